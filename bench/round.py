@@ -21,10 +21,10 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.allocator import StartRequest
-from gpuspawner.service.engine.hub import HubServer
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
@@ -116,7 +116,7 @@ class World:
     async def rounds(self) -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                await self.parts.reconciler.round()
+                await self.parts.engine.round()
             await asyncio.sleep(TICK_SECONDS)
 
     async def until(self, so: Callable[[], bool]) -> float:
@@ -150,7 +150,7 @@ async def measure(seconds: float | None) -> tuple[dict[str, float], int]:
         assert all(world.phase(x) is Phase.STARTING for x in starting), "starts are under way all the time"
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)
-        await world.parts.reconciler.close()
+        await world.parts.engine.close()
         world.parts.store.close()
     return longest, questions
 

@@ -84,7 +84,7 @@ def refuse_taken_port(port: int, command: str) -> None:
     """
     if not ports.is_free(port):
         raise StepError(
-            f"Port {port} is taken by {ports.holder_of(port).words}.\n"
+            f"Port {port} is taken by {ports.find_listener(port).words}.\n"
             f"End that, or take another port: PORT={ports.first_free_after(port)} {command}"
         )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from gpuspawner.backends.ports import HOST, first_free_after, holder_of, is_free
+from gpuspawner.backends.ports import HOST, find_listener, first_free_after, is_free
 
-__all__ = ["HOST", "first_free_after", "holder_of", "is_free", "pick_free"]
+__all__ = ["HOST", "find_listener", "first_free_after", "is_free", "pick_free"]
 PICKED = range(20_000, 32_768)
 """Above the ports that browsers refuse to visit, below those that Linux gives to outgoing connections: none of these
 takes one before its server listens."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
+from gpuspawner.backends.kubernetes.connection import cluster_settings
 from gpuspawner.backends.kubernetes.fleet import Toleration
-from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
@@ -132,7 +132,9 @@ async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_r
         pytest.param({"GPUSPAWNER_BACKEND": "kubernetes"}, "namespace is missing", id="nothing said"),
         pytest.param({**told(), "GPUSPAWNER_KUBERNETES": "{"}, "GPUSPAWNER_KUBERNETES: ", id="no JSON"),
         pytest.param(told(namespace="a", name="b"), "name: no such setting", id="unknown"),
-        pytest.param(told(namespace="a", placement="firm"), "'firm' is none of preferred and required", id="placement"),
+        pytest.param(
+            told(namespace="a", placement="firm"), "'firm' is not one of preferred and required", id="placement"
+        ),
         pytest.param(told(namespace="a", grace_seconds="soon"), "grace_seconds: ", id="type"),
         pytest.param(told(namespace="a", node_selector=5), "node_selector: write labels", id="selector"),
     ],

@@ -32,11 +32,10 @@ TARGETS = (
     "gpuspawner/core",
     "gpuspawner/service/engine",
     "gpuspawner/schedulers",
-    "gpuspawner/backends/probe.py",
-    "gpuspawner/backends/probe_buffer.py",
-    "gpuspawner/backends/probe_monitor.py",
-    "gpuspawner/backends/probe_rows.py",
-    "gpuspawner/backends/probe_soft.py",
+    "gpuspawner/backends/probes/script.py",
+    "gpuspawner/backends/probes/nvidia_smi.py",
+    "gpuspawner/backends/probes/monitor.py",
+    "gpuspawner/backends/probes/activity.py",
 )
 TESTS = ("tests/core", "tests/catalog", "tests/service", "tests/schedulers", "tests/backends", "tests/spawner")
 NOT_MUTATED = {"__repr__", "__str__", "__hash__"}

@@ -24,10 +24,10 @@ from exec_load import HUB, NAMESPACE
 from exec_programs import ensure_programs
 
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.kubernetes.names import carried
-from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.probe import END
+from gpuspawner.backends.kubernetes.backend import Prober
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import to_metadata
+from gpuspawner.backends.probes.script import END
 from tools.cluster.pki import Authority
 from tools.cluster.static import fill, static_cluster
 from tools.progress import StepError
@@ -57,7 +57,7 @@ def a_node(number: int, address: str) -> dict[str, Any]:
 
 def a_pod(number: int) -> dict[str, Any]:
     carries = {"GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": f"{number:06}", "GPUSPAWNER_ATTEMPT": "1"}
-    labels, annotations = carried(carries)
+    labels, annotations = to_metadata(carries)
     limits = {"limits": {"nvidia.com/gpu": "1"}}
     spec = {
         "nodeName": f"node-{number // GPUS_A_NODE:05}",

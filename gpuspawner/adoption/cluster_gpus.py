@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuspawner.adoption.discovered_gpus import Finding, FoundGpus, KnownBy, literal
-from gpuspawner.backends.kubernetes.reading.models import Model, model_of, says_shared, says_slice
-from gpuspawner.backends.kubernetes.reading.objects import Node, to_node
+from gpuspawner.backends.kubernetes.nodes import Model, Node, model_of, says_shared, says_slice, to_node
 
 WHERE = "this cluster"
 NO_NODES = (

@@ -85,7 +85,7 @@ def _of_cluster(kubeconfig: str | None, context: str | None) -> Finding:
     async def asked() -> Finding:
         api = Api(base.cluster_settings(kubeconfig, context))
         try:
-            return of_nodes(await api.listed("/api/v1/nodes"))
+            return of_nodes(await api.list_all("/api/v1/nodes"))
         finally:
             await api.close()
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuspawner.adoption.discovered_gpus import Finding, FoundGpus, literal
 from gpuspawner.backends.local import nvidia
-from gpuspawner.backends.local.mig import MigDevice
-from gpuspawner.backends.local.nvidia import MIB, MIG_ON, Row
+from gpuspawner.backends.local.nvidia import MIB, MIG_ON, MigDevice, Row
 from gpuspawner.core.errors import Unavailable
 
 WHERE = "this machine"
@@ -42,7 +41,7 @@ def find() -> Finding:
 
 async def _asked(command: str) -> tuple[list[Row], Mapping[str, tuple[MigDevice, ...]], Mapping[str, str]]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.parts(command, rows), await nvidia.compute_capabilities(command)
+    return rows, await nvidia.read_mig_devices(command, rows), await nvidia.compute_capabilities(command)
 
 
 def of_rows(

@@ -1,8 +1,5 @@
-"""Where workspaces live.
+"""Backends run workspaces. ``base`` is the interface, with one package for each place.
 
-Belongs here: the seam (``base``), its official fake (``fake``), the probe script and the strict reading of its output,
-and one package per place: ``local`` (processes of this machine). A backend observes the fleet and the workspaces, runs
-the probe, and ends what it is told to end.
-Never here: a decision (who gets a GPU, who is idle, who is stopped), the store, HTTP, JupyterHub. Nothing is imported
-here: a workspace imports ``gpuspawner.backends.local`` and must not pay for the service's imports.
+A backend observes the fleet and the workspaces, runs the probe, and ends workspaces. It takes no decision. Nothing is
+imported here: a workspace imports ``gpuspawner.backends.local`` and must not pay for the service's imports.
 """

@@ -1,58 +1,33 @@
-"""The seam: what the service asks of where workspaces live."""
+"""The interface of a backend, with the script that runs before a workspace ends and the log of outages."""
 
 from __future__ import annotations
 
+import logging
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot
+from gpuspawner.core.errors import quoted
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.leases.observations import Running
+from gpuspawner.core.outages import Outage
+from gpuspawner.core.units import show_duration
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"
-"""The variable by which a process is known to belong to a lease."""
+"""The variable with the lease of a process."""
 ATTEMPT = "GPUSPAWNER_ATTEMPT"
-"""Which ``start()`` of that lease made it: a whole number, counted from 1."""
+"""The variable with the start attempt of the lease, counted from 1."""
 PROBE = "GPUSPAWNER_PROBE"
-"""The variable that marks what a probe started: it ends with the lease, and is none of the workspace's processes."""
+"""The variable of processes that a probe started. They end with the lease but are not part of the workspace."""
 VARIABLE_PREFIX = "GPUSPAWNER_"
-"""Variables with this prefix rebuild a lease after the store is lost."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """One attempt of one lease, as it runs now.
-
-    ``pids`` are its processes, oldest first. ``environment`` holds the ``GPUSPAWNER_*`` variables of the oldest, among
-    them what rebuilds the lease. ``age_seconds`` is the time since the oldest one started.
-
-    ``given`` is what the backend itself gave it where that only counts: (group, number of GPUs) pairs; None where the
-    backend has not given anything yet, or gives exactly what was asked. ``waiting_seconds`` is for how long the backend
-    has found no room for it, and ``waiting`` why; ``ending`` that it is being ended, within ``ends_in_seconds``
-    where that is known; ``disruption`` says why, in a sentence, where the backend itself ends it or is about to.
-    ``unhealthy`` are those of its GPUs, by the backend's own names, that it calls so. ``uuids`` are its GPUs, where
-    ``given`` only counts them and the backend knows which they are. ``kept_since`` is when the
-    backend took ``environment`` into its own keeping, in seconds since the epoch, where no user can write it any more;
-    None where its user may have written it.
-    """
-
-    lease_id: str
-    attempt: int
-    pids: tuple[int, ...] = ()
-    age_seconds: float = 0.0
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    given: tuple[tuple[Group, int], ...] | None = None
-    waiting_seconds: float = 0.0
-    waiting: str = ""
-    ending: bool = False
-    disruption: str = ""
-    ends_in_seconds: float | None = None
-    unhealthy: tuple[str, ...] = ()
-    uuids: tuple[str, ...] = ()
-    kept_since: float | None = None
+"""Variables with this prefix rebuild a lease when the database is lost."""
 
 
 class PodName(NamedTuple):
-    """A pod of the cluster, as others name it too."""
+    """Namespace and name of a pod."""
 
     namespace: str
     name: str
@@ -60,12 +35,16 @@ class PodName(NamedTuple):
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What one run of the probe script printed, or in ``problem`` why nothing of it may be believed.
+    """The output of one probe, or ``problem`` with the reason why it is missing.
 
-    ``counted`` is true where the workspace sees its own GPUs alone, under names that its lease does not know: they are
-    the leased ones, in any order. ``shared`` is true where others compute on them too. ``devices`` names, for each
-    leased part of a device (a MIG device), the UUID under which nvidia-smi lists that device. ``pod`` is where it ran,
-    on Kubernetes; ``divided`` is true where other pods compute on the same devices, or on the same parts of them.
+    Args:
+        text: the output.
+        problem: why the output cannot be used.
+        counted: the workspace only sees its own GPUs, with names that the lease does not know, in any order.
+        shared: other workloads compute on the same GPUs.
+        devices: UUID of the device, as nvidia-smi lists it, for each leased part of a device (MIG).
+        pod: the pod of the probe on Kubernetes.
+        divided: other pods compute on the same devices or the same parts of them.
     """
 
     text: str = ""
@@ -78,57 +57,58 @@ class ProbeResult:
 
 
 class Backend(Protocol):
-    """Where workspaces live. Every method may be called at any time, also while another one runs."""
+    """Runs workspaces. Each method may be called at any time, also concurrently."""
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
-        """Match GPUs to these kinds from now on: the catalog has changed."""
+        """Match GPUs to the kinds of a changed catalog."""
         ...
 
     async def fleet(self) -> Fleet:
-        """Return all GPUs as they are now, matched to the catalog's kinds.
+        """Return all current GPUs, matched to the catalog's kinds.
 
         Raises:
-            Unavailable: they cannot be read now. An empty fleet is an observation, this is none.
+            Unavailable: They cannot be read now. An empty fleet is a valid answer.
         """
         ...
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return every attempt of every lease that runs now, of any hub's, ordered by lease and attempt.
+        """Return each running start attempt of each hub, ordered by lease and attempt.
 
         Raises:
-            Unavailable: they cannot be read now.
+            Unavailable: They cannot be read now.
         """
         ...
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
-        """Run the probe inside the workspace over its ``leased`` GPUs (uuids, none for a workspace without).
+        """Run the probe in the workspace for its ``leased`` GPUs (UUIDs, () without a GPU).
 
-        Never raises for a bad probe: a time-out, a failure or too much output is a result that says so.
+        Never raises: a time-out, a failure or too much output is a result with ``problem``.
         """
         ...
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
-        """Run a script in the workspace by ``sh -s``, as its user: it must end by itself.
+        """Run a script in the workspace by ``sh -s``, as its user. The script must end itself.
 
-        Never raises: what is not run, or fails, is a result that says so.
+        Never raises: a failure is a result with ``problem``.
         """
         ...
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None, slots: tuple[Slot, ...] = ()) -> bool:
-        """End all that runs for these attempts of the lease (None: all), and nothing else.
+        """End all processes of these attempts of the lease (None: all).
 
-        ``slots`` are what it holds: where workspaces live in several clusters, they tell in which one it may run.
-        Returns True once nothing of it is left, False when something outlived every attempt to end it.
+        ``slots`` are the lease's GPUs, which tell the cluster if there are several. Returns whether everything has
+        ended.
         """
         ...
 
     def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
-        """Return what the spawner applies so that a workspace gets these slots and no other GPU: plain JSON.
+        """Return the JSON patch with which the spawner gives a workspace exactly these slots.
 
-        Where GPUs are claimed, as many of a kind of ``instead`` may be given in their place, the first that is free.
+        For claimed GPUs, ``instead`` are kinds that the cluster may allocate instead, the first that is free.
 
-        Every backend gives ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
-        ``"pod"``, in the API's own names, where a part that has nothing to say is absent::
+        Each backend returns ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
+        ``"pod"`` in the API's own format, without empty parts::
+
 
             {
               "container": {"resources": {"requests": {"nvidia.com/gpu": "2"}, "limits": {"nvidia.com/gpu": "2"}}},
@@ -141,14 +121,84 @@ class Backend(Protocol):
               }
             }
 
-        GPUs that pods claim (dynamic resource allocation) stand in ``"claim"`` in place of ``"container"``: the spec of
-        the ResourceClaim that the spawner makes for the pod.
+        For GPUs that pods claim (dynamic resource allocation), ``"claim"`` replaces ``"container"``. It is the spec of
+        the ResourceClaim that the spawner creates for the pod.
 
-        The spawner merges it into the manifest, after profiles and the administrator's own settings: resources by
-        name, ours last; tolerations and preferred terms appended where they are not there; required terms joined with
-        those that are there so that both hold (terms are alternatives: each of theirs with each of ours, their
-        ``matchExpressions`` put together). A workspace without GPUs has no ``"pod"`` part, or an empty one. Labels and
-        annotations are not in it: they are ``gpuspawner.backends.kubernetes.names.carried(environment)``. What an
-        external scheduler wants the pod to have is its ``"beside"``: it is added, and replaces nothing.
+        The spawner merges the patch into the manifest after profiles and the administrator's settings. Resources are
+        replaced by name. Missing tolerations and preferred terms are appended. Required terms are combined so that both
+        hold: terms are alternatives, so each of theirs gets the ``matchExpressions`` of each of ours. A workspace
+        without GPUs has no ``"pod"`` part or an empty one. Labels and annotations are
+        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. ``"beside"`` holds additional fields of an
+        external scheduler, which replace nothing.
         """
         ...
+
+
+@dataclass(frozen=True)
+class OnStopResult:
+    """The result of an on-stop script: the last lines of its output and its exit code, None without a script."""
+
+    output: str = ""
+    code: int | None = None
+    problem: str = ""
+
+
+ON_STOP_MARGIN_SECONDS = 15.0
+"""How much longer than its own limit the service waits for it, because an exec takes seconds. Arbitrary."""
+TERMINATED = 143
+"""The exit code of a script that exceeded its time."""
+_RESULT = re.compile(r"on-stop ([0-9]{1,3})")
+
+
+def on_stop_script(command: str, seconds: float, reason: str) -> bytes:
+    """Return the stdin of ``sh -s``."""
+    parameters = {"ON_STOP_COMMAND": command, "ON_STOP_SECONDS": f"{seconds:g}", "END_REASON": reason}
+    lines = [f"GPUSPAWNER_{name}={shlex.quote(value)}\n" for name, value in parameters.items()]
+    script = resources.files("gpuspawner.backends").joinpath("on_stop.sh").read_bytes()
+    return "".join(lines).encode() + script + b"\nexit 0\n"
+
+
+def read_on_stop(text: str) -> OnStopResult:
+    """Return the result from a script's output. Never raises."""
+    if not text:
+        return OnStopResult()
+    first, _, output = text.partition("\n")
+    match = _RESULT.fullmatch(first)
+    if match is None:
+        return OnStopResult(problem=f"its output is not understood: {quoted(first)}")
+    return OnStopResult(output, int(match[1]))
+
+
+log = logging.getLogger("gpuspawner.outages")
+
+
+class OutageLog:
+    """Logs the begin and the end of each outage of one part. Times are in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.outage: Outage | None = None
+        """The current outage, None while the part answers."""
+
+    def begin(self, part: str, why: str, now: float, since: float | None = None) -> Outage:
+        """Record that a part does not answer. ``since`` is the time of its last answer, if known.
+
+        During an outage only the part and the reason change.
+        """
+        before = self.outage
+        begun = before.since if before is not None else now if since is None else since
+        outage = Outage(part, begun, why)
+        if outage == before:
+            return before
+        self.outage = outage
+        if before is None:
+            fields = {"event": "outage_begins", "part": part, "reason": why}
+            log.warning("%s %s", outage.words(now), why, extra={"fields": fields})
+        return outage
+
+    def end(self, now: float) -> None:
+        """Record that the part answers."""
+        outage, self.outage = self.outage, None
+        if outage is not None:
+            seconds = max(0.0, now - outage.since)
+            fields = {"event": "outage_ends", "part": outage.part, "seconds": round(seconds, 1)}
+            log.warning("%s answers again, after %s.", outage.part, show_duration(seconds), extra={"fields": fields})

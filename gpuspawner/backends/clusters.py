@@ -1,7 +1,7 @@
-"""Several clusters as one backend: their GPUs, workspaces and samples joined, known or unknown each by itself.
+"""Optional: several clusters as one backend, with their GPUs, workspaces and samples joined.
 
-The hub's own cluster is called as before: its GPUs and pods have no cluster in their names. One that does not answer
-stops nothing elsewhere: what was last seen there goes on, none of its GPUs is given, and what it runs is unknown.
+GPUs and pods of the hub's own cluster have no cluster in their names. An outage of one cluster stops nothing elsewhere:
+its workspaces are assumed to continue, and none of its GPUs is granted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
-from gpuspawner.backends.base import Backend, ProbeResult, Running
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import Backend, OutageLog, ProbeResult
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 T = TypeVar("T")
 
-TAKEN_IN = 2
-"""Looks at what runs in a cluster, one after the other: with the second, what the first showed was taken in."""
+LOOKS_BEFORE_GRANTS = 2
+"""Looks at a cluster's workspaces before its GPUs are granted. The service has processed the first by the second."""
 LOOK_SECONDS = 1.0
-"""How long a look waits for one cluster: what is followed answers at once, and another is not to wait for it."""
+"""How long a look waits for one cluster. A watched cluster answers at once, and others must not wait for it."""
 FIRST_SECONDS = 10.0
-"""For so long, at the start, one is waited for that was never seen: its servers are not to be taken for others' yet."""
+"""How long the first look waits for a cluster, whose servers must not be taken for others' yet."""
 
 
 class ClusterBackend(Backend, Protocol):
@@ -36,23 +36,23 @@ class ClusterBackend(Backend, Protocol):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What the service may not see there, each in a sentence for the administrator."""
+        """Sentences for the administrator about objects that the service may not observe."""
         ...
 
     def room(self) -> NamespaceBounds:
-        """Return what quotas and limits of the workspaces' namespace say, as they were last seen."""
+        """Return the quotas and limits of the workspaces' namespace, as last observed."""
         ...
 
     async def close(self) -> None:
-        """Follow it no longer."""
+        """Stop to watch the cluster."""
         ...
 
 
 @dataclass
-class _Seen:
-    """What a cluster last showed; ``log`` has its outage, while it shows nothing.
+class _ClusterState:
+    """The last observation of a cluster. ``log`` has its outage.
 
-    ``looks`` counts those at what runs there since it was away, ``answered`` is whether it ever showed anything.
+    ``looks`` counts the looks at its workspaces since the last outage. ``answered`` is whether it ever answered.
     """
 
     fleet: Fleet | None = None
@@ -63,29 +63,29 @@ class _Seen:
 
     @property
     def away(self) -> str:
-        """Why it shows nothing now, "" while it does."""
+        """Why it does not answer now, "" if it does."""
         return self.log.outage.why if self.log.outage is not None else ""
 
 
 class ClustersBackend:
-    """The clusters of one hub, by the catalog's names; ``home`` is the one that the hub itself uses."""
+    """The clusters of one hub by catalog name. ``home`` is the hub's own cluster."""
 
     def __init__(self, clusters: Mapping[str, ClusterBackend], home: str, kinds: Iterable[GpuKind]) -> None:
-        """Look at nothing yet. Each kind is served by the cluster that it names."""
+        """Each kind is served by the cluster that it names."""
         self.clusters, self.home = clusters, home
-        self._seen = {name: _Seen() for name in clusters}
+        self._states = {name: _ClusterState() for name in clusters}
         self._kinds = tuple(kinds)
         self._first_until: float | None = None
 
     @property
     def outages(self) -> Mapping[str, Outage]:
-        """Which clusters do not answer now, by name; "" is the hub's own."""
-        found = (("" if name == self.home else name, seen.log.outage) for name, seen in self._seen.items())
+        """Outages by cluster. "" is the hub's own cluster."""
+        found = (("" if name == self.home else name, state.log.outage) for name, state in self._states.items())
         return {name: outage for name, outage in found if outage is not None}
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What the service may not see of each cluster."""
+        """Sentences about objects that the service may not observe, for all clusters."""
         return tuple(f"Cluster {name}: {words}" for name, one in self.clusters.items() for words in one.limits)
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
@@ -95,16 +95,20 @@ class ClustersBackend:
             one.use_kinds(kinds_in("" if name == self.home else name, self._kinds))
 
     async def fleet(self) -> Fleet:
-        """Return the GPUs of all clusters; of one that does not answer those seen last, which are not given.
+        """Return the GPUs of all clusters, including the last ones of a cluster that does not answer.
 
-        Nor are those of one that answers again, before what runs there was seen: it may run on them.
+        GPUs of a cluster are not granted during its outage, nor before its workspaces have been observed again.
 
         Raises:
-            Unavailable: none of them answers.
+            Unavailable: No cluster answers.
         """
         for name, fleet in (await self._look(lambda one: one.fleet())).items():
-            self._seen[name].fleet = fleet
-        found = [self._named(name, seen.fleet, _lost(name, seen)) for name, seen in self._seen.items() if seen.fleet]
+            self._states[name].fleet = fleet
+            found = [
+                self._named(name, state.fleet, _unusable(name, state))
+                for name, state in self._states.items()
+                if state.fleet
+            ]
         return Fleet(
             tuple(chain.from_iterable(fleet.gpus for fleet in found)),
             complete=any(fleet.complete for fleet in found),
@@ -114,47 +118,49 @@ class ClustersBackend:
         )
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return what runs in all clusters; what ran in one that does not answer is taken to go on.
+        """Return the workspaces of all clusters. In an outage they are assumed to continue.
 
         Raises:
-            Unavailable: none of them answers.
+            Unavailable: No cluster answers.
         """
         for name, running in (await self._look(lambda one: one.workspaces())).items():
             own = name == self.home
-            self._seen[name].looks += 1
-            self._seen[name].running = running if own else tuple(map(partial(_running_in, name), running))
-        found = chain.from_iterable(seen.running for seen in self._seen.values())
+            self._states[name].looks += 1
+            self._states[name].running = running if own else tuple(map(partial(_running_in, name), running))
+        found = chain.from_iterable(state.running for state in self._states.values())
         return tuple(sorted(found, key=lambda one: (one.lease_id, one.attempt)))
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
-        """Run the probe where the workspace was last seen."""
-        return await self._asked(lease_id, attempt, lambda one: one.probe(lease_id, attempt, leased, deadline_seconds))
+        """Run the probe in the workspace's cluster."""
+        return await self._ask_cluster(
+            lease_id, attempt, lambda one: one.probe(lease_id, attempt, leased, deadline_seconds)
+        )
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
-        """Run a script where the workspace was last seen."""
-        return await self._asked(
+        """Run a script in the workspace's cluster."""
+        return await self._ask_cluster(
             lease_id, attempt, lambda one: one.run_script(lease_id, attempt, script, deadline_seconds)
         )
 
     async def end(self, lease_id: str, attempts: frozenset[int] | None = None, slots: tuple[Slot, ...] = ()) -> bool:
-        """End it in each cluster where it holds GPUs or was seen; in the hub's own where nothing tells.
+        """End it in each cluster where it holds GPUs or was observed, by default in the hub's own.
 
         Raises:
-            Unavailable: one of these does not answer: it is not known to be gone.
+            Unavailable: One of these clusters does not answer.
         """
-        seen = {name for name, one in self._seen.items() if any(x.lease_id == lease_id for x in one.running)}
-        where = seen | {self._cluster_of(slot) for slot in slots} or {self.home}
+        observed = {name for name, one in self._states.items() if any(x.lease_id == lease_id for x in one.running)}
+        where = observed | {self._cluster_of(slot) for slot in slots} or {self.home}
         ended = [await self._cluster(name).end(lease_id, attempts, slots) for name in sorted(where)]
         return all(ended)
 
     def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
-        """Return the patch of the cluster that has these slots, with its name where it is not the hub's own."""
+        """Return the patch of the slots' cluster, with its name unless it is the hub's own."""
         name = self._cluster_of(slots[0]) if slots else self.home
         patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
         return patch if name == self.home else {**patch, "cluster": name}
 
     def room(self) -> NamespaceBounds:
-        """Return what binds in each cluster, by its name, and the sizes of the nodes of all."""
+        """Return the quotas and limits of each cluster by name, and the node sizes of all clusters."""
         rooms = {"" if name == self.home else name: one.room() for name, one in self.clusters.items()}
         return NamespaceBounds(
             tuple(replace(limit, cluster=name) for name, room in rooms.items() for limit in room.limits),
@@ -164,42 +170,42 @@ class ClustersBackend:
         )
 
     async def close(self) -> None:
-        """Follow none of them any longer."""
+        """Stop to watch all clusters."""
         await asyncio.gather(*(one.close() for one in self.clusters.values()))
 
     async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
-        """Ask all clusters at once; return what those say that answer. Raises Unavailable where none does."""
+        """Ask all clusters concurrently and return the answers. Raises Unavailable without any answer."""
         now = time.monotonic()
         self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
-        patience = [0.0 if seen.answered else self._first_until - now for seen in self._seen.values()]
-        asked = (ask(one) for one in self.clusters.values())
-        answers = await asyncio.gather(*map(self._within, asked, (max(LOOK_SECONDS, x) for x in patience)))
+        patience = [0.0 if state.answered else self._first_until - now for state in self._states.values()]
+        calls = (ask(one) for one in self.clusters.values())
+        answers = await asyncio.gather(*map(self._within, calls, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
-        for (name, seen), answer in zip(self._seen.items(), answers, strict=True):
+        for (name, state), answer in zip(self._states.items(), answers, strict=True):
             if isinstance(answer, Unavailable):
-                seen.log.begin(f"Cluster {name}", str(answer), time.time())
-                seen.looks = 0
+                state.log.begin(f"Cluster {name}", str(answer), time.time())
+                state.looks = 0
             else:
-                seen.log.end(time.time())
-                seen.answered, found[name] = True, answer
+                state.log.end(time.time())
+                state.answered, found[name] = True, answer
         if not found:
-            away = " ".join(f"Cluster {name}: {seen.away}" for name, seen in self._seen.items())
+            away = " ".join(f"Cluster {name}: {state.away}" for name, state in self._states.items())
             raise Unavailable(away, "Each of the clusters")
         return found
 
     @staticmethod
-    async def _within(asked: Awaitable[T], seconds: float) -> T | Unavailable:
+    async def _within(call: Awaitable[T], seconds: float) -> T | Unavailable:
         try:
-            return await asyncio.wait_for(asked, seconds)
+            return await asyncio.wait_for(call, seconds)
         except Unavailable as error:
             return error
         except (TimeoutError, asyncio.TimeoutError):
             return Unavailable("It has not answered yet.")
 
-    def _named(self, name: str, fleet: Fleet, lost: Mapping[str, Any]) -> Fleet:
-        """Return a cluster's fleet with its name in it, and what is ``lost`` of its GPUs."""
+    def _named(self, name: str, fleet: Fleet, unusable: Mapping[str, Any]) -> Fleet:
+        """Return a cluster's fleet with the cluster's name. ``unusable`` are fields of GPUs that cannot be granted."""
         where = "" if name == self.home else name
-        gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **lost) for gpu in fleet.gpus)
+        gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **unusable) for gpu in fleet.gpus)
         host_resources = {
             NodeName(name, qualified_node_name(where, node.node)): has for node, has in fleet.host_resources.items()
         }
@@ -207,11 +213,11 @@ class ClustersBackend:
 
     def _cluster(self, name: str) -> ClusterBackend:
         if name not in self.clusters:
-            raise Unavailable(f"Cluster {name} is not in the catalog any more: what runs there is not known.")
+            raise Unavailable(f"Cluster {name} is not in the catalog any more, so its workspaces are unknown.")
         return self.clusters[name]
 
     def _cluster_of(self, slot: Slot) -> str:
-        """Return the cluster of a slot; of one on a node that is coming, that of the kind it starts for."""
+        """Return the cluster of a slot, or that of its kind if its node does not exist yet."""
         group = slot.group
         if group is None:
             return self.home
@@ -219,28 +225,28 @@ class ClustersBackend:
             return next((kind.cluster for kind in self._kinds if kind.name == group.coming_kind), "") or self.home
         return group.cluster or self.home
 
-    async def _asked(
+    async def _ask_cluster(
         self, lease_id: str, attempt: int, ask: Callable[[ClusterBackend], Awaitable[ProbeResult]]
     ) -> ProbeResult:
-        for name, seen in self._seen.items():
-            if any((one.lease_id, one.attempt) == (lease_id, attempt) for one in seen.running):
-                if seen.away:
-                    return ProbeResult(problem=f"its cluster {name} does not answer: {seen.away}")
+        for name, state in self._states.items():
+            if any((one.lease_id, one.attempt) == (lease_id, attempt) for one in state.running):
+                if state.away:
+                    return ProbeResult(problem=f"its cluster {name} does not answer: {state.away}")
                 return await ask(self.clusters[name])
-        return ProbeResult(problem="no running pod of the workspace was found in any cluster")
+        return ProbeResult(problem="the workspace has no running pod in any cluster")
 
 
 def kinds_in(cluster: str, kinds: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
-    """Return the kinds of one cluster; "" is the hub's own."""
+    """Return the kinds of one cluster, "" for the hub's own."""
     return tuple(kind for kind in kinds if kind.cluster == cluster)
 
 
-def _lost(name: str, seen: _Seen) -> dict[str, Any]:
-    """Return what lets no GPU of a cluster be given; nothing where they may be."""
-    if seen.away:
+def _unusable(name: str, state: _ClusterState) -> dict[str, Any]:
+    """Return the fields of a cluster's GPUs that prevent grants, {} if they may be granted."""
+    if state.away:
         return {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
-    if seen.looks < TAKEN_IN:
-        return {"healthy": False, "note": f"what runs in cluster {name} is not known yet"}
+    if state.looks < LOOKS_BEFORE_GRANTS:
+        return {"healthy": False, "note": f"the workspaces of cluster {name} are not known yet"}
     return {}
 
 
@@ -252,13 +258,13 @@ def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
 
 
 def _running_in(cluster: str, one: Running) -> Running:
-    """Return what runs in a cluster, with what it was given there by that cluster's name."""
+    """Return a workspace with the cluster's name in its GPU groups."""
     if one.given is None:
         return one
     return replace(one, given=tuple((group._replace(cluster=cluster), count) for group, count in one.given))
 
 
 def _local(gpu: str) -> str:
-    """Return the name by which its own cluster knows a GPU."""
+    """Return a GPU's name in its own cluster."""
     group = group_of_gpu(gpu)
     return Group(group.node, group.resource).gpu(int(gpu.rpartition("/")[2])) if group else gpu

@@ -67,7 +67,7 @@ def take_hub_id(data: Path, hub_id: str | None) -> None:
     if found != hub_id:
         raise SystemExit(
             f"gpuspawner: configure(hub_id={hub_id!r}), but data_dir {data} belongs to the hub id {found}. If that one "
-            "was made anew after data_dir was lost, name a new, empty data_dir. Otherwise take hub_id out."
+            "was created after data_dir was lost, name a new, empty data_dir. Otherwise take hub_id out."
         )
 
 

@@ -1,4 +1,4 @@
-"""The seam's official fake: a backend in memory, for tests of what uses a backend."""
+"""A backend in memory, for tests of the backend's users."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
-from gpuspawner.backends.probe import BEGIN, END
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.leases.observations import Running
 
 
 def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:
@@ -41,7 +42,7 @@ def probe_text(
     cpu_ticks: int = 0,
     soft: Iterable[str] = (),
 ) -> str:
-    """Return what the probe script prints for a workspace of one process.
+    """Return the output of the probe script for a workspace of one process.
 
     Args:
         percents: utilization by UUID; a text like ``[N/A]`` for what nvidia-smi cannot tell.
@@ -65,12 +66,19 @@ def probe_text(
 
 @dataclass
 class FakeBackend:
-    """A backend whose world is what a test says it is.
+    """A backend whose state is set by a test.
 
-    ``running`` is by (lease id, attempt). ``probes`` gives each lease's next results, the last one again and again; a
-    lease without any is idle on its GPUs. ``unreachable`` makes fleet and workspaces raise Unavailable, as of the part
-    ``away_part``; leases in ``unkillable`` outlive ``end``; ``scripts`` is what a lease's scripts print, nothing where
-    it names none; ``probe_seconds`` is how long a probe takes. ``calls`` records what was asked.
+    Args:
+        gpus: the fleet.
+        complete: the fleet is complete.
+        unreachable: message of Unavailable that fleet and workspaces raise.
+        away_part: the part that is unavailable.
+        running: workspaces by (lease id, attempt).
+        probes: next results of each lease. The last one repeats, and without any the GPUs are idle.
+        probe_seconds: duration of a probe.
+        unkillable: leases that ``end`` does not end.
+        scripts: output of each lease's scripts.
+        calls: the recorded calls.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -89,7 +97,7 @@ class FakeBackend:
         self.running[lease_id, attempt] = Running(lease_id, attempt, (100,), 0.0, dict(environment or {}))
 
     def vanish(self, lease_id: str) -> None:
-        """End a workspace as a crash does: nobody asked for it."""
+        """End a workspace like a crash."""
         self.running = {key: value for key, value in self.running.items() if key[0] != lease_id}
 
     def change_gpu(self, uuid: str, **changes: Any) -> None:
@@ -97,7 +105,7 @@ class FakeBackend:
         self.gpus = tuple(replace(gpu, **changes) if gpu.id == uuid else gpu for gpu in self.gpus)
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
-        """Match nothing: a GPU is of the kind that a test says."""
+        """Ignore the kinds: a test sets the kind of each GPU."""
 
     async def fleet(self) -> Fleet:
         """Return the GPUs, or raise Unavailable."""
@@ -105,12 +113,12 @@ class FakeBackend:
         return Fleet(self.gpus, self.complete)
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return what runs, or raise Unavailable."""
+        """Return the running workspaces, or raise Unavailable."""
         self._answer("workspaces")
         return tuple(self.running[key] for key in sorted(self.running))
 
     async def probe(self, lease_id: str, attempt: int, leased: tuple[str, ...], deadline_seconds: float) -> ProbeResult:
-        """Return the lease's next result; a probe slower than its deadline says so."""
+        """Return the lease's next result, or a problem if the probe exceeds its deadline."""
         self.calls.append(("probe", lease_id))
         await asyncio.sleep(min(self.probe_seconds, deadline_seconds))
         if self.probe_seconds > deadline_seconds:
@@ -123,17 +131,23 @@ class FakeBackend:
             return ProbeResult(probe_text(dict.fromkeys(leased, 0), clock_seconds=clock_seconds))
         return results.pop(0) if len(results) > 1 else results[0]
 
-    async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:  # noqa: ARG002 - the seam's
-        """Return what a test says that a lease's scripts print."""
+    async def run_script(
+        self,
+        lease_id: str,
+        attempt: int,  # noqa: ARG002 - part of the interface
+        script: bytes,  # noqa: ARG002 - part of the interface
+        deadline_seconds: float,  # noqa: ARG002 - part of the interface
+    ) -> ProbeResult:
+        """Return the output of a lease's scripts."""
         return self.scripts.get(lease_id, ProbeResult())
 
     async def end(
         self,
         lease_id: str,
         attempts: frozenset[int] | None = None,
-        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - part of the interface
     ) -> bool:
-        """Remove what runs, unless it is unkillable."""
+        """Remove the workspace, unless it is unkillable."""
         self._answer("end", lease_id)
         if lease_id in self.unkillable:
             return False
@@ -144,9 +158,9 @@ class FakeBackend:
     def patch(
         self,
         slots: tuple[Slot, ...],
-        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - the seam's
+        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - part of the interface
     ) -> dict[str, Any]:
-        """Return the GPUs as the local backend names them."""
+        """Return the GPUs with the local backend's names."""
         uuids = ",".join(slot.gpu for slot in slots)
         return {"environment": {"CUDA_VISIBLE_DEVICES": uuids, "GPUSPAWNER_GPUS": uuids}, "path_prefix": ""}
 

@@ -1,4 +1,4 @@
-"""TCP ports of this machine: free ones, and who listens on a taken one. The standard library alone is used."""
+"""TCP ports of this machine: free ones, and the process that listens on a port. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from pathlib import Path
 HOST = "127.0.0.1"
 LISTENING = "0A"  # the state column of /proc/net/tcp
 SERVICE = ["-m", "gpuspawner.cli", "server", "serve", "--data"]
-"""How a GPU service is started, after its Python and before its folder: it is known by this."""
+"""Arguments of a GPU service between its Python and its folder, by which its process is recognized."""
 SHOWN_CHARACTERS = 120
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Tell whether a server could listen on ``port`` now.
-
-    Where ``host`` is no address of this machine: on all that it has.
-    """
+    """Return whether a server could listen on ``port`` now, on all addresses if ``host`` is not one of this machine."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        # As servers do: connections that linger after an earlier run are no reason to refuse.
+        # Like servers: connections left from an earlier run do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -48,19 +45,16 @@ def first_free_after(port: int, host: str = HOST) -> int:
 
 
 @dataclass(frozen=True)
-class Holder:
-    """Who listens: in words, its process, and the ``data_dir`` that it serves where it is a GPU service.
-
-    The last two are None where they can't be seen.
-    """
+class Listener:
+    """The process that listens, in words. ``data`` is the ``data_dir`` of a GPU service. None means not visible."""
 
     words: str
     data: Path | None = None
     pid: int | None = None
 
 
-def holder_of(port: int) -> Holder:
-    """Find who listens on ``port``, as far as this user may see it."""
+def find_listener(port: int) -> Listener:
+    """Return the process that listens on ``port``, as far as this user may see it."""
     inodes, users = set(), set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         with suppress(OSError):
@@ -71,25 +65,27 @@ def holder_of(port: int) -> Holder:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone meanwhile
             if any(_target(link) in inodes for link in (process / "fd").iterdir()):
-                return _described(process)
-    return Holder(f"a process of the user {_name(users.pop())}" if users else "a process that can't be seen from here")
+                return _describe(process)
+    return Listener(
+        f"a process of the user {_name(users.pop())}" if users else "a process that can't be seen from here"
+    )
 
 
 def _target(link: Path) -> str:
-    """What an open file of a process is; "" where it was closed since it was listed."""
+    """Return the target of an open file of a process, "" if it was closed meanwhile."""
     try:
         return str(link.readlink())
     except OSError:
         return ""
 
 
-def _described(process: Path) -> Holder:
+def _describe(process: Path) -> Listener:
     pid = int(process.name)
     words = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     if words[1 : 1 + len(SERVICE)] == SERVICE:
         data = Path(words[1 + len(SERVICE)])
-        return Holder(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data, pid)
-    return Holder(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}", pid=pid)
+        return Listener(f"the GPU service of the hub whose data_dir is {data} (process {process.name})", data, pid)
+    return Listener(f"process {process.name}: {' '.join(words)[:SHOWN_CHARACTERS]}", pid=pid)
 
 
 def _name(user: int) -> str:

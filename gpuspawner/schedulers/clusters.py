@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease

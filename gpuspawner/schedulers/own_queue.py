@@ -10,8 +10,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from gpuspawner.backends.base import Backend
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import Backend, OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot
 from gpuspawner.core.gpus.placement import (

@@ -16,7 +16,7 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
@@ -37,16 +37,15 @@ from gpuspawner.service.custom_resources.relay import Relay
 from gpuspawner.service.custom_resources.route import add_operating
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.ending import cancelled
+from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocator import Allocator
 from gpuspawner.service.engine.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.engine.dcgm import Dcgm
+from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
 from gpuspawner.service.engine.lease_documents import HubIdentity
-from gpuspawner.service.engine.lifecycle import Lifecycle
 from gpuspawner.service.engine.preemptions import Preemptions
-from gpuspawner.service.engine.reclaimer import Reclaimer
-from gpuspawner.service.engine.reconciler import Reconciler
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampler import Sampler
 from gpuspawner.service.forgetting import forget
@@ -138,24 +137,18 @@ def wire(
     hub = hub or HubClient(options.hub_api_url, options.hub_api_token)
     scheduler = scheduler or InMemoryScheduler(backend, in_force.catalog.gpus)
     allocator = Allocator(registry, scheduler, in_force, clock, settings)
-    reclaimer = Reclaimer(registry, allocator, hub, backend, clock, settings)
-    lifecycle = Lifecycle(registry, allocator, reclaimer, clock)
-    preemptions = Preemptions(registry, allocator, reclaimer, clock)
     identity = HubIdentity(options.hub_id, options.secret, options.secret_made_at)
     members, announcements = GroupMembers(hub, clock, in_force), Announcements(store, clock)
-    reconciler = Reconciler(
-        registry, allocator, reclaimer, hub, members, backend, clock, settings, identity, options.data
-    )
+    engine = LeaseEngine(registry, allocator, hub, members, backend, clock, settings, identity, options.data)
+    preemptions = Preemptions(registry, allocator, engine, clock)
     seen = Dcgm(in_force, clock)
-    sampler = Sampler(
-        registry, backend, scheduler, in_force, clock, settings, lifecycle, seen, reconciler.last_activity
-    )
+    sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     queue = QueueView(registry, scheduler, allocator, clock)
     allocator.places = queue.places
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
-        lifecycle, reclaimer, reconciler, sampler, Notifier(hub, settings, store, clock),
+        engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
         Inboxes(store, registry, announcements, allocator.accounting, members, clock), StoredCounters(store, clock),
@@ -174,8 +167,9 @@ async def load(parts: Parts) -> None:
     await parts.announcements.load()
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
+    await parts.engine.availability.resume()
     await parts.preemptions.move_back(back_seconds)
-    await parts.lifecycle.resume()
+    await parts.engine.resume()
 
 
 def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
@@ -270,7 +264,7 @@ class Service:
         finally:
             await cancelled(tasks)
             await self.parts.sampler.close()
-            await self.parts.reconciler.close()
+            await self.parts.engine.close()
             await self._notices.close()
             if self._operator is not None:
                 await self._operator.close()
@@ -290,9 +284,9 @@ class Service:
         return [
             *operating,
             every(self._settings.fleet_seconds, self._observe_fleet),
-            every(period, self.parts.reconciler.round),
+            every(period, self.parts.engine.round),
             every(min(period, 0.5), self._sample),
-            every(min(period, 0.5), self.parts.lifecycle.deadlines),
+            every(min(period, 0.5), self.parts.engine.tick),
             every(min(period, 0.5), self.parts.preemptions.step),
             every(min(period, NOTICES_SECONDS), self._notices.look),
             every(GROUPS_SECONDS, self._look_for_groups),
@@ -337,7 +331,7 @@ class Service:
         """Say what a grant waits for, in words that anybody may read."""
         if self._door.waits_for or self.parts.store.trouble:
             return "its store"
-        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.reconciler.has_looked:
+        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.engine.observer.has_looked:
             return "its first look at GPUs and workspaces"
         return ""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_in
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.resources import Resources
 from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.catalog.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
@@ -27,7 +27,7 @@ from gpuspawner.service.engine.lease_documents import is_signed
 
 if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-    from gpuspawner.backends.kubernetes.settings import ClusterSettings
+    from gpuspawner.backends.kubernetes.connection import ClusterSettings
 
 Believes = Callable[[str, Mapping[str, str]], bool]
 BACKEND = "GPUSPAWNER_BACKEND"
@@ -175,10 +175,10 @@ def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str
 
 def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Believes) -> Chosen:
     try:
+        from gpuspawner.backends.custom_resources.cluster import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
-        from gpuspawner.backends.kubernetes.kinds import cluster_kinds  # noqa: PLC0415
-        from gpuspawner.backends.kubernetes.resources import CustomResources  # noqa: PLC0415
-        from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.connection import cluster_settings  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.fleet import cluster_kinds  # noqa: PLC0415
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:

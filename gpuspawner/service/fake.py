@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub import HubClient, HubServer, HubUser
+from gpuspawner.core.leases.observations import HubServer
+from gpuspawner.service.engine.hub import HubClient, HubUser
 
 
 @dataclass

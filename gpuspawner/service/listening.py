@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 
 from tornado.httpserver import HTTPServer
 
-from gpuspawner.backends.ports import holder_of
+from gpuspawner.backends.ports import find_listener
 from gpuspawner.core.errors import NoPort
 
 log = logging.getLogger("gpuspawner")
@@ -50,7 +50,7 @@ async def listen(
 
 def _no_port(port: int, error: OSError, *, by_hub: bool) -> NoPort:
     taken = error.errno == errno.EADDRINUSE
-    wrong = f"is taken by {holder_of(port).words}" if taken else f"can't be listened on ({error.strerror})"
+    wrong = f"is taken by {find_listener(port).words}" if taken else f"can't be listened on ({error.strerror})"
     if not by_hub:
         return NoPort(f"port {port} {wrong}. Free it, or name another by --listen and by configure(service_url=...).")
     return NoPort(

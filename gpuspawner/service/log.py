@@ -18,7 +18,7 @@ TEXT_FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 class JsonFormatter(logging.Formatter):
     """Writes each line as one JSON object: time, level, logger, message, and the fields of a known event.
 
-    A line of :mod:`gpuspawner.service.lease_log` or :mod:`gpuspawner.backends.outages` has its ``fields``.
+    A line of :mod:`gpuspawner.service.lease_log` or :mod:`gpuspawner.backends.base` has its ``fields``.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -14,12 +14,11 @@ from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
-from gpuspawner.service.engine.lifecycle import Lifecycle
 from gpuspawner.service.engine.preemptions import Preemptions
-from gpuspawner.service.engine.reclaimer import Reclaimer
-from gpuspawner.service.engine.reconciler import Reconciler
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
@@ -42,9 +41,8 @@ class Parts:
     scheduler: Scheduler
     allocator: Allocator
     queue: QueueView
-    lifecycle: Lifecycle
-    reclaimer: Reclaimer
-    reconciler: Reconciler
+    engine: LeaseEngine
+    actions: LeaseActions
     sampler: Sampler
     notifier: Notifier
     clock: Clock

@@ -25,17 +25,12 @@ from gpuspawner.catalog.catalog_warnings import needing_pods
 from gpuspawner.catalog.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import one_hub, service, service_port, stoppers
-from gpuspawner.spawner.hub.cullers import CONFIG_FOLDERS, other_cullers
-from gpuspawner.spawner.hub.following import Follower, followed, refuse
-from gpuspawner.spawner.hub.roles import add_roles
-from gpuspawner.spawner.hub.service import SERVICE, Known
-from gpuspawner.spawner.hub.unconfigured import note_configured
-from gpuspawner.spawner.hub.written import written_in
-from gpuspawner.spawner.kubernetes.configure import service_address, service_environment
-from gpuspawner.spawner.kubernetes.conflicts import conflicts, weakened
-from gpuspawner.spawner.kubernetes.profiles import menus
-from gpuspawner.spawner.kubernetes.settings import written
+from gpuspawner.spawner.hub import checks, service, stoppers
+from gpuspawner.spawner.hub.catalog import Follower, followed, refuse
+from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
+from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
+from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
+from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import confirm, domains, pages, renewal, second
 
@@ -128,8 +123,8 @@ def _seen(c: Any, prefix: str) -> str:
 def _held(c: Any, data_dir: Path) -> Path:
     """Return the folder, which no other hub uses; a hub that starts uses it from now on."""
     data = data_folder(data_dir)
-    if one_hub.hub_starts():
-        one_hub.hold(data, _hub_url(c))
+    if checks.hub_starts():
+        checks.hold(data, _hub_url(c))
     return data
 
 
@@ -246,8 +241,8 @@ def _prepared(
 def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) -> str:
     """Return where a service that the hub starts listens."""
     host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
-    if one_hub.hub_starts():
-        service_port.refuse_taken(port, host, data)
+    if checks.hub_starts():
+        checks.refuse_taken(port, host, data)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -22,14 +22,12 @@ from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.client import LeaseClient
-from gpuspawner.spawner.hub.unconfigured import watch_hub
-from gpuspawner.spawner.refusals import ended_start, log_in_one_line
-from gpuspawner.spawner.server_output import ServerOutput
-from gpuspawner.spawner.steps import Steps
-from gpuspawner.spawner.unheard import hub_shuts_down, leave, tell_later
-from gpuspawner.spawner.within import within
+from gpuspawner.spawner.hub.checks import watch_hub
+from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
+from gpuspawner.spawner.release_spool import hub_shuts_down, leave, tell_later
+from gpuspawner.spawner.servers import ServerOutput, within
 
 HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0

@@ -3,8 +3,8 @@
 By a file in memory, found by its name in ``/proc``.
 
 The probe has no credential and asks nobody over HTTP: it reads ``/proc/PID/fd``, as the workspace's own user. What
-stands there is a line of JSON, which :mod:`gpuspawner.backends.probe_soft` reads, and a second one of the GPU monitor,
-which :mod:`gpuspawner.backends.probe_monitor` reads.
+stands there is a line of JSON, which :mod:`gpuspawner.backends.probes.activity` reads, and a second one of the GPU
+monitor, which :mod:`gpuspawner.backends.probes.monitor` reads.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A thread of its own asks NVML: one that hangs must not hold up the Jupyter server. The thread keeps a document. The
 server writes it to a file in memory, which the probe reads (:mod:`gpuspawner.workspace.kernels`,
-:mod:`gpuspawner.backends.probe_monitor`).
+:mod:`gpuspawner.backends.probes.monitor`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from gpuspawner.adoption.doctor.cluster_checks import RIGHTS, kinds_there, netwo
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import load_text
 from gpuspawner.cli import main
-from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
+from gpuspawner.spawner.hub.service import SERVICE_SCOPES
 
 GOOD, BAD = 0, 1
 NOBODY = ["--hub", "http://127.0.0.1:9/hub/api", "--service", "http://127.0.0.1:9"]

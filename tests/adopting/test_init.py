@@ -10,9 +10,8 @@ from gpuspawner.adoption.cluster_gpus import of_nodes
 from gpuspawner.adoption.discovered_gpus import to_draft
 from gpuspawner.adoption.draft import render
 from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
-from gpuspawner.backends.kubernetes.fleet import gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
@@ -85,8 +84,8 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
     out = capsys.readouterr().out
     assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
     catalog = load_catalog("catalog.yaml")
-    assert nvidia.matching(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
-    assert nvidia.matching(H100, catalog.gpus.values()) == ""
+    assert nvidia.matching_kind(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
+    assert nvidia.matching_kind(H100, catalog.gpus.values()) == ""
     assert str(catalog.gpus["h100-80gb-3g-40gb"].counts) == "3/7"
     assert set(catalog.templates["gpu"].gpus.values()) == {(1, 1)}, "CUDA uses no second"
 

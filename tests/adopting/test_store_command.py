@@ -17,7 +17,7 @@ from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.spawner.hub import one_hub
+from gpuspawner.spawner.hub import checks
 
 DONE, INVALID, REFUSED = 0, 1, 2
 
@@ -178,12 +178,12 @@ def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path
 
 def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):
     assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
-    one_hub.hold(data, "http://hub.example.org/")
+    checks.hold(data, "http://hub.example.org/")
     try:
         assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
         assert "which serves http://hub.example.org/. Stop it first" in capsys.readouterr().err
     finally:
-        one_hub._held.clear()
+        checks._held.clear()
 
 
 def test_a_service_of_its_own_that_beats_is_not_restored_under(data, tmp_path, capsys):

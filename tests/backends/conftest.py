@@ -118,7 +118,7 @@ async def a_view(
 ) -> AsyncIterator[Callable[..., KubernetesBackend]]:
     """Make a backend that has seen nothing yet, and whose watches lose no time."""
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05,))
-    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watches, "MIN_WATCH_SECONDS", 0.0)
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 0.2)
     made = []
 

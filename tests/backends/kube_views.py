@@ -4,8 +4,8 @@ import asyncio
 import time
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.kubernetes.view import believe_all
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.view import accept_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 
@@ -15,7 +15,7 @@ NODES, PODS, QUOTAS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/jhub/
 LIMITS = "/api/v1/namespaces/jhub/limitranges"
 
 
-def make_view(kubeconfig, believes=believe_all, **settings):
+def make_view(kubeconfig, believes=accept_all, **settings):
     there = ClusterSettings("jhub", kubeconfig, **{"stale_seconds": 2.0, **settings})
     return KubernetesBackend(KINDS, HUB, there, believes)
 

@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuspawner.backends.probe import script
+from gpuspawner.backends.probes.script import script
 from tools.nvidia import SimulatedDriver, ensure_nvidia_smi, find_files
 
 OUTPUTS = Path(__file__).parent / "probe_outputs"

@@ -6,8 +6,8 @@ import pytest
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 

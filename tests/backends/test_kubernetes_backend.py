@@ -109,7 +109,7 @@ def hangs(_socket, _script):
         pytest.param(hangs, "did not end within 0.3 s", id="hangs"),
         pytest.param(prints_without_end, "printed more than 1048576 bytes", id="floods"),
         pytest.param(sends((1, b"out")), "ended before the command did", id="cut off"),
-        pytest.param(sends((3, b"{")), "not understood", id="an end that is no JSON"),
+        pytest.param(sends((3, b"{")), "not understood", id="an end that is not JSON"),
         pytest.param(sends((3, json.dumps({"status": "Failure", "message": "container not found"}).encode())),
                      "container not found", id="no such container"),
         pytest.param(sends((3, json.dumps({**exit_status(1), "details": {"causes": [{"reason": "ExitCode",
@@ -169,7 +169,7 @@ async def test_of_a_node_that_is_not_heard_of_it_is_said_when_the_cluster_ends_w
 async def test_before_the_first_look_no_pod_is_missed(api, tmp_path):
     api.refused.add(("get", "/api/v1/pods"))
     backend = make_backend(api.kubeconfig(tmp_path))
-    assert (await backend.probe(A, 1, (), 5.0)).problem == "the cluster is not seen yet"
+    assert (await backend.probe(A, 1, (), 5.0)).problem == "the cluster has not been observed yet"
     await backend.close()
 
 
@@ -197,7 +197,7 @@ async def test_probes_are_bounded_on_a_node_and_one_at_a_time_in_a_pod(api, a_ba
     api.execs = dict.fromkeys(names, act)
     leases = [f"{number:032}" for number in range(6)]
     results = await asyncio.gather(*(backend.probe(lease, 1, (), 5.0) for lease in [*leases, leases[0]]))
-    assert [result.problem for result in results] == [""] * 6 + ["the probe before has not ended yet"]
+    assert [result.problem for result in results] == [""] * 6 + ["the last probe has not ended yet"]
     assert most == 2
 
 

@@ -9,8 +9,7 @@ from kube_api import KubeApi, ends_with
 from gpuspawner.backends.kubernetes import api as apis
 from gpuspawner.backends.kubernetes import connection
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import proxy_to
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings, find_proxy
 from gpuspawner.core.errors import Unavailable
 
 FAR = "http://cluster.example.org:6443"
@@ -55,9 +54,9 @@ async def test_they_go_by_the_environments_where_it_names_none(proxy, tmp_path, 
 def test_what_the_environment_keeps_from_its_proxy_goes_straight(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
     monkeypatch.setenv("no_proxy", "10.96.0.1,.svc")
-    assert proxy_to("https://10.96.0.1:443") is None
-    assert proxy_to("https://kubernetes.default.svc") is None
-    assert proxy_to("https://[fd00::1]:443") == "http://proxy.example.org:3128"
+    assert find_proxy("https://10.96.0.1:443") is None
+    assert find_proxy("https://kubernetes.default.svc") is None
+    assert find_proxy("https://[fd00::1]:443") == "http://proxy.example.org:3128"
 
 
 async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
@@ -73,9 +72,9 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it is no kubeconfig"),
-        ("[]", "it is no kubeconfig"),
-        ("a token alone", "it is no kubeconfig"),
+        ("", "it is not a kubeconfig"),
+        ("[]", "it is not a kubeconfig"),
+        ("a token alone", "it is not a kubeconfig"),
         ("{a", "line 1"),
         ("clusters: []", "current-context"),
     ],
@@ -92,8 +91,8 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
     ("cluster", "why"),
     [
         ({"certificate-authority-data": "bm90IGEgY2VydA=="}, "no certificate"),
-        ({"proxy-url": "socks5://me:secret@proxy.example.org:1080"}, "one of socks5://"),
-        ({"proxy-url": 3128}, "one of no scheme://"),
+        ({"proxy-url": "socks5://me:secret@proxy.example.org:1080"}, "has socks5://"),
+        ({"proxy-url": 3128}, "has no scheme://"),
     ],
 )
 async def test_what_it_says_of_the_way_and_cannot_be_is_told(proxy, tmp_path, cluster, why):
@@ -108,12 +107,12 @@ def test_a_proxy_of_the_environment_is_read_as_others_read_it(monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("https_proxy", "proxy.example.org:3128")
-    assert proxy_to("https://10.96.0.1:443") == "http://proxy.example.org:3128"
+    assert find_proxy("https://10.96.0.1:443") == "http://proxy.example.org:3128"
     monkeypatch.setenv("https_proxy", "https://proxy.example.org:3129")
-    assert proxy_to("https://10.96.0.1:443") is None, "as KubeSpawner's own client"
+    assert find_proxy("https://10.96.0.1:443") is None, "as KubeSpawner's own client"
     monkeypatch.setenv("https_proxy", "socks5://proxy.example.org:1080")
-    with pytest.raises(ValueError, match="one of socks5://"):
-        proxy_to("https://10.96.0.1:443")
+    with pytest.raises(ValueError, match="has socks5://"):
+        find_proxy("https://10.96.0.1:443")
 
 
 async def test_a_watch_does_not_wait_forever_for_a_proxy_that_says_nothing(proxy, tmp_path, monkeypatch):

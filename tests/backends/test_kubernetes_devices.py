@@ -9,9 +9,9 @@ from device_objects import A100, H100, a_claim, a_class, a_gpu, a_partitioned_gp
 from kube_views import HUB, eventually, limits, running
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.devices.objects import to_slice
-from gpuspawner.backends.kubernetes.devices.selectors import fits
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.dra.models import to_slice
+from gpuspawner.backends.kubernetes.dra.selectors import fits
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 
@@ -284,7 +284,7 @@ async def test_what_may_not_be_seen_is_told_and_not_given(api, watch, monkeypatc
         await backend.fleet()
         return [sentence.partition(" (")[0] for sentence in backend.limits]
 
-    await eventually(told, ["Devices that are claimed are not seen"])
+    await eventually(told, ["Claimed devices cannot be observed"])
     await eventually(counts(backend), {})
     api.refused.clear()
     await eventually(counts(backend), {"a100": (1, 1, 0)})
@@ -333,7 +333,7 @@ def test_selectors_hold_as_for_the_scheduler(expression, holds):
 
 
 async def test_nothing_is_said_before_devices_were_seen(api, watch, monkeypatch):
-    monkeypatch.setattr("gpuspawner.backends.kubernetes.view.FIRST_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("gpuspawner.backends.kubernetes.view.FIRST_LIST_SECONDS", 0.3)
     api.refused.add(("get", "/apis/resource.k8s.io/v1/deviceclasses"))
     put(api, a_node())
     backend = watch()
@@ -343,7 +343,7 @@ async def test_nothing_is_said_before_devices_were_seen(api, watch, monkeypatch)
             await backend.fleet()
         return str(error.value)
 
-    await eventually(why, "The cluster's devices have not been seen yet.")
+    await eventually(why, "The cluster's devices have not been observed yet.")
 
 
 def test_what_reads_cel_is_not_imported_where_nothing_is_selected_by_it():

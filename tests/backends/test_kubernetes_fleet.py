@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_container, a_node, a_pod, a_workspace, fleet_of
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import count_of, requested, to_node, to_pod
+from gpuspawner.backends.kubernetes.fleet import Toleration, cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import count_of, to_node
+from gpuspawner.backends.kubernetes.pods import requested_gpus, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import MOST_GPUS
 
@@ -276,7 +276,7 @@ ONE, TWO, FOUR = ({"nvidia.com/gpu": count} for count in (1, 2, 4))
     ],
 )  # fmt: skip
 def test_a_pod_reserves_what_kube_scheduler_reserves(spec, counted):
-    assert requested(spec).get("nvidia.com/gpu", 0) == counted
+    assert requested_gpus(spec).get("nvidia.com/gpu", 0) == counted
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.backends.kubernetes.reading.holders import LONGEST, holder_of
+from gpuspawner.backends.kubernetes.pods import MAX_HOLDER_LENGTH, holder_of
 
 
 def owned(kind, name):
@@ -35,4 +35,4 @@ def test_a_pod_is_named_by_what_people_know_it_by(labels, owners, holder):
 def test_a_holder_of_any_name_is_told_in_a_bounded_length():
     owner = owned("<script>" * 100_000, "x")
     told = holder_of({"namespace": "team-a", "name": "p", "ownerReferences": owner})
-    assert len(told) == LONGEST
+    assert len(told) == MAX_HOLDER_LENGTH

@@ -4,11 +4,11 @@ import pytest
 from cluster_objects import A100, a_node, a_workspace
 from kube_views import eventually
 
-from gpuspawner.backends.kubernetes.reading.interruptions import interruption_of
+from gpuspawner.backends.kubernetes.nodes import interruption_of
 
 LEAVES, TAKEN_BACK = (
-    "Its node is being taken out of service by the cluster's autoscaler.",
-    "The cloud takes its node back.",
+    "The cluster's autoscaler is removing its node.",
+    "The cloud provider is reclaiming its node.",
 )
 KARPENTER, GKE = {"karpenter.sh/capacity-type": "spot"}, {"cloud.google.com/gke-spot": "true"}
 
@@ -26,7 +26,7 @@ KARPENTER, GKE = {"karpenter.sh/capacity-type": "spot"}, {"cloud.google.com/gke-
         pytest.param("cloud.google.com/impending-node-termination", GKE, (TAKEN_BACK, 30), id="GKE"),
         pytest.param(
             "aws-node-termination-handler/rebalance-recommendation", KARPENTER,
-            ("The cloud may soon take its node back.", None), id="before the notice",
+            ("The cloud provider may soon reclaim its node.", None), id="before the notice",
         ),
     ],
 )  # fmt: skip
@@ -81,4 +81,4 @@ async def test_what_the_pod_itself_says_goes_before_what_its_node_says(api, a_vi
     pod["spec"]["terminationGracePeriodSeconds"] = 30
     api.put(pod)
     api.put(a_node(labels={**A100, **KARPENTER}, taints=[TAINT]))
-    await eventually(told(backend), [("Its node is being emptied, for example for maintenance.", None)])
+    await eventually(told(backend), [("Its node is being drained, for example for maintenance.", None)])

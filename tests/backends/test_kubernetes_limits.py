@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from gpuspawner.backends.kubernetes.reading.limits import to_limits, to_quota
-from gpuspawner.backends.kubernetes.reading.quantities import amount_of
+from gpuspawner.backends.kubernetes.nodes import amount_of, to_limits, to_quota
 from gpuspawner.core.quotas.namespaces import NamespaceLimit, NamespaceQuota
 
 

@@ -1,6 +1,6 @@
 """What a pod carries of its lease."""
 
-from gpuspawner.backends.kubernetes.names import carried, variables_of
+from gpuspawner.backends.kubernetes.pods import to_metadata, variables_of
 
 VARIABLES = {
     "GPUSPAWNER_LEASE_ID": "1" * 32,
@@ -12,7 +12,7 @@ VARIABLES = {
 
 
 def test_a_pod_carries_what_rebuilds_its_lease_and_nothing_secret():
-    labels, annotations = carried({**VARIABLES, "GPUSPAWNER_WORKSPACE_TOKEN": "secret", "HOME": "/home/alice"})
+    labels, annotations = to_metadata({**VARIABLES, "GPUSPAWNER_WORKSPACE_TOKEN": "secret", "HOME": "/home/alice"})
     assert variables_of(labels, annotations) == VARIABLES
     assert "secret" not in str((labels, annotations))
     assert all(len(value) <= 63 for value in labels.values()), "a label's value has 63 characters at most"

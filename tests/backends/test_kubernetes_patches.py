@@ -7,10 +7,9 @@ import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_backends import GIB, KINDS
 
-from gpuspawner.backends.kubernetes.fleet import Toleration, gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
+from gpuspawner.backends.kubernetes.fleet import Toleration, cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.kubernetes.patches import keep_off, pod_patch
-from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind, Slot
 
 

@@ -9,9 +9,9 @@ import pytest
 from harness.programs import needs
 
 from gpuspawner.backends.kubernetes.api import ExecResult
-from gpuspawner.backends.kubernetes.probes import Prober
-from gpuspawner.backends.kubernetes.reading.objects import Pod
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.backend import Prober
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.pods import Pod
 
 FIRST_PROCESS = """
 import ctypes, json, os, pathlib, subprocess, sys
@@ -122,7 +122,7 @@ async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
     gone, stays = pods("gone", "a")[0], pods("stays", "b")[0]
     kubelets.hanging.update("ab")
     await asyncio.gather(prober.probe(gone, 1, 0.01), prober.probe(stays, 1, 0.01))
-    prober.forget_but([stays])
+    prober.forget_except([stays])
     assert prober._failed == {stays.uid}
     assert (prober._probing, [len(slots._on_node) for slots in (prober._slots, prober._slow_slots)]) == (set(), [0, 0])
 

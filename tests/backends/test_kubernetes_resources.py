@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from gpuspawner.backends.kubernetes.resources import _is_as_strict
+from gpuspawner.backends.custom_resources.cluster import _is_as_strict
 from gpuspawner.catalog.resources.definitions import admission
 
 POLICY, BINDING = (one["spec"] for one in admission())

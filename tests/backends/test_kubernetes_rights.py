@@ -30,7 +30,7 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_vi
     assert await running(backend)() == [("a", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))]
     (limit,) = backend.limits
     assert "outside namespace jhub" in limit
-    assert "is tried again. If that is not meant, give the service a ClusterRole" in limit
+    assert "is tried again. To change this, give the service a ClusterRole" in limit
 
 
 async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_view):
@@ -85,7 +85,7 @@ async def test_pods_of_all_namespaces_that_may_not_be_seen_are_nothing_to_go_on_
     with pytest.raises(Unavailable, match='"hub" cannot get'):
         await backend.fleet()
     (limit,) = backend.limits
-    assert limit.startswith("Pods are not seen in all namespaces")
+    assert limit.startswith("Pods cannot be observed in all namespaces")
     api.refused.clear()
     await eventually(free(backend), 1)
     assert backend.limits == ()
@@ -127,7 +127,7 @@ async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view
     assert await free(backend)() == 4
     await until(lambda: backend.limits)
     (limit,) = backend.limits
-    assert limit.startswith(f"{what} of namespace jhub are not seen")
+    assert limit.startswith(f"{what} of namespace jhub cannot be observed")
     api.refused.clear()
     await eventually(limits(backend), ())
     await api.followed()

@@ -5,8 +5,8 @@ from cluster_objects import A100, T4, a_node, fleet_of
 from kube_backends import GIB
 from test_kubernetes_patches import fits, required, slots
 
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.kubernetes.patches import pod_patch
-from gpuspawner.backends.kubernetes.reading.objects import to_node
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, notice_seconds, spot_labels
 

@@ -11,7 +11,7 @@ from kube_views import HUB, NODES, PODS, QUOTAS, eventually, free, listed, lists
 
 from gpuspawner.backends.kubernetes import view as views
 from gpuspawner.backends.kubernetes import watches
-from gpuspawner.backends.kubernetes.names import PRE_STOP
+from gpuspawner.backends.kubernetes.pods import PRE_STOP
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.outages import API_SERVER, ETCD
@@ -81,7 +81,7 @@ async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_ti
 
 
 async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_view, monkeypatch):
-    monkeypatch.setattr(watches, "TRIES_BEFORE_LISTING", 10**6)
+    monkeypatch.setattr(watches, "TRIES_BEFORE_LIST", 10**6)
     backend = a_view()
     gone = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
     await eventually(free(backend), 1)
@@ -196,7 +196,7 @@ async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeyp
     api.put(a_pod("odd"))
     api.put(a_pod("even", gpus={"nvidia.com/gpu": 1}))
     await eventually(free(backend), 3)
-    assert "has an object that is not understood, and is left out" in caplog.text
+    assert "has an unreadable object, which is left out" in caplog.text
 
 
 async def test_what_was_understood_before_stands_where_an_object_is_not_any_more(api, a_view, monkeypatch, caplog):
@@ -213,11 +213,11 @@ async def test_what_was_understood_before_stands_where_an_object_is_not_any_more
     api.put(own)
 
     async def told():
-        return "has an object that is not understood" in caplog.text
+        return "has an unreadable object" in caplog.text
 
     await eventually(told, wanted=True)
     assert await seen() == ["a" * 32], "it is not taken for gone"
-    assert "and is kept as it was" in caplog.text
+    assert "which is kept as it was" in caplog.text
     api.remove(own)
     await eventually(seen, [])
 
@@ -242,10 +242,10 @@ async def test_promise_2_a_store_that_was_restored_from_before_is_listed_anew(ap
 
 
 async def test_nothing_is_known_before_the_first_whole_list(api, a_view, monkeypatch):
-    monkeypatch.setattr(views, "FIRST_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(views, "FIRST_LIST_SECONDS", 0.2)
     api.failing = 10**6
     backend = a_view()
-    with pytest.raises(Unavailable, match="not been seen yet"):
+    with pytest.raises(Unavailable, match="not been observed yet"):
         await backend.fleet()
     api.failing = 0
     await eventually(free(backend), 4)
@@ -355,7 +355,10 @@ async def test_a_pod_that_waits_for_its_volume_does_not_wait_for_room(api, a_vie
     ("reason", "message", "told"),
     [
         pytest.param(
-            "PreemptionByScheduler", "a/b", "The cluster needs its GPU for more important work.", id="preempted"
+            "PreemptionByScheduler",
+            "a/b",
+            "The cluster needed its GPU for work with a higher priority.",
+            id="preempted",
         ),
         pytest.param(
             "TerminationByKubelet",

@@ -10,9 +10,10 @@ from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
-from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
+from gpuspawner.backends.kubernetes.connection import HUB_TOLERATIONS, ClusterSettings
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.kubernetes.nodes import to_node
+from gpuspawner.backends.kubernetes.pods import to_pod
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 
@@ -124,7 +125,7 @@ async def seen_by(backend):
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_view_ends_as_a_fresh_look_would(seed, tmp_path, monkeypatch):
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.02,))
-    monkeypatch.setattr(watches, "SHORTEST_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watches, "MIN_WATCH_SECONDS", 0.0)
     api = KubeApi()
     await api.start()
     backend = KubernetesBackend(KINDS.values(), HUB, ClusterSettings("jhub", api.kubeconfig(tmp_path), page=3))

@@ -12,8 +12,8 @@ from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.local.mig import MigDevice, mig_devices
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.local.nvidia import MigDevice, mig_devices
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.idle.policies import IdlePolicy

@@ -92,13 +92,13 @@ async def test_gpus_are_listed_and_matched(backend: LocalBackend, driver: Simula
     ],
 )
 def test_matching_takes_spaces_and_dashes_alike(name: str, kind: str) -> None:
-    assert nvidia.matching(name, KINDS) == kind
+    assert nvidia.matching_kind(name, KINDS) == kind
 
 
 def test_the_names_of_real_machines_can_be_matched(capture: dict[str, list[str]]) -> None:
     header, row = capture["idle :: query-gpu (csv, what the exporter parses)"][:2]
     name = dict(zip(header.split(", "), row.split(", "), strict=True))["name"]
-    assert nvidia.matching(name, [GpuKind("k", "K", 1, match=name.replace(" ", "-"))]) == "k"
+    assert nvidia.matching_kind(name, [GpuKind("k", "K", 1, match=name.replace(" ", "-"))]) == "k"
 
 
 async def test_gpus_are_matched_to_the_kinds_of_now(backend: LocalBackend) -> None:
@@ -139,7 +139,7 @@ async def test_a_gpu_in_mig_mode_without_a_mig_device_says_so(backend: LocalBack
     driver.set_values(0, mig__mode_current="enabled")
     first, second = (await backend.fleet()).gpus
     assert (first.healthy, second.healthy) == (False, True)
-    assert first.note.startswith("MIG mode is on, and it has no MIG device")
+    assert first.note.startswith("MIG mode is on without a MIG device")
 
 
 async def test_a_process_without_a_lease_is_foreign(backend: LocalBackend, driver: SimulatedDriver) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from harness.programs import needs
 
+from gpuspawner.backends.base import TERMINATED, OnStopResult, on_stop_script, read_on_stop
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.on_stop import TERMINATED, OnStopResult, on_stop_script, read_on_stop
 
 SHELLS = pytest.mark.parametrize(
     "shell",

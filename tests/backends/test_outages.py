@@ -1,6 +1,6 @@
 """The log of outages: one line when a part goes away, and one when it answers again."""
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.outages import HUB, Outage
 
 NOW = 1_800_000_000.0

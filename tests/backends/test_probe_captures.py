@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_buffer import read_reports
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.probes.nvidia_smi import MIB, read_reports
+from gpuspawner.backends.probes.script import parse_probe
 
 COLUMNS = (
     "index",

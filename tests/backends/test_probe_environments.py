@@ -15,7 +15,7 @@ from harness.programs import require
 from probe_environments import ENVIRONMENTS, OUTPUTS, Environment, run_probe
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Sample
 
 UUIDS = ("GPU-12345678-1234-1234-1234-123456780000", "GPU-12345678-1234-1234-1234-123456780001")

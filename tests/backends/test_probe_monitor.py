@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Measure, Sample, Source, SourceReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"

@@ -13,7 +13,7 @@ from harness.nvidia import machines, simulated_driver, with_devices
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe, script
+from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import SampleKind
 from tools.nvidia import RELEASES

@@ -8,9 +8,9 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable, ProcessTime
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.probes.activity import ProcessTable, ProcessTime
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Sample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
@@ -120,7 +120,7 @@ def test_a_row_that_is_odd_says_nothing(row: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        pytest.param("reading 0", "reading 127", "nvidia-smi is not there", id="absent"),
+        pytest.param("reading 0", "reading 127", "nvidia-smi does not exist", id="absent"),
         pytest.param("reading 0", "reading 9", "exit code 9", id="failed"),
         pytest.param(ROW + "\n", "", "listed it 1 times in 2 readings", id="missing-once"),
         pytest.param(ROW, f"{ROW}\n{ROW}", "listed it 3 times in 2 readings", id="listed-twice"),

@@ -14,10 +14,10 @@ from harness.programs import needs
 from harness.waiting import until
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.local import nvidia, processes, run_probe
+from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.readings import Sample
 
@@ -116,7 +116,7 @@ async def test_the_probe_is_no_part_of_the_workspace(
     probe = asyncio.create_task(backend.probe(lease_id, 1, uuids, 2.0))
     await until((_tools(process.pid) / "seen").exists)
     assert [running.pids for running in await backend.workspaces() if running.lease_id == lease_id] == [(process.pid,)]
-    assert (await backend.probe(lease_id, 1, uuids, 2.0)).problem == "the probe before has not ended yet"
+    assert (await backend.probe(lease_id, 1, uuids, 2.0)).problem == "the last probe has not ended yet"
     assert (await probe).problem == "the probe did not end within 2 s"
     assert "GPUSPAWNER_PROBE=1" in (_tools(process.pid) / "seen").read_text(encoding="utf-8")
 
@@ -216,7 +216,7 @@ async def test_ten_megabytes_are_too_much(
 ) -> None:
     start(SLEEP, **tool("yes 0123456789012345678901234567890123456789012345678901234567890123 | head -c 10485760"))
     result = await backend.probe(lease_id, 1, uuids, 20.0)
-    assert result.problem == f"the probe printed more than {run_probe.MAX_OUTPUT_BYTES} bytes"
+    assert result.problem == f"the probe printed more than {processes.MAX_OUTPUT_BYTES} bytes"
 
 
 async def test_no_nvidia_smi_at_all(
@@ -227,7 +227,7 @@ async def test_no_nvidia_smi_at_all(
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
     start(SLEEP, PATH=str(tmp_path / "bin"))
     (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
-    assert "nvidia-smi is not there" in gpu.problem
+    assert "nvidia-smi does not exist" in gpu.problem
     assert gpu.holders == 0
 
 
@@ -273,14 +273,14 @@ async def test_promise_4_what_an_image_tells_its_own_ls_hides_no_holder(
 
 
 async def test_a_workspace_that_is_gone(backend: LocalBackend, lease_id: str) -> None:
-    assert (await backend.probe(lease_id, 1, (), 1.0)).problem == "no process of the workspace was found"
+    assert (await backend.probe(lease_id, 1, (), 1.0)).problem == "the workspace has no process"
 
 
 async def test_a_shell_that_fails_is_told(
     backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(SLEEP)
-    monkeypatch.setattr(run_probe, "script", lambda: b"echo 'no such thing' >&2; exit 4")
+    monkeypatch.setattr(processes, "script", lambda: b"echo 'no such thing' >&2; exit 4")
     assert (await backend.probe(lease_id, 1, (), 5.0)).problem == "the probe failed with exit code 4: 'no such thing'"
 
 
@@ -298,7 +298,7 @@ def test_the_script_runs_in_every_shell_that_images_have(shell: str) -> None:
         "PATH": os.environ["PATH"],
     }
     with subprocess.Popen([*command, "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+        stdout, stderr = process.communicate(processes.script(), timeout=20)
     lines = stdout.decode().splitlines()
     assert (process.returncode, stderr) == (0, b"")
     assert lines[0] == "gpuspawner-probe 1 begin"
@@ -335,7 +335,7 @@ def test_a_pod_tells_how_many_of_its_processes_were_killed_for_memory(shell: str
         "PATH": os.environ["PATH"],
     }
     with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+        stdout, stderr = process.communicate(processes.script(), timeout=20)
     assert stderr == b""
     sample, _ = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
     assert sample.memory_kills == told
@@ -357,7 +357,7 @@ def test_the_name_of_a_file_prints_no_lines_of_its_own(shell: str, line_end: str
         "PATH": os.environ["PATH"],
     }
     with path.open() as _, subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(run_probe.script(), timeout=20)
+        stdout, stderr = process.communicate(processes.script(), timeout=20)
     lines = stdout.decode().splitlines()
     assert stderr == b""
     assert [line for line in lines if line in forged] == ["gpuspawner-probe 1 end"]
@@ -371,7 +371,7 @@ async def test_the_probe_runs_as_the_workspaces_user(lease_id: str, tmp_path: Pa
         ["/bin/sleep", "60"], env={"GPUSPAWNER_LEASE_ID": lease_id, "PATH": os.environ["PATH"]}, user=65534, group=65534
     )
     try:
-        assert run_probe._as_user(process.pid) == {"user": 65534, "group": 65534, "extra_groups": []}
+        assert processes._as_user(process.pid) == {"user": 65534, "group": 65534, "extra_groups": []}
         backend = LocalBackend([], {}, tmp_path)
         assert not (await backend.probe(lease_id, 0, (), 5.0)).problem
     finally:

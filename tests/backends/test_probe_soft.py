@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_soft import is_soft, soft_readings
+from gpuspawner.backends.probes.activity import is_soft, soft_readings
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 
 CLOCK = 1000.0
@@ -61,24 +61,24 @@ def test_nothing_at_all() -> None:
         ),
         pytest.param([kernels(("a\n\x1b.ipynb", True, 0.0))], True, "kernel a.ipynb busy", id="unprintable"),
         pytest.param([kernels(("", True, 0.0))], True, "kernel without a name busy", id="no name"),
-        pytest.param([kernels(("a", None, 0.0))], None, "kernel a does not tell its state", id="unknown state"),
+        pytest.param([kernels(("a", None, 0.0))], None, "kernel a does not report its state", id="unknown state"),
         pytest.param([kernels(("a", None, 0.0), ("b", True, 0.0))], True, "kernel b busy", id="one busy, one unknown"),
         pytest.param([kernels(pid=8)], None, NO_SERVER, id="a child that kept its parent's file"),
         pytest.param([kernels(), kernels(("a", True, 0), pid=9, holder=9)], True, "kernel a busy", id="two servers"),
         pytest.param(
-            [kernels(uptime=900.0)], None, "its Jupyter server has told nothing for 100 s", id="a server that hangs"
+            [kernels(uptime=900.0)], None, "its Jupyter server has reported nothing for 100 s", id="a server that hangs"
         ),
         pytest.param(
-            [kernels(uptime=1500.0)], None, "its Jupyter server has told nothing for -500 s", id="another clock"
+            [kernels(uptime=1500.0)], None, "its Jupyter server has reported nothing for -500 s", id="another clock"
         ),
         pytest.param(
             [kernels(("a", True, 0.0), uptime=900.0)],
             None,
-            "its Jupyter server has told nothing for 100 s",
+            "its Jupyter server has reported nothing for 100 s",
             id="stale: what was busy then may not be now",
         ),
         *(
-            pytest.param([line], None, "what its Jupyter server tells is not understood", id=name)
+            pytest.param([line], None, "the report of its Jupyter server is not understood", id=name)
             for name, line in {
                 "cut off": kernels()[:-5],
                 "empty": "kernels 7 ",
@@ -125,7 +125,7 @@ def test_kernels(lines: list[str], active: bool | None, words: str) -> None:
         pytest.param(
             ["terminal /dev/pts/1 7 7", "terminal /dev/pts/2 8 8", "now 900", "used /dev/pts/1 1 1"],
             None,
-            "the image has no tool that tells when one was last used",
+            "the image has no tool that reports a terminal's last use",
             id="one of two not known",
         ),
         pytest.param(

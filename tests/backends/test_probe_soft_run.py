@@ -17,7 +17,7 @@ from harness.programs import require, require_namespaces
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import SoftReading
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -137,7 +137,7 @@ async def test_where_nothing_tells_when_a_terminal_was_used_it_is_unknown(
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     start(TERMINAL.format(typed="true", told="/dev/null"), PATH=str(tmp_path / "bin"))
     seen = await probe.now("terminal")
-    assert (seen.active, seen.words) == (None, "the image has no tool that tells when one was last used")
+    assert (seen.active, seen.words) == (None, "the image has no tool that reports a terminal's last use")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from harness.waiting import until
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe, script
-from gpuspawner.backends.probe_processes import ProcessTable
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.idle.readings import Sample
 
@@ -112,7 +112,7 @@ def test_a_tool_that_fails_or_is_not_there_is_named() -> None:
     failed = parse(told("amd-smi", "AMDSMI_STATUS_DRIVER_NOT_LOADED", code=34)).gpus[0].problem
     assert failed == "amd-smi failed with exit code 34: 'AMDSMI_STATUS_DRIVER_NOT_LOADED'"
     missing = parse(told("xpu-smi", "sh: xpu-smi: not found", code=127)).gpus[0].problem
-    assert missing.startswith("xpu-smi is not there: ")
+    assert missing.startswith("xpu-smi does not exist: ")
 
 
 @pytest.mark.parametrize("cut", range(0, len(told("amd-smi", AMD_SMI)) - 25, 7))
@@ -152,7 +152,7 @@ def test_the_script_runs_the_first_tool_that_is_there(
 
 
 def test_where_no_tool_is_there_the_last_one_is_named(tmp_path: Path) -> None:
-    assert parse(probed("AMD", {}, tmp_path)).gpus[0].problem.startswith("rocm-smi is not there")
+    assert parse(probed("AMD", {}, tmp_path)).gpus[0].problem.startswith("rocm-smi does not exist")
 
 
 async def test_a_simulated_gpu_of_amd_from_end_to_end(

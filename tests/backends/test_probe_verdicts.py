@@ -12,8 +12,8 @@ import pytest
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import SampleKind
@@ -184,9 +184,9 @@ def kernels(*, busy: bool | None, idle_seconds: float = 900.0, uptime: float = 1
         pytest.param(kernels(busy=False), COMPUTES, BUSY, "CPU at 0.5 cores", id="none-busy-cpu"),
         pytest.param("ssh 200", AT_REST, BUSY, "an SSH session is open", id="none-busy-ssh"),
         pytest.param(kernels(busy=False), AT_REST, IDLE, "kernels quiet", id="none-idle"),
-        pytest.param(kernels(busy=None), AT_REST, UNKNOWN, "does not tell its state", id="none-unknown-kernel"),
+        pytest.param(kernels(busy=None), AT_REST, UNKNOWN, "does not report its state", id="none-unknown-kernel"),
         pytest.param(
-            kernels(busy=False, uptime=900.0), AT_REST, UNKNOWN, "has told nothing for 160 s", id="none-stale"
+            kernels(busy=False, uptime=900.0), AT_REST, UNKNOWN, "has reported nothing for 160 s", id="none-stale"
         ),
         pytest.param("kernels 100 {", AT_REST, UNKNOWN, "is not understood", id="none-half-a-line"),
     ],

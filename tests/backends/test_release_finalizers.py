@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from kube_api import KubeApi
 
-from gpuspawner.backends.kubernetes.resources import FINALIZER
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from gpuspawner.cli.kube import crd as finalizers
 from gpuspawner.cli.main import main
 

@@ -11,8 +11,8 @@ from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_rows import MIB
+from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading
@@ -113,7 +113,7 @@ def test_persistence_a_slow_driver_is_unknown() -> None:
 
 def test_dcgm_56_no_profiling_counter_is_asked_for() -> None:
     """DCGM#56: profiling metrics take a lock that Nsight needs. The probe asks plain nvidia-smi."""
-    from gpuspawner.backends.probe import script  # noqa: PLC0415 - for this one case
+    from gpuspawner.backends.probes.script import script  # noqa: PLC0415 - for this one case
 
     assert b"dcgm" not in script().lower()
     assert b"nvidia-smi" in script()

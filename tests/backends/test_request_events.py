@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
+from gpuspawner.backends.custom_resources.cluster import Events, StatusChange, status_changes
 from gpuspawner.backends.kubernetes.api import ApiRefused
-from gpuspawner.backends.kubernetes.events import Change, Events, changes
-from gpuspawner.backends.resources import LIFETIME, Resource
 
 PATH = "/api/v1/namespaces/jhub/events"
 
@@ -15,7 +15,7 @@ class Server:
     def __init__(self):
         self.events, self.asked, self.refuses = {}, 0, False
 
-    async def write(self, method, path, body, query=None, form=""):
+    async def write(self, method, path, body, query=None, content_type=""):
         self.asked += 1
         name = path.rpartition("/")[2] if method == "PATCH" else body["metadata"]["name"]
         if self.refuses:
@@ -39,24 +39,24 @@ def edited(so, message, generation):
 
 
 CASES = {
-    "a new phase": (request(), request("Queued", "2nd in line."), [Change("Queued", "2nd in line.")]),
+    "a new phase": (request(), request("Queued", "2nd in line."), [StatusChange("Queued", "2nd in line.")]),
     "a place in the queue that moves": (request("Queued", "2nd in line."), request("Queued", "1st in line."), []),
-    "a refusal": (request(), request("Refused", "no t4"), [Change("Refused", "no t4", is_warning=True)]),
+    "a refusal": (request(), request("Refused", "no t4"), [StatusChange("Refused", "no t4", is_warning=True)]),
     "another refusal": (
         request("Refused", "no t4"),
         request("Refused", "no p100"),
-        [Change("Refused", "no p100", is_warning=True)],
+        [StatusChange("Refused", "no p100", is_warning=True)],
     ),
     "the same refusal": (request("Refused", "no t4"), request("Refused", "no t4"), []),
     "a lifetime that is refused": (
         request("Running", "on 1 A100"),
         request("Running", "on 1 A100", one=edited(so=False, message="Lifetime: 'banana'", generation=2)),
-        [Change("LifetimeRefused", "Lifetime: 'banana'", is_warning=True)],
+        [StatusChange("LifetimeRefused", "Lifetime: 'banana'", is_warning=True)],
     ),
     "a lifetime told before": (
         request("Running", "a", one=edited(so=True, message="It has 9 h.", generation=2)),
         request("Idle", "b", one=edited(so=True, message="It has 9 h.", generation=2)),
-        [Change("Idle", "b")],
+        [StatusChange("Idle", "b")],
     ),
 }
 
@@ -64,7 +64,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_an_event_tells_of(case):
     before, after, expected = CASES[case]
-    assert list(changes(before, after.status)) == expected
+    assert list(status_changes(before, after.status)) == expected
 
 
 async def test_each_reason_has_one_event_that_counts():
@@ -96,4 +96,4 @@ async def test_a_right_that_is_missing_is_logged_once_and_holds_up_nothing(caplo
     await events.write(request(), request("Queued", "x").status)
     await events.write(request("Queued"), request("Running", "x").status)
     assert server.asked == 2
-    assert [one.message for one in caplog.records] == ["Events on requests are not written: no right"]
+    assert [one.message for one in caplog.records] == ["Events about requests cannot be written: no right"]

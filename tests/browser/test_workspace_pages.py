@@ -236,7 +236,7 @@ def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
     page.get_by_role("button", name="Stop it now").click()
     expect(page.get_by_role("heading", name="Stopping")).to_be_visible()
     expect(page.locator(".gs-big")).to_have_text("It was stopped by alice, from its page.")
-    world.call(world.parts.reclaimer.drive, "mine")
+    world.call(world.parts.engine.drive, "mine")
     expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible(timeout=12_000)
     expect(page.get_by_role("link", name="Start again")).to_be_visible()
 

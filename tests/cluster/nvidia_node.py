@@ -32,7 +32,7 @@ async def found_by_init(cluster, file, capsys):
     arguments = ["server", "init", str(file), "--force", "--kubernetes", "--kubeconfig", str(cluster.kubeconfig)]
     assert await asyncio.to_thread(main, arguments) == 0
     first, *told = capsys.readouterr().out.splitlines()
-    assert await asyncio.to_thread(main, ["check", str(file)]) == 0
+    assert await asyncio.to_thread(main, ["server", "check", str(file)]) == 0
     assert "good (" in capsys.readouterr().out
     return first, told
 
@@ -41,7 +41,7 @@ async def found_by_doctor(cluster, namespace, catalog, capsys):
     """Return what `gpuspawner server doctor` finds of the node's GPUs that is not good, as (check, words)."""
     nobody = ["--hub", "http://127.0.0.1:9/hub/api", "--service", "http://127.0.0.1:9"]
     where = ["--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
-    await asyncio.to_thread(main, ["doctor", "--json", *nobody, *where, "--catalog", str(catalog)])
+    await asyncio.to_thread(main, ["server", "doctor", "--json", *nobody, *where, "--catalog", str(catalog)])
     found = json.loads(capsys.readouterr().out)["findings"]
     return [(one["check"], one["words"]) for one in found if one["check"] in ABOUT_GPUS and one["state"] != "good"]
 

@@ -14,9 +14,9 @@ from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.outages import API_SERVER, ETCD

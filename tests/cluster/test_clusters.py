@@ -20,7 +20,7 @@ from nodes import ROOT, TestCluster
 from other_cluster import KUEUE, apply, prepare
 
 from gpuspawner.catalog import Route
-from gpuspawner.spawner.kubernetes.ways import http_route_of, ingress_of
+from gpuspawner.spawner.kubernetes.clusters import http_route_of, ingress_of
 from tools.cluster.build import ensure_component
 from tools.cluster.cluster import Cluster
 from tools.cluster.kueue import Kueue

@@ -13,7 +13,7 @@ from harness import pages
 from kubernetes import client
 from nodes import ROOT, wait_for
 
-from gpuspawner.backends.kubernetes.resources import FINALIZER
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, RequestSpec
 

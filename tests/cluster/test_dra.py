@@ -14,11 +14,11 @@ from workspaces import HUB, IDLE, NODE, eventually
 from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.devices.asks import claim_spec
-from gpuspawner.backends.kubernetes.names import carried
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
-from gpuspawner.spawner.kubernetes.pods.claims import claim_of, name_claim, owned
+from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
 from tools.cluster.standin_claims import Board, StandinClaims
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ def claims_in(cluster, namespace):
 def start(cluster, namespace, name, kinds, count=1, *, lease="", wait=True, **metadata):
     """Make a pod and what it claims, as the spawner does; with a lease it is a workspace."""
     ids = {"GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": "1"} if lease else {}
-    labels, annotations = carried({**ids, **({"GPUSPAWNER_LEASE": json.dumps({"slots": []})} if lease else {})})
+    labels, annotations = to_metadata({**ids, **({"GPUSPAWNER_LEASE": json.dumps({"slots": []})} if lease else {})})
     claim = claim_of({"environment": ids, "pod": {"claim": claim_spec(kinds, count)}}, secrets.token_hex(8))
     server = {"name": "notebook", "image": cluster.image, "imagePullPolicy": "Never", "command": IDLE}
     spec = {"terminationGracePeriodSeconds": 1, "containers": [server]}

@@ -75,4 +75,4 @@ def test_where_its_policy_says_so_it_does_not_return(hub, train):
     assert ended["id"] == lease["id"]
     until_train_runs(hub)
     assert not [lease for lease in hub.workspaces() if lease["user"] == "bob"]
-    assert "The cluster needs its GPU for more important work." in told(hub, "bob")
+    assert "The cluster needed its GPU for work with a higher priority." in told(hub, "bob")

@@ -329,7 +329,9 @@ def test_promise_5_a_user_whose_gpu_training_takes_is_told_first_and_returns_to_
     end = train()
     warning = eventually(lambda: hub.lease("stays")["warning"], WAIT_SECONDS, "its user is told while it runs")
     assert hub.lease("stays")["phase"] == "running"
-    assert warning["text"].startswith("The cluster needs its GPU for more important work. This workspace ends at ")
+    assert warning["text"].startswith(
+        "The cluster needed its GPU for work with a higher priority. This workspace ends at "
+    )
     assert (
         "It returns to the queue before later requests of its priority, and starts again by itself." in warning["text"]
     )

@@ -6,7 +6,7 @@ import pytest
 from chart_release import Release
 from custom import Typed, installed, manifest
 
-from gpuspawner.backends.kubernetes.resources import FINALIZER
+from gpuspawner.backends.custom_resources.cluster import FINALIZER
 
 pytestmark = pytest.mark.slow
 

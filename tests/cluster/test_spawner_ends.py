@@ -60,7 +60,7 @@ def test_promise_5_a_server_that_a_drain_ends_is_kept_until_the_end_that_its_use
         pod.metadata.name, hub.namespace, {"metadata": {"name": pod.metadata.name}}
     )
     warning = eventually(lambda: hub.lease("drained")["warning"], WAIT_SECONDS, "its user is told while it runs")
-    assert warning["text"].startswith("Its node is being emptied, for example for maintenance. This workspace ends at ")
+    assert warning["text"].startswith("Its node is being drained, for example for maintenance. This workspace ends at ")
     assert 5 < warning["ends_at"] - time.time() <= 15, "of 20 s of grace five are left to the server itself"
     read = "cat ~/.gpuspawner/notice.json 2>/dev/null || true"
     notice = eventually(

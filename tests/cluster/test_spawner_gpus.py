@@ -186,7 +186,7 @@ def test_a_workspace_that_the_cluster_ended_tells_why(hub):
     eviction = {"metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 5}}
     hub.cluster.core.create_namespaced_pod_eviction(name, hub.namespace, eviction)
     end = eventually(lambda: hub.last_end("bob"), WAIT_SECONDS, "bob's lease has ended")["end"]
-    assert "Its node is being emptied, for example for maintenance." in end["message"]
+    assert "Its node is being drained, for example for maintenance." in end["message"]
 
 
 def test_a_pod_of_its_name_that_was_left_ends_before_a_new_one_starts(hub):

@@ -5,7 +5,7 @@ import time
 import pytest
 from kube_hub import KubeHub, eventually
 
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS
 
 pytestmark = pytest.mark.slow
 

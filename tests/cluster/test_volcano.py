@@ -122,7 +122,7 @@ def test_one_that_volcano_evicts_is_told_and_comes_back_to_its_place(hub, volcan
         how = {"schedulerName": "volcano", "priorityClassName": hub.namespace, "annotations": {QUEUE_NAME: QUEUE}}
         hub.cluster.start_pod(hub.namespace, "train", ["sleep", "3600"], {RESOURCE: "2"}, wait=False, **how)
         warning = eventually(lambda: hub.lease("carol")["warning"], WAIT_SECONDS, "she is told while hers still runs")
-        assert warning["text"].startswith("The cluster needs its GPU for more important work."), warning
+        assert warning["text"].startswith("The cluster needed its GPU for work with a higher priority."), warning
         ended = hub.until_ended("carol", "preempted", WAIT_SECONDS)
         assert ended["id"] == lease["id"]
         back = eventually(lambda: hub.lease("carol"), WAIT_SECONDS, "she is back in the queue")

@@ -6,7 +6,7 @@ import time
 
 from nodes import wait_for
 
-from gpuspawner.backends.kubernetes.names import carried
+from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.core.errors import Unavailable
 
 HUB = "h" * 32
@@ -35,7 +35,7 @@ def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, w
         "GPUSPAWNER_HUB_ID": HUB, "GPUSPAWNER_LEASE_ID": lease, "GPUSPAWNER_ATTEMPT": str(attempt),
         "GPUSPAWNER_LEASE": json.dumps({"slots": [[f"{NODE}/{resource}/{n}", "1"] for n in range(gpus)]}),
     }  # fmt: skip
-    labels, annotations = carried(variables)
+    labels, annotations = to_metadata(variables)
     container = {
         "name": "notebook", "image": cluster.image, "imagePullPolicy": "Never", "command": command, "env": list(env),
         "resources": {"limits": {resource: str(gpus)}} if gpus else {},

@@ -1,7 +1,7 @@
 """The numbers that pages state, from models and constants of the code. A page marks one with ``<!-- fact NAME -->``."""
 
 from demo.data import FAST_FACTOR
-from gpuspawner.backends.kubernetes.names import SERVER_SECONDS
+from gpuspawner.backends.kubernetes.pods import SERVER_SECONDS
 from gpuspawner.catalog.models import OnStop
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.authentication import TICKET_SECONDS, WINDOW_SECONDS

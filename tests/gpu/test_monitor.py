@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from gpu_machine import ROOT, real_gpus
 
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 
 SECONDS = float(os.environ.get("GPU_MONITOR_SECONDS", "600"))
 REST_SECONDS, LOOK_SECONDS, PROBE_SECONDS = 20, 5.0, 60.0

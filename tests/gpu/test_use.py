@@ -1,6 +1,6 @@
 """What computes on a GPU is seen, and what does not is seen not to: a training loop, a burst, a pause, strangers."""
 
-from gpuspawner.backends.probe_buffer import read_reports
+from gpuspawner.backends.probes.nvidia_smi import read_reports
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
 

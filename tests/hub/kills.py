@@ -23,11 +23,11 @@ def armed(step):
         return
     os.kill(os.getpid(), signal.SIGKILL)
 
-from gpuspawner.service.engine.reclaimer import Reclaimer
-from gpuspawner.service.engine.hub import Hub
+from gpuspawner.service.engine.engine import LeaseEngine
+from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.engine.registry import LeaseRegistry
 from {module} import {backend}
-mark, stop, end, save = Reclaimer.mark, Hub.stop, {backend}.end, LeaseRegistry.save
+mark, stop, end, save = LeaseEngine.begin_stop, HubClient.stop, {backend}.end, LeaseRegistry.save
 
 def new_mark(*arguments):
     armed("before marking")
@@ -45,7 +45,7 @@ def new_save(self, *leases, **others):
     if any(not lease.live for lease in leases):
         stored.add_done_callback(lambda _: armed("end written"))
     return stored
-Reclaimer.mark, Hub.stop, {backend}.end, LeaseRegistry.save = new_mark, new_stop, new_end, new_save
+LeaseEngine.begin_stop, HubClient.stop, {backend}.end, LeaseRegistry.save = new_mark, new_stop, new_end, new_save
 """
 
 

@@ -195,8 +195,8 @@ def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_nei
     # 20 policy minutes are four samples, 8 s; idleness takes 4 s, grace 10.
     scale = """
     from gpuspawner.core.idle import verdicts
-    from gpuspawner.service.leases import lifecycle
-    for module in (verdicts, lifecycle):  # each imported the number by its name
+    from gpuspawner.service.engine import engine
+    for module in (verdicts, engine):  # each imported the number by its name
         module.LEAST_GRACE_SECONDS /= 150
     """
     policy = {"fast": 150, "sample": "5m", "idle": "10m", "grace": "25m"}

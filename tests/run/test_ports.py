@@ -19,9 +19,9 @@ def taken():
 
 def test_a_listening_port_is_taken_and_its_holder_is_named_by_pid_and_command(taken):
     assert not ports.is_free(taken)
-    assert ports.holder_of(taken).words.startswith(f"process {os.getpid()}: ")
+    assert ports.find_listener(taken).words.startswith(f"process {os.getpid()}: ")
     command = Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    assert command[:50] in ports.holder_of(taken).words
+    assert command[:50] in ports.find_listener(taken).words
 
 
 def test_the_holder_is_named_while_it_opens_and_closes_other_files():
@@ -38,7 +38,7 @@ def test_the_holder_is_named_while_it_opens_and_closes_other_files():
         thread = threading.Thread(target=close_and_open)
         thread.start()
         try:
-            names = {ports.holder_of(server.getsockname()[1]).words.split(":")[0] for _ in range(20)}
+            names = {ports.find_listener(server.getsockname()[1]).words.split(":")[0] for _ in range(20)}
         finally:
             ended.set()
             thread.join()
@@ -75,12 +75,12 @@ def test_picked_ports_differ_and_are_free():
 
 
 def test_a_port_without_a_visible_holder_is_said_to_be_that():
-    assert ports.holder_of(ports.pick_free(1)[0]).words == "a process that can't be seen from here"
+    assert ports.find_listener(ports.pick_free(1)[0]).words == "a process that can't be seen from here"
 
 
 def test_a_port_of_another_users_process_names_the_user(taken, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", lambda _folder: iter(()))  # as the files of others: none is seen
-    assert ports.holder_of(taken).words == f"a process of the user {pwd.getpwuid(os.getuid()).pw_name}"
+    assert ports.find_listener(taken).words == f"a process of the user {pwd.getpwuid(os.getuid()).pw_name}"
 
 
 def test_on_an_address_of_another_machine_all_of_this_one_count(taken):

@@ -51,7 +51,7 @@ async def nothing_is_lost(machine, trouble, said):
         with pytest.raises(Unavailable, match=said):
             await machine.start("carol")
         with pytest.raises(Unavailable, match=said):
-            await machine.parts.lifecycle.keep(machine.registry.get(lease.id), "alice")
+            await machine.parts.actions.keep(machine.registry.get(lease.id), "alice")
         with pytest.raises(Unavailable, match=said):
             machine.boot()
     assert (machine.hub.calls, machine.lives(lease)) == ([], True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from service_world import Killed
 
-from gpuspawner.backends.resources import Resource
+from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.service.custom_resources.controller import Operator
 
 SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}

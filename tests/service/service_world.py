@@ -171,7 +171,7 @@ class World:
         """Look at the fleet, reconcile once, and let what runs beside the rounds end."""
         with contextlib.suppress(Killed):
             await self.parts.scheduler.observe(self.clock.now())
-            await self.parts.reconciler.round()
+            await self.parts.engine.round()
         await self.settle()
 
     async def hide_gpus(self, *also):
@@ -193,9 +193,9 @@ class World:
 
     async def settle(self):
         """Let what runs beside the rounds end, and all be stored."""
-        reconciler, sampler = self.parts.reconciler, self.parts.sampler
+        engine, sampler = self.parts.engine, self.parts.sampler
         while tasks := [
-            *(x for one in (reconciler._view._questions, reconciler._acts, sampler) for x in one._tasks.values()),
+            *(x for one in (engine._questions, engine._acts, sampler) for x in one._tasks.values()),
             *(x for x in self.life.begun if not x.done()),
             *self.asked(),
             *self.estimating(),
@@ -219,7 +219,7 @@ class World:
             self.parts.sampler.start_due()
         await self.settle()
         with contextlib.suppress(Killed):
-            await self.parts.lifecycle.deadlines()
+            await self.parts.engine.tick()
             await self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
@@ -251,7 +251,7 @@ class World:
     async def acknowledge(self, lease):
         """Take the grant, as the API does for the waiter."""
         heard = await self.allocator.hear(lease.id, lease.attempt)
-        if not await self.parts.reclaimer.end_attempts(heard):
+        if not await self.parts.engine.effects.end_older_attempts(heard):
             return None
         return (await self.allocator.acknowledge(lease.id, lease.attempt))[0]
 

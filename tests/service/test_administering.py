@@ -134,15 +134,15 @@ def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(w
     post(world, "workspaces/move", ids=["runs"])
     post(world, "workspaces/stop", ids=["other"])
     asked_at = world.lease("runs").asked_at
-    world.call(world.parts.lifecycle.deadlines)
+    world.call(world.parts.engine.tick)
     assert world.lease("runs").phase is Phase.RUNNING
     world.clock.at += 300
-    world.call(world.parts.lifecycle.deadlines)
+    world.call(world.parts.engine.tick)
     moved, stopped = world.lease("runs"), world.lease("other")
     assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "admin")
     assert (stopped.reason, stopped.message) == (ExitReason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
-    world.call(world.parts.reclaimer.drive, "runs")
-    world.call(world.parts.reclaimer.drive, "runs")
+    world.call(world.parts.engine.drive, "runs")
+    world.call(world.parts.engine.drive, "runs")
     (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
     assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
@@ -228,12 +228,13 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
 def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_meanwhile(world):
     post(world, "workspaces/extend", ids=["runs"], until="3d")
     post(world, "workspaces/move", ids=["runs"], now=True)
-    world.call(world.parts.reclaimer.drive, "runs")
+    world.call(world.parts.engine.drive, "runs")
     (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     up = running(back.id, "alice", gpus=(3,), granted_until=back.granted_until)
     world.save(up)
     assert up.deadline_at < NOW + 86400
-    world.call(world.parts.lifecycle.deadlines)
+    world.call(world.parts.engine.tick)
+    world.call(world.parts.registry.settled)  # the scheduler is asked beside the rounds
     lease = world.lease(back.id)
     assert (back.id != "runs", lease.deadline_at) == (True, NOW + 3 * 86400)
     assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
@@ -360,7 +361,7 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     assert [x["id"] for x in made["affected"]] == ["warned"]
     lease = world.lease("warned")
     assert (lease.phase, lease.streak.idle_seconds) == (Phase.RUNNING, 0.0)
-    assert world.call(world.parts.lifecycle.kept_until, lease) == NOW + 7200
+    assert world.call(world.parts.actions.kept_until, lease) == NOW + 7200
     idle = api(world, "admin", "workspaces/warned").json()["idle"]
     assert (idle["state"], idle["kept_until"]) == ("kept", NOW + 7200)
     assert f"by admin: {WHY}" in idle["words"]
@@ -368,7 +369,7 @@ def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
     (row,) = Browser(world, "admin").look("console/workspaces.json?state=exempt").json()["rows"]
     assert (row["user"], f"by admin: {WHY}" in row["because"]) == ("carol", True)
     lift(world, made)
-    assert world.call(world.parts.lifecycle.kept_until, world.lease("warned")) is None
+    assert world.call(world.parts.actions.kept_until, world.lease("warned")) is None
 
 
 def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from service_world import SECRET
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 
@@ -40,7 +40,7 @@ async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(wor
 
     async def late():
         await world.hub_stops(lease)
-        await world.parts.reclaimer.drive(lease.id)
+        await world.parts.engine.drive(lease.id)
         return (server,)
 
     world.hub.servers = late

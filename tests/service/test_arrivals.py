@@ -134,7 +134,7 @@ async def test_where_no_extension_tells_nobody_is_said_not_to_have_come(world):
 async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
     lease = await came_while_away(world)
     await world.go_on(20 * MINUTE)
-    await world.parts.lifecycle.keep(world.registry.get(lease.id), "bob")
+    await world.parts.actions.keep(world.registry.get(lease.id), "bob")
     await world.go_on(55 * MINUTE)
     kept = world.now_of(lease)
     assert (kept.phase, kept.arrival, kept.keeps_used) == (Phase.RUNNING, None, 1)
@@ -167,7 +167,7 @@ async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_c
     world.hub.unreachable = ""
     world.clock.advance(5 * 3600)
     world.boot()
-    await world.parts.lifecycle.resume()
+    await world.parts.engine.resume()
     await world.round()
     await world.sample()
     after = world.now_of(lease)
@@ -254,7 +254,7 @@ async def test_who_waited_for_it_in_a_terminal_has_come_once(make_world):
     world = make_world()
     lease = await came_while_away(world)
     for _ in range(2):
-        await world.parts.lifecycle.arrivals.come(world.now_of(lease), "bob", "waited for on the command line", "here")
+        await world.parts.actions.come(world.now_of(lease), "bob", "waited for on the command line", "here")
     claimed = world.now_of(lease)
     assert (claimed.arrival, claimed.claimed_at) == (None, world.clock.now())
     assert world.did(lease).count("came") == 1

@@ -138,7 +138,7 @@ async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_
 async def test_after_the_clock_went_back_everything_is_as_far_away_as_it_was(make_world):
     world = make_world(gpus=1)
     lease = await world.up("alice")
-    kept = await world.parts.lifecycle.keep(lease, "alice")
+    kept = await world.parts.actions.keep(lease, "alice")
     waits = await world.start("bob")
     away = {name: getattr(kept, name) - world.clock.now() for name in ("deadline_at", "kept_until", "running_at")}
     world.crash()

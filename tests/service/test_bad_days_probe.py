@@ -24,7 +24,7 @@ FAULTS = {
     "NVML lost": ("echo 'Failed to initialize NVML: Unknown Error'; exit 255", "Failed to initialize NVML"),
     "no devices": ("echo 'No devices were found'; exit 6", "No devices were found"),
     "killed": ("kill -9 $$", "exit code 137"),
-    "no such tool": ("exit 127", "nvidia-smi is not there"),
+    "no such tool": ("exit 127", "nvidia-smi does not exist"),
     "silent": ("exit 0", "listed it 0 times"),
     "half a line": (f'printf %s "{CELLS}, Dis"', "not understood"),
     "[N/A]": (f'echo "{CELLS}, Disabled, [N/A], 0, 81920, 60.00"', "utilization: '[N/A]'"),

@@ -53,7 +53,7 @@ def charged(world, lease, *what):
 
 
 async def stop(world, lease):
-    await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
+    await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
     for _ in range(3):
         await world.round()
     assert world.phase(lease) is Phase.ENDED
@@ -107,8 +107,8 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     ran, later = 600_000, 0
     world.life.left, world.life.half = steps, half
     try:
-        await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
-        await world.parts.reclaimer.drive(lease.id)
+        await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
+        await world.parts.engine.drive(lease.id)
         await world.round()
         await world.round()
     except Killed:
@@ -275,14 +275,14 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     world = make(a_budget("2.5"))
     lease = await world.up("alice", lifetime="1h")
     assert lease.latest_end is None
-    longer = await world.parts.lifecycle.extend(lease, "alice")
+    longer = await world.parts.actions.extend(lease, "alice")
     assert (longer.deadline_at - lease.deadline_at, longer.latest_end) == (HOUR, None)
-    rest = await world.parts.lifecycle.extend(longer, "alice")
+    rest = await world.parts.actions.extend(longer, "alice")
     assert rest.deadline_at - longer.deadline_at == pytest.approx(HOUR / 2)
     assert rest.extended_seconds == pytest.approx(1.5 * HOUR)
     assert rest.latest_end.at == rest.deadline_at
     with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU h of this week are used up"):
-        await world.parts.lifecycle.extend(rest, "alice")
+        await world.parts.actions.extend(rest, "alice")
     other = world.parts.store.leases.get(lease.id)
     assert other.deadline_at == rest.deadline_at
 

@@ -69,7 +69,7 @@ def test_stop_ends_once_the_name_can_be_started_again(world, cli, monkeypatch):
     def sleep(_seconds):
         assert world.lease("up").phase is Phase.STOPPING
         world.servers.clear()
-        world.call(world.parts.reclaimer.drive, "up")
+        world.call(world.parts.engine.drive, "up")
 
     monkeypatch.setattr(workspaces.time, "sleep", sleep)
     cli("stop", "up")

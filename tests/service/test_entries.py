@@ -9,7 +9,7 @@ import pytest
 import yaml
 from service_world import POLICY
 
-from gpuspawner.backends.resources import Resource
+from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase

@@ -24,16 +24,16 @@ async def test_who_holds_what_others_wait_for_may_not_extend_and_reads_why(refus
     told = lease_view(refusing.parts, refusing.now_of(alice))["extend"]
     assert (told["each_seconds"], told["why"]) == (0.0, refusing.allocator.bounds.left_to_others(alice))
     with pytest.raises(Conflict, match="others wait for these GPUs, and the policy default leaves them to who waits"):
-        await refusing.parts.lifecycle.extend(refusing.now_of(alice), "alice")
+        await refusing.parts.actions.extend(refusing.now_of(alice), "alice")
     await refusing.hub_stops(bob, "cancelled")
     before = refusing.now_of(alice).deadline_at
     assert lease_view(refusing.parts, refusing.now_of(alice))["extend"]["why"] is None
-    assert (await refusing.parts.lifecycle.extend(refusing.now_of(alice), "alice")).deadline_at > before
+    assert (await refusing.parts.actions.extend(refusing.now_of(alice), "alice")).deadline_at > before
 
 
 async def test_ones_own_request_and_those_without_a_gpu_keep_nobody_from_extending(refusing):
     alice = await refusing.up("alice", count=2)
     await refusing.start("alice", "second")
-    assert await refusing.parts.lifecycle.extend(refusing.now_of(alice), "alice")
+    assert await refusing.parts.actions.extend(refusing.now_of(alice), "alice")
     await refusing.start("bob", gpu="none")
-    assert await refusing.parts.lifecycle.extend(refusing.now_of(alice), "alice")
+    assert await refusing.parts.actions.extend(refusing.now_of(alice), "alice")

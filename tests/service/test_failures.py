@@ -9,16 +9,17 @@ from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import lifetimes
+from gpuspawner.core.leases import events, lifetimes
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
-from gpuspawner.service.engine import lifecycle
+from gpuspawner.service.engine.engine import STEP
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
 from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
 from gpuspawner.service.loops import Loops
 from gpuspawner.service.metrics.collector import ServiceCollector
+from gpuspawner.service.rules import policies
 
 BUDGET = 5.0
 
@@ -55,7 +56,7 @@ async def test_a_fault_of_a_listener_of_a_commit_fails_no_write(world, listener,
     owner, name = (registry, listener) if "." not in listener else (getattr(registry, listener.split(".")[0]), "note")
     name = listener.rpartition(".")[2] or name
     setattr(owner, name, failing_once(getattr(owner, name), error))
-    line = world.allocator.line(FULL_LEASE, "root", lifecycle.events.Answered("Yes."))
+    line = world.allocator.commits.line(FULL_LEASE, "root", events.Answered("Yes."))
     saves = [registry.save(FULL_LEASE, audit=[line]), registry.save(a_lease())]
     await asyncio.wait_for(asyncio.gather(*saves), BUDGET)
     await asyncio.wait_for(registry.stored(FULL_LEASE.id), BUDGET)
@@ -90,7 +91,7 @@ async def two_at_their_end(world, monkeypatch):
             raise PlantedFault
         return judge(deadline_at, *arguments)
 
-    monkeypatch.setattr(lifecycle.lifetimes, "due_warnings", due_warnings)
+    monkeypatch.setattr(lifetimes, "due_warnings", due_warnings)
     return bad, good
 
 
@@ -101,20 +102,20 @@ async def test_a_lease_whose_judgement_fails_keeps_no_other_from_its_deadline(wo
     assert world.phase(good) in {Phase.STOPPING, Phase.ENDED}
     assert "warned-of-end" in world.did(good) or any("warn" in action for action in world.did(good))
     tracebacks = [x for x in caplog.records if x.name == "gpuspawner.failures" and x.exc_info]
-    assert [x.args[0] for x in tracebacks] == ["deadline"]
-    assert world.registry.failures.counts["deadline"] >= 1
+    assert [x.args[0] for x in tracebacks] == [STEP]
+    assert world.registry.failures.counts[STEP] >= 1
 
 
 async def test_a_failing_step_is_shown_to_administrators_and_counted(world, monkeypatch):
     bad, _ = await two_at_their_end(world, monkeypatch)
     await world.sample()
-    found = [one for one in find_problems(world.parts, [], []) if "deadline" in one.what]
+    found = [one for one in find_problems(world.parts, [], []) if STEP in one.what]
     assert [(one.grave, one.pages[0][0].partition(":")[0]) for one in found] == [
         (False, f"{bad.user} / default workspace")
     ]
     metrics = {metric.name: metric for metric in ServiceCollector(world.parts).collect()}
     (sample,) = metrics["gpuspawner_step_failures"].samples
-    assert (sample.labels, sample.value) == ({"step": "deadline"}, 1)
+    assert (sample.labels, sample.value) == ({"step": STEP}, 1)
 
 
 async def test_a_lease_that_works_again_is_judged_again(world, monkeypatch):
@@ -128,13 +129,13 @@ async def test_a_lease_that_works_again_is_judged_again(world, monkeypatch):
     assert world.registry.failures.now() == []
 
 
-@pytest.mark.parametrize("part", ["reconciler._step", "allocator._end_if_not_offered", "sampler"])
+@pytest.mark.parametrize("part", ["engine._move", "allocator._end_if_not_offered", "sampler"])
 async def test_a_lease_that_fails_in_a_round_holds_up_no_other(world, monkeypatch, part):
     bad = await world.start("alice", gpu="a100", count=2)
     name = part.rpartition(".")[2]
-    owner = {"_step": world.parts.reconciler, "_end_if_not_offered": world.allocator}.get(name)
+    owner = {"_move": world.parts.engine, "_end_if_not_offered": world.allocator}.get(name)
     if owner is None:
-        policy_of = lifecycle.idle_policy_of
+        policy_of = policies.idle_policy_of
         planted = "gpuspawner.service.engine.sampler.idle_policy_of"
         monkeypatch.setattr(planted, lambda c, x, now: fail_always() if x.id == bad.id else policy_of(c, x, now))
     else:

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 from service_world import SECRET, World
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 
@@ -24,6 +24,8 @@ async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
     running = Running(lease_id=lease.id, attempt=lease.attempt, environment=variables)
     world.hub.answer("ada", "")
     server = await world.hub.server("ada", "")
-    await world.parts.reconciler._adopting.found(dropped, server, [running])
+    observer = world.parts.engine.observer
+    observer.last_look = observer.last_look._replace(of_lease={lease.id: [running]})
+    await observer.recovery.recover(dropped, server)
     assert world.registry.get(lease.id).kind == "half"
     assert world.registry.get(lease.id).rate.gpus == Fraction(1, 2), "and is charged for that one"

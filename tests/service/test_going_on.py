@@ -11,7 +11,7 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine import reclaimer
+from gpuspawner.service.engine import effects
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.restarts import wait_words
@@ -150,7 +150,7 @@ async def held_back(world, monkeypatch, lease, way="without-gpu"):
         return ProbeResult("on-stop 0\nsaved\n")
 
     monkeypatch.setattr(world.backend, "run_script", run_script)
-    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "AT_ONCE_SECONDS", 0.01)
     await act(world.parts, Person(lease.user, lease.key.owner), lease, way, "its page")
     assert world.phase(lease) is Phase.STOPPING
     return saved
@@ -163,7 +163,7 @@ async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch)
     for _ in range(2):
         await act(world.parts, person, world.now_of(lease), "stop", "its page")
     saved.set()
-    await asyncio.gather(*world.parts.reclaimer._before_stops.values())
+    await asyncio.gather(*world.parts.engine.effects._on_stop.values())
     await world.go_on(5, step=1)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.message) == (

@@ -48,7 +48,7 @@ async def test_a_lifetime_is_shortened_before_start_and_ends_at_the_hold(with_cl
     assert (alice.deadline_at, alice.latest_end.rule) == (begins, "hold")
     world.shows(alice, 80)
     with pytest.raises(Conflict, match="when 2 A100 80 GB are reserved for cs231"):
-        await world.parts.lifecycle.extend(alice, "alice")
+        await world.parts.actions.extend(alice, "alice")
     assert any(why.endswith("are reserved for cs231.") for _, did, why in world.audit(alice) if did == "bounded")
 
 
@@ -96,7 +96,7 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     with pytest.raises(
         Conflict, match=r"can't run beyond .* by an extension, when 2 A100 80 GB are reserved for cs231"
     ):
-        await world.parts.lifecycle.extend(warned, "alice")
+        await world.parts.actions.extend(warned, "alice")
     await world.go_on(2.4 * HOUR, step=120)
     after = world.now_of(alice)
     assert after.phase in UP

@@ -21,7 +21,7 @@ async def test_what_was_charged_in_a_month_still_counts_once_that_month_comes_ag
     world.boot()
     lease = await world.up("alice")
     await world.go_on(2 * HOUR)
-    await world.parts.reclaimer.mark(lease.id, exits.stopped_by("alice", "a test"))
+    await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
     for _ in range(3):
         await world.round()
     used = Fraction(sum(x.milliseconds for x in world.parts.store.ledger.of_lease(lease.id)), HOUR_MS)

@@ -77,7 +77,7 @@ async def test_a_slow_database_holds_up_only_what_writes(world, seconds):
             assert lease.phase is Phase.RUNNING
             assert world.parts.queue.offers
             await world.parts.scheduler.observe(world.clock.now())
-            await world.parts.reconciler.round()
+            await world.parts.engine.round()
             looked += 1
             await asyncio.sleep(0.01)
         took = time.monotonic() - begun
@@ -107,8 +107,8 @@ async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch
     )
     gate, save = threading.Event(), world.parts.store.save
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
-    stops = asyncio.ensure_future(world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough")))
-    driven = asyncio.create_task(world.parts.reclaimer.drive(lease.id))
+    stops = asyncio.ensure_future(world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough")))
+    driven = asyncio.create_task(world.parts.engine.drive(lease.id))
     heard = asyncio.create_task(world.speaks(lease))
     late = asyncio.create_task(world.allocator.release(lease.id, lease.attempt, "stopped", ""))
     await asyncio.sleep(0.1)

@@ -42,7 +42,7 @@ async def test_promise_2_a_pod_is_measured_again_by_its_hubs_id_alone(make_world
     world.shows(rebuilt, 0)
     await world.go_on(120)
     assert world.streak(rebuilt).idle_seconds > 0
-    assert world.parts.reconciler.lost_identities == ()
+    assert world.parts.engine.observer.orphans.lost_identities == ()
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(m
     await world.go_on(900)
     assert world.registry.get(lease.id) is None
     assert (lease.id, 1) in world.backend.running
-    (sentence,) = world.parts.reconciler.lost_identities
+    (sentence,) = world.parts.engine.observer.orphans.lost_identities
     assert sentence.startswith("1 workspace of this hub runs")
     assert what in sentence
     assert remedy in sentence
     world.backend.vanish(lease.id)
     await world.round()
-    assert world.parts.reconciler.lost_identities == ()
+    assert world.parts.engine.observer.orphans.lost_identities == ()
 
 
 async def test_another_hub_beside_ours_is_no_loss(world):
@@ -74,7 +74,7 @@ async def test_another_hub_beside_ours_is_no_loss(world):
     elsewhere = replace(lease, id="theirs", key=replace(lease.key, hub=THEIRS, user_created="at another hub"))
     world.backend.run("theirs", 1, lease_variables(elsewhere, b"their secret" * 3))
     await world.round()
-    assert world.parts.reconciler.lost_identities == ()
+    assert world.parts.engine.observer.orphans.lost_identities == ()
 
 
 @pytest.mark.parametrize("hub", ["", "x", "<script>", "1" * 31, THEIRS + "\n"])
@@ -83,4 +83,4 @@ async def test_what_is_no_hub_id_is_never_repeated_to_an_administrator(world, hu
     forged = {**lease_variables(replace(lease, id="forged"), SECRET), "GPUSPAWNER_HUB_ID": hub}
     world.backend.run("forged", 1, {**forged, "GPUSPAWNER_LEASE_SIGNATURE": "0f"})
     await world.round()
-    assert world.parts.reconciler.lost_identities == ()
+    assert world.parts.engine.observer.orphans.lost_identities == ()

@@ -45,13 +45,13 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     assert file.stat().st_mode & 0o777 == 0o600
     await notices.look()
     assert len(ran) == 2, "what has not changed is not written again"
-    await world.parts.lifecycle.keep(warned, "alice")
+    await world.parts.actions.keep(warned, "alice")
     await notices.look()
     assert not file.exists()
     assert len(ran) == 3
 
 
-@pytest.mark.parametrize("why", ["", "Its node is being emptied, for example for maintenance."])
+@pytest.mark.parametrize("why", ["", "Its node is being drained, for example for maintenance."])
 async def test_a_pod_that_is_being_deleted_says_whether_the_cluster_ends_it(world, monkeypatch, tmp_path, why):
     """Its preStop hook waits for this: a server that somebody stops is not kept, one that is evicted is."""
     workspace(world, monkeypatch, tmp_path)
@@ -75,9 +75,8 @@ async def test_a_workspace_that_its_user_stops_is_told_so_until_its_pod_is_gone(
     assert len(ran) == 1, "nothing is said before its pod is being deleted"
     key = (lease.id, lease.attempt)
     gone = {"ending": True, "disruption": "Its node is being emptied.", "ends_in_seconds": 25.0}
-    monkeypatch.setattr(
-        world.parts.reconciler, "_running_of", {lease.id: [replace(world.backend.running[key], **gone)]}
-    )
+    observer = world.parts.engine.observer
+    observer.last_look = observer.last_look._replace(of_lease={lease.id: [replace(world.backend.running[key], **gone)]})
     await notices.look()
     assert json.loads((tmp_path / ".gpuspawner" / "notice.json").read_text())["kind"] == "stopped"
 

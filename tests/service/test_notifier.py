@@ -63,7 +63,7 @@ async def put(world, *messages):
 
 async def answer(world, lease):
     """Do something that the user of a lease is told of."""
-    await world.registry.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+    await world.registry.save(lease, audit=[world.allocator.commits.line(lease, "root", events.Answered("Yes."))])
 
 
 def page(world, lease):
@@ -109,7 +109,7 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     world.shows(lease, 80)
     await world.go_on(1.9 * HOUR)
     await until(lambda: len(mailbox.mails) == 2)
-    await world.parts.lifecycle.extend(world.now_of(lease), "ann")
+    await world.parts.actions.extend(world.now_of(lease), "ann")
     await world.go_on(HOUR)
     await until(lambda: len(mailbox.mails) == 4)
     subjects = [subject for subject, _ in mailbox.received("ann@example.org")]
@@ -154,8 +154,10 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
 
 async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
-    await world.parts.reclaimer.mark(own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page."))
-    await world.parts.reclaimer.mark(
+    await world.parts.engine.begin_stop(
+        own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page.")
+    )
+    await world.parts.engine.begin_stop(
         others.id, Exit(ExitReason.STOPPED, "root", "It was stopped by root, from its page.")
     )
     await until(lambda: mailbox.received("bob@example.org"))
@@ -168,7 +170,9 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 
     lease = await world.up("ann")
     told = transitions.disrupt(lease, "Training job train-77 needs its GPU.", world.clock.now() + 300)
-    await world.registry.save(told, audit=[world.allocator.line(lease, "cluster", events.Disrupted(told.disruption))])
+    await world.registry.save(
+        told, audit=[world.allocator.commits.line(lease, "cluster", events.Disrupted(told.disruption))]
+    )
     await until(lambda: mailbox.received("ann@example.org"))
     ((subject, text),) = mailbox.received("ann@example.org")
     assert subject == "Your workspace is about to be ended"
@@ -179,9 +183,9 @@ async def test_a_preemption_that_the_cluster_announces_is_told_at_once(world, ma
 async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(world, mailbox, webhook, caplog):
     mailbox.refuses, webhook.status = True, 500
     lease = await world.up("ann")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     await until(lambda: counts(world) == {"failed": 1})
-    line = world.allocator.line(lease, "ann", events.Disputed("No."))
+    line = world.allocator.commits.line(lease, "ann", events.Disputed("No."))
     await world.registry.save(world.now_of(lease), audit=[line])
     await until(lambda: counts(world) == {"failed": 2})
     assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
@@ -195,8 +199,8 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     world = make_world(notify_users=mailbox.address("{user}@example.org"), notify_admins=hangs, notify_seconds=3.0)
     sending(world)
     lease = await world.up("ann")
-    await world.registry.save(lease, audit=[world.allocator.line(lease, "ann", events.Disputed("No."))])
-    await world.registry.save(lease, audit=[world.allocator.line(lease, "root", events.Answered("Yes."))])
+    await world.registry.save(lease, audit=[world.allocator.commits.line(lease, "ann", events.Disputed("No."))])
+    await world.registry.save(lease, audit=[world.allocator.commits.line(lease, "root", events.Answered("Yes."))])
     await until(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
 
@@ -305,7 +309,7 @@ async def test_without_a_target_nothing_waits(make_world):
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.notifications.messages.lease_view", None)
     lease = await world.up("ann")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
     assert f"telling of a step failed for the lease {lease.id}" in caplog.text
 

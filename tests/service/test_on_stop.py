@@ -9,7 +9,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine import reclaimer
+from gpuspawner.service.engine import effects
 from gpuspawner.service.workspaces.records import output_view
 
 
@@ -44,7 +44,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
     world = make_world(templates={"synced": own})
     calls = noted(world, monkeypatch)
     lease = await world.up("alice", template="synced")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.round()
     assert [call[2:6] for call in calls] == [("sync-data", "180", "stopped", 195.0)]
 
@@ -52,7 +52,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
 async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult(problem="the script did not end within 75 s")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert not (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["there"]
@@ -66,16 +66,16 @@ async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypa
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(world.registry.store.outputs, "save", full)
         for _ in range(3):
-            await world.parts.reclaimer.drive(lease.id)
+            await world.parts.engine.drive(lease.id)
     await world.go_on(5, step=1)
     assert len(calls) == 1
     assert world.now_of(lease).phase is Phase.ENDED
     assert "saved" in (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["text"]
-    assert world.parts.reclaimer._wrote == {}
+    assert world.parts.engine.effects._wrote == {}
 
 
 async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_it_took_is_charged(world, monkeypatch):
@@ -90,9 +90,9 @@ async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_i
 
     monkeypatch.setattr(world.backend, "run_script", run_script)
     for lease in (alice, bob):
-        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "root", "enough"))
+        await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "root", "enough"))
         began = world.clock.now()
-        await world.parts.reclaimer.drive(lease.id)
+        await world.parts.engine.drive(lease.id)
     assert world.hub.calls == [("stop", "bob", bob.server_started)]
     assert world.now_of(alice).phase is Phase.ENDED
     assert world.now_of(bob).stop_sent_at == began + 60
@@ -105,7 +105,7 @@ async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeyp
     world.backend.vanish(lease.id)
     await world.go_on(300)
     waits = await world.ask("bob")
-    await world.parts.reclaimer.mark(waits.id, Exit(ExitReason.STOPPED, "bob", "enough"))
+    await world.parts.engine.begin_stop(waits.id, Exit(ExitReason.STOPPED, "bob", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert calls == []
@@ -121,7 +121,7 @@ def slow(world, monkeypatch):
         return ProbeResult("on-stop 0\nsaved\n")
 
     monkeypatch.setattr(world.backend, "run_script", run)
-    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "AT_ONCE_SECONDS", 0.01)
     return began, over
 
 
@@ -138,8 +138,8 @@ async def ended(world, lease):
 async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_stopped(world, monkeypatch):
     began, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
-    driven = asyncio.create_task(world.parts.reclaimer.drive(lease.id))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    driven = asyncio.create_task(world.parts.engine.drive(lease.id))
     await asyncio.wait_for(began.wait(), 30)
     world.clock.at += 30
     world.hub.forget("alice")  # its user stopped it by the hub, and started another one
@@ -153,8 +153,8 @@ async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_st
 async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatch):
     _, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
-    await asyncio.wait_for(world.parts.reclaimer.drive(lease.id), 30)
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await asyncio.wait_for(world.parts.engine.drive(lease.id), 30)
     await world.go_on(5, step=1)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.STOPPING, [])
     over.set()
@@ -170,17 +170,17 @@ async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
         await saved.wait()
         return ProbeResult("on-stop 0\nsaved\n")
 
-    monkeypatch.setattr(reclaimer, "ON_STOP_OF_A_USER", 2)
-    monkeypatch.setattr(reclaimer, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "ON_STOP_OF_A_USER", 2)
+    monkeypatch.setattr(effects, "AT_ONCE_SECONDS", 0.01)
     monkeypatch.setattr(world.backend, "run_script", run_script)
     alices = [await world.up("alice", name, gpu="none") for name in ("one", "two", "three")]
     bobs = await world.up("bob", gpu="none")
     for lease in (*alices, bobs):
-        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, lease.user, "enough"))
-        await world.parts.reclaimer.drive(lease.id)
+        await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, lease.user, "enough"))
+        await world.parts.engine.drive(lease.id)
     assert running == [alices[0].id, alices[1].id, bobs.id]
     saved.set()
-    await asyncio.gather(*world.parts.reclaimer._before_stops.values())
+    await asyncio.gather(*world.parts.engine.effects._on_stop.values())
     await world.go_on(5, step=1)
     assert {world.phase(lease) for lease in (*alices, bobs)} == {Phase.ENDED}
     assert running.count(alices[2].id) == 1, "its turn came"

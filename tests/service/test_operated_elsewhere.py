@@ -8,7 +8,7 @@ from resource_world import Cluster
 from service_world import PREFIX, SECRET
 from tornado.netutil import bind_sockets
 
-from gpuspawner.backends.resources import Resource
+from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.api.base import is_spawner
@@ -64,7 +64,7 @@ class Apart:
         return Entries()
 
     async def operate(self, seen):
-        """As it is on its way: what is no JSON is told, and what the service does not take."""
+        """As it is on its way: what is not JSON is told, and what the service does not take."""
         shown = Seen.model_validate_json(json.dumps(seen))
         return {"writes": json.loads(json.dumps(await self.relay.round(shown, self.operator)))}
 

@@ -9,7 +9,7 @@ import pytest
 from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
-from gpuspawner.backends.resources import LIFETIME, Resource
+from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
 from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
@@ -222,7 +222,7 @@ async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(do
     await door.rounds()
     there, told = dict(door.cluster.there), len(door.cluster.told)
     assert set(there) == {"train", "second", f"ws-{lease.id[:12]}"}
-    left.reconciler.has_looked = True
+    left.engine.observer.has_looked = True
     with pytest.raises(Superseded):
         await older.round()
     await asyncio.gather(*older._acts._tasks.values(), return_exceptions=True)

@@ -9,7 +9,7 @@ import pytest
 import requests
 from page_world import NOW
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import API_SERVER, DATABASE, HUB, Outage
@@ -107,7 +107,7 @@ async def look(world):
     """Look at the fleet, whether it answers or not, and reconcile once."""
     with contextlib.suppress(Unavailable):
         await world.parts.scheduler.observe(world.clock.now())
-    await world.parts.reconciler.round()
+    await world.parts.engine.round()
     await world.settle()
 
 

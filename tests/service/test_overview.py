@@ -53,8 +53,8 @@ def test_a_kind_that_matches_nothing_is_told_and_where_all_works_that_is_said(ma
 def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
     world.parts.store.outages.begin(DATABASE, "The store does not answer (disk is full).", NOW - 60)
     world.parts.allocator.observed.hub_outage = Outage(HUB, NOW - 120, "The hub does not answer (timed out).")
-    world.parts.reconciler.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
-    world.parts.reconciler.lost_identities = ("2 workspaces of this hub run under another id.",)
+    world.parts.engine.observer.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
+    world.parts.engine.observer.orphans.lost_identities = ("2 workspaces of this hub run under another id.",)
     world.parts.in_force.problem = "catalog.yaml:3: gpus: nonsense"
     world.parts.notifier.counts.update(sent=5, failed=9, dropped=2)
     told = unescape(section(overview(world), "problems"))
@@ -75,7 +75,7 @@ def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
 def test_a_view_that_is_not_had_or_old_is_told(world):
     world.clock.at += 600
     assert "The list of GPUs is 10 min old." in section(overview(world), "problems")
-    world.backend.unreachable = "The cluster does not let the service see it: nodes is forbidden."
+    world.backend.unreachable = "The cluster does not let the service observe it: nodes is forbidden."
     with pytest.raises(Unavailable):
         world.observe()
     told = section(overview(world), "problems")

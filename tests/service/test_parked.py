@@ -29,6 +29,24 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
     assert len(world.hub.calls) == 1
 
 
+async def test_a_start_that_the_hub_refuses_does_not_end_the_next_start_of_its_user(world):
+    world.backend.complete = False
+    await world.round()
+    lease = await world.start("alice", lifetime="2h")
+    await world.allocator.park(lease.id, 1)
+    world.hub.forget("alice")
+    world.backend.complete = True
+
+    async def refused(*_):
+        world.hub.start = lambda *_: asyncio.sleep(0, "")
+        await world.start("alice", lifetime="2h")  # meanwhile its user pressed Start
+        return "too many named servers"
+
+    world.hub.start = refused
+    await world.go_on(10, step=2)
+    assert (world.phase(lease), world.now_of(lease).attempt) == (Phase.RESERVED, 2)
+
+
 async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind_goes(world):
     holder = await world.start("holder", gpu="a100", count=2)
     lease = await world.start("alice", gpu="a100")
@@ -115,12 +133,12 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
     for _ in range(100):
         world.clock.advance(1)
         await world.parts.scheduler.observe(world.clock.now())
-        await world.parts.reconciler.round()
+        await world.parts.engine.round()
         for _ in range(5):
             await world.registry.settled()
             await asyncio.sleep(0)
     assert len(started) == 2  # the second after the lapse and its back-off
-    await world.parts.reconciler.close()
+    await world.parts.engine.close()
 
 
 def waits(world):
@@ -220,7 +238,7 @@ async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts
     while world.phase(lease) is not Phase.RESERVED:
         await world.round()
     world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server
-    world.parts.reconciler._view._listed_at = float("-inf")
+    world.parts.engine._servers._listed_at = float("-inf")
     await world.go_on(5, step=1)
     found = world.now_of(lease)
     assert (found.phase, found.failed_starts, found.asked_at) == (Phase.PARKED, 0, lease.asked_at)

@@ -54,7 +54,7 @@ async def test_a_pod_that_has_a_node_is_not_counted_as_waiting(place):
 
 async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_the_reason(place):
     alice = await place.start("alice")
-    await gave(place, alice, "two", disruption="The cluster needs its GPU for more important work.")
+    await gave(place, alice, "two", disruption="The cluster needed its GPU for work with a higher priority.")
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at) == (Phase.PARKED, alice.asked_at)

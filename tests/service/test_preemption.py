@@ -13,7 +13,7 @@ from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import lease_view
 
-WHY = "The cluster needs its GPU for more important work."
+WHY = "The cluster needed its GPU for work with a higher priority."
 
 
 async def disrupted(world, lease, **changes):
@@ -158,7 +158,7 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
 @pytest.mark.parametrize("reason", [ExitReason.STOPPED, ExitReason.FAILED, ExitReason.IDLE, ExitReason.EXPIRED])
 async def test_no_other_end_comes_back(world, reason):
     alice = await world.up("alice")
-    await world.parts.reclaimer.mark(alice.id, Exit(reason, "somebody", "Because."))
+    await world.parts.engine.begin_stop(alice.id, Exit(reason, "somebody", "Because."))
     world.hub.forget("alice")
     world.backend.vanish(alice.id)
     await world.round()

@@ -250,8 +250,8 @@ async def test_the_gpus_of_a_user_are_granted_to_their_request_and_to_nobody_s_b
     assert world.now_of(alice).notice.why == "Another request needs 2 A100 80 GB."
     await world.go_on(NOTICE + 10, step=5)
     assert world.phase(bob) in WAITING
-    await world.parts.allocator.finish(bob, withdrawn("somebody"))  # the order of the queue has its own tests
-    await world.parts.allocator.finish(back_of(world, alice), withdrawn("somebody"))
+    await world.parts.allocator.commits.finish(bob, withdrawn("somebody"))  # the order of the queue has its own tests
+    await world.parts.allocator.commits.finish(back_of(world, alice), withdrawn("somebody"))
     hers = await world.start("carol", count=2)
     assert hers.phase is Phase.RESERVED
     await world.sample()

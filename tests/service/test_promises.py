@@ -27,7 +27,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     first = await world.up("alice")
     second = await world.start("bob")
     assert second.phase is Phase.QUEUED
-    await world.parts.reclaimer.mark(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
     await world.allocator.hear(second.id, 1)
@@ -52,7 +52,7 @@ async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(
     lease = await world.start("alice")
     await world.allocator.give()
     assert world.registry.get(lease.id).phase is Phase.QUEUED
-    await world.parts.reconciler.round()
+    await world.parts.engine.round()
     assert world.registry.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
     world.backend.complete = False
     await world.round()
@@ -110,6 +110,19 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
     assert world.registry.get(bob.id).phase is Phase.QUEUED
 
 
+async def test_promise_1_a_gpu_of_a_start_without_room_is_granted_only_after_the_next_look(make_world):
+    world = make_world(gpus=1)
+    await world.round()
+    lease = await world.create(await world.start("alice"))
+    bob = await world.start("bob")
+    await world.allocator.requeue(lease.id, lease.attempt, "no room")  # its process was never seen
+    await world.allocator.give()
+    assert world.registry.get(bob.id).phase is Phase.QUEUED
+    world.backend.vanish(lease.id)
+    await world.round()
+    assert world.registry.get(bob.id).phase is Phase.RESERVED
+
+
 # 2. Nothing is lost.
 
 
@@ -118,7 +131,7 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     running = await world.up("alice")
     first, second = await world.start("bob", gpu="half"), await world.start("carol")
     await world.go_on(240)
-    running = await world.parts.lifecycle.extend(world.registry.get(running.id), "alice")
+    running = await world.parts.actions.extend(world.registry.get(running.id), "alice")
     readings = world.parts.store.readings.of_lease(running.id)
     before = {lease.id: lease for lease in world.registry}
     world.boot()

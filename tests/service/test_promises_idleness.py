@@ -39,7 +39,7 @@ async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
         pytest.param("the probe did not end within 20 s", 1.0, id="timed out"),
         pytest.param("", 0.6, id="half read"),
         pytest.param("", 0.0, id="nothing read"),
-        pytest.param("no process of the workspace was found", 1.0, id="no process"),
+        pytest.param("the workspace has no process", 1.0, id="no process"),
     ],
 )
 async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
@@ -57,7 +57,7 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
     world.shows(lease, 0, text=text)
     await world.go_on(LONG)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
-    assert "nvidia-smi is not there" in world.registry.get(lease.id).streak.because
+    assert "nvidia-smi does not exist" in world.registry.get(lease.id).streak.because
 
 
 async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
@@ -98,7 +98,7 @@ async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
     assert warning["actions"] == ["keep", "without-gpu"]
     assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
     assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
-    await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
+    await world.parts.actions.keep(world.registry.get(lease.id), "alice")
     await world.go_on(3600)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
     assert world.registry.get(lease.id).keeps_used == 1
@@ -106,7 +106,7 @@ async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
 
 async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
     lease = await world.up("alice")
-    keep = world.parts.lifecycle.keep
+    keep = world.parts.actions.keep
     for _ in range(2):
         await keep(world.registry.get(lease.id), "alice")
         world.clock.advance(3600)
@@ -116,9 +116,9 @@ async def test_promise_5_keep_has_the_policy_s_bounds_and_says_so(world):
 
 async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     lease = await world.up("alice")
-    once = await world.parts.lifecycle.keep(lease, "alice")
+    once = await world.parts.actions.keep(lease, "alice")
     world.clock.advance(60)
-    assert await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice") == once
+    assert await world.parts.actions.keep(world.registry.get(lease.id), "alice") == once
 
 
 async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
@@ -176,7 +176,7 @@ async def still_to_be_kept(world, lease):
     """Whether enough of the grace is left to object, and Keep works."""
     await world.go_on(GRACE - 60, step=5)
     assert world.phase(lease) is Phase.RECLAIMING
-    return (await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")).phase is Phase.RUNNING
+    return (await world.parts.actions.keep(world.registry.get(lease.id), "alice")).phase is Phase.RUNNING
 
 
 async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
@@ -209,7 +209,7 @@ async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_obje
     save, world.parts.store.save = world.parts.store.save, refuse
     await world.go_on(600, step=5)
     with pytest.raises(Unavailable):
-        await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
+        await world.parts.actions.keep(world.registry.get(lease.id), "alice")
     world.parts.store.save = save
     assert await still_to_be_kept(world, lease)
 

@@ -60,7 +60,7 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     assert queue.version > version
     assert [queue.place(lease).number for lease in line[1:]] == [1, 2, 3, 4]
     version, before = queue.version, queue.place(line[-1])
-    await world.parts.lifecycle.extend(up, "anna")
+    await world.parts.actions.extend(up, "anna")
     assert queue.version > version
     assert queue.place(line[-1]).unchanged_seconds == before.unchanged_seconds + 3600
     assert world.computed["places"] == 3

@@ -8,7 +8,7 @@ from service_world import GRACE, IDLE_FOR, Killed, Life
 from gpuspawner.core.errors import Conflict, Superseded
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.engine import LeaseEngine
 
 
 async def in_grace(world, left_seconds=0.0):
@@ -45,19 +45,19 @@ async def test_promise_3_a_new_busy_sample_saves_it(world):
 @pytest.mark.parametrize("what", ["keep", "newer sample", "another server"])
 async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, monkeypatch, what):
     lease = await in_grace(world)
-    reclaim_now = Lifecycle.reclaim
+    judge_now = LeaseEngine.judge_sample
 
-    async def meanwhile(lifecycle, judged):
+    async def meanwhile(engine, *sampled):
         current = world.registry.get(lease.id)
         if what == "keep":
-            await lifecycle.keep(current, "alice")
+            await world.parts.actions.keep(current, "alice")
         elif what == "newer sample":
             await world.registry.save(type(current)(**{**vars(current), "sampled_at": world.clock.now() + 1}))
         else:
             await world.registry.save(type(current)(**{**vars(current), "server_started": "later"}))
-        await reclaim_now(lifecycle, judged)
+        return await judge_now(engine, *sampled)
 
-    monkeypatch.setattr(Lifecycle, "reclaim", meanwhile)
+    monkeypatch.setattr(LeaseEngine, "judge_sample", meanwhile)
     await reclaim(world)
     assert world.now_of(lease).phase in {Phase.RUNNING, Phase.RECLAIMING}
     assert world.hub.calls == []
@@ -68,14 +68,14 @@ async def test_promise_3_an_extension_saves_it_from_expiry(world):
     lease = await world.up("alice", lifetime="2h")
     world.shows(lease, 50)
     await world.go_on(7200 - 60)
-    await world.parts.lifecycle.extend(world.registry.get(lease.id), "alice")
+    await world.parts.actions.extend(world.registry.get(lease.id), "alice")
     await world.go_on(120)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
 
 
 async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_any_more(world):
     lease = await world.up("alice")
-    mark = world.parts.reclaimer.mark
+    mark = world.parts.engine.begin_stop
     with pytest.raises(Conflict):
         mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"), lambda _: False)
     await mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
@@ -89,7 +89,7 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
 async def test_promise_3_never_another_server_of_the_same_name(world):
     """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     world.clock.advance(5)
     world.hub.put("alice")
     await world.round()
@@ -99,7 +99,7 @@ async def test_promise_3_never_another_server_of_the_same_name(world):
 
 async def test_promise_3_never_the_server_of_another_user_of_the_same_name(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     server = world.hub.listed["alice", ""]
     world.hub.listed["alice", ""] = type(server)(**{**vars(server), "user_created": "alice born again"})
     await world.round()
@@ -110,7 +110,7 @@ async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_st
     await world.round()
     lease = await world.acknowledge(await world.start("alice"))
     world.hub.stops_slowly = True
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.CANCELLED, "alice", "not now"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.CANCELLED, "alice", "not now"))
     await world.round()
     assert len(world.hub.calls) == 1
     world.clock.advance(60)
@@ -130,7 +130,7 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 
     server = world.hub.listed["alice", ""]
     world.hub.stop = ignored
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     await world.go_on(9, step=1)
     assert len(world.hub.calls) == 1
     await world.go_on(3, step=1)
@@ -140,13 +140,13 @@ async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
 async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     lease = await world.up("alice")
     old = world.parts
-    await old.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
+    await old.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     world.parts = None
     world.boot()  # raises the epoch; the old service does not know it yet
     with pytest.raises(Superseded):
-        await old.reclaimer.drive(lease.id)
+        await old.engine.drive(lease.id)
     with pytest.raises(Superseded):
-        await old.reclaimer.end_unknown("leftover", "alice", "why")
+        await old.engine.end_unknown("leftover", "alice", "why")
     assert world.hub.calls == []
     assert ("end", "leftover") not in world.backend.calls
     old.store.close()
@@ -156,7 +156,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
 
 async def test_nothing_ends_while_the_hub_does_not_answer(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=5)
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -171,21 +171,21 @@ async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     waiting = await world.start("bob")
-    await world.parts.reclaimer.mark(waiting.id, Exit(ExitReason.CANCELLED, "bob", "The request was withdrawn."))
+    await world.parts.engine.begin_stop(waiting.id, Exit(ExitReason.CANCELLED, "bob", "The request was withdrawn."))
     assert world.now_of(waiting).phase is Phase.ENDED
     assert not await world.speaks(waiting)
 
 
 async def test_two_steps_of_one_stop_never_run_at_once(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
-    await asyncio.gather(*(world.parts.reclaimer.drive(lease.id) for _ in range(3)))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await asyncio.gather(*(world.parts.engine.drive(lease.id) for _ in range(3)))
     assert len(world.hub.calls) == 1
 
 
 # Sample, mark with its evidence, note of the stop, the stop, note that it is gone, the end of processes, the end.
 @pytest.mark.parametrize("half", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("effects", range(7))
+@pytest.mark.parametrize("effects", range(6))
 async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carried_on(world, effects, half):
     lease = await in_grace(world)
     evidence = len(world.parts.store.readings.of_lease(lease.id))
@@ -218,6 +218,6 @@ async def test_a_killed_service_does_nothing_more(world):
     lease = await world.up("alice")
     world.life.left = 0
     with pytest.raises(Killed):
-        await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+        await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.boot()
     assert world.registry.get(lease.id).phase is Phase.RUNNING

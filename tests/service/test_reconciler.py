@@ -9,7 +9,8 @@ from service_world import SECRET
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub_view import HUB_AWAY_SECONDS, QUESTIONS_AT_ONCE
+from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
+from gpuspawner.service.engine.hub_servers import HUB_AWAY_SECONDS
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 
@@ -177,9 +178,9 @@ async def test_nothing_changes_while_the_backend_can_t_be_seen(world):
     lease = await world.up("alice")
     world.backend.unreachable = "The machine does not answer."
     world.hub.forget("alice")
-    await world.parts.reconciler.round()
+    await world.parts.engine.round()
     world.clock.advance(3600)
-    await world.parts.reconciler.round()
+    await world.parts.engine.round()
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
@@ -216,7 +217,7 @@ async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):
@@ -259,7 +260,7 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
     world.clock.advance(1)
     world.backend.running[warned.id, 1] = replace(world.backend.running[warned.id, 1], disruption="Its node goes.")
     await world.hub_stops(ends)
-    await asyncio.wait_for(world.parts.reconciler.round(), 5)
+    await asyncio.wait_for(world.parts.engine.round(), 5)
     assert world.registry.get(warned.id).disruption, "its user is warned"
     for _ in range(5):
         await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.workspaces.presenter import lease_view
 from gpuspawner.service.workspaces.story import ended_view
-from gpuspawner.spawner.unheard import leave
+from gpuspawner.spawner.release_spool import leave
 
 OUTCOMES = {
     "cancelled": (ExitReason.CANCELLED, "alice"),
@@ -35,7 +35,7 @@ async def in_phase(world, phase):
         if phase is Phase.RECLAIMING:
             await world.registry.save(transitions.begin_grace(lease, world.clock.now()))
         elif phase is Phase.STOPPING:
-            await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
+            await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
         return world.registry.get(lease.id)
     if phase in WAITING:
         world.backend.complete = False
@@ -114,7 +114,7 @@ async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.round()
     assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
@@ -251,7 +251,7 @@ async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     await read_release_spool(tmp_path, world.allocator)
-    assert "says nothing of a workspace's end" in caplog.text
+    assert "is no report of a workspace's end" in caplog.text
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 
@@ -346,7 +346,7 @@ async def test_a_name_outlives_an_end_that_could_not_be_stored(world, monkeypatc
 
 async def test_a_name_is_given_to_no_other_end(world):
     lease = await world.up("alice")
-    await world.parts.reclaimer.mark(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
+    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
     idle = world.now_of(lease)
     await world.allocator.stoppers.name(lease.key, "the service gpu")
     assert world.now_of(lease) == idle

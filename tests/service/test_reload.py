@@ -52,7 +52,7 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock)
+    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock)
 
 
 def audited(world):
@@ -163,12 +163,12 @@ async def test_what_was_promised_at_the_grant_stays(world, path):
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
     assert await reload.look()
-    kept = await world.parts.lifecycle.keep(world.registry.get(lease.id), "alice")
+    kept = await world.parts.actions.keep(world.registry.get(lease.id), "alice")
     assert kept.kept_until - world.clock.now() == 3600, "an hour, as it was granted"
-    extended = await world.parts.lifecycle.extend(world.registry.get(lease.id), "alice")
+    extended = await world.parts.actions.extend(world.registry.get(lease.id), "alice")
     assert extended.deadline_at - lease.deadline_at == 3600
     later = await world.up("bob")
-    moved = await world.parts.lifecycle.extend(world.registry.get(later.id), "bob")
+    moved = await world.parts.actions.extend(world.registry.get(later.id), "bob")
     assert moved.deadline_at - later.deadline_at == 300
     world.boot()
     assert world.registry.get(lease.id).terms == lease.terms, "and over a restart"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from lease_builders import a_lease
 
-from gpuspawner.backends.resources import LIFETIME, Resource
+from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.custom_resources.decisions import Action, decide
 

@@ -11,6 +11,7 @@ import pytest
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.engine import sampler
@@ -258,7 +259,7 @@ async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_worl
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):
     lease = await world.up("alice")
-    await world.parts.lifecycle.keep(lease, "alice")
+    await world.parts.actions.keep(lease, "alice")
     await world.go_on(3000)
     assert len(world.parts.store.readings.of_lease(lease.id)) == 50
     assert (world.registry.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
@@ -310,14 +311,14 @@ async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_
 
 async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
     bad, fine = await world.up("alice"), await world.up("bob")
-    apply = world.parts.lifecycle.apply
+    judge = running_steps.judge
 
-    def applied(lease, verdict):
-        if lease.id == bad.id:
+    def judged(streak, evidence, *more):
+        if evidence.gpus[0].gpu == bad.slots[0].gpu:
             raise RuntimeError("broken")
-        return apply(lease, verdict)
+        return judge(streak, evidence, *more)
 
-    monkeypatch.setattr(world.parts.lifecycle, "apply", applied)
+    monkeypatch.setattr(running_steps, "judge", judged)
     await world.sample()
     assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in (bad, fine)] == [0, 1]
     assert [

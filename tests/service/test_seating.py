@@ -259,7 +259,7 @@ async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_an
 
 async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(place):
     alice = await place.start("alice")
-    await gave(place, alice, "one", disruption="The cluster needs its GPU for more important work.")
+    await gave(place, alice, "one", disruption="The cluster needed its GPU for work with a higher priority.")
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at, back.failed_starts) == (Phase.PARKED, alice.asked_at, 0)

@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 from lease_builders import A100, GIB, T4, a_lease, a_request, slots
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import DeviceClaim, Group, Slot
 from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rate
 from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 

@@ -14,6 +14,7 @@ from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, explain
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.outages import HUB, Outage
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -25,7 +26,6 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.waiting.presenter import (
     gpus_asked,
     idle_words,
-    measured,
     ordinal,
     phase_words,
     starts_now,

@@ -251,10 +251,10 @@ class Service(RuleBasedStateMachine):
             if action == "stop":
                 self.run(self.marked(lease, Exit(ExitReason.STOPPED, user, "enough")))
             else:
-                self.run(getattr(self.world.parts.lifecycle, action)(lease, user))
+                self.run(getattr(self.world.parts.actions, action)(lease, user))
 
     async def marked(self, lease, how):
-        await self.world.parts.reclaimer.mark(lease.id, how)
+        await self.world.parts.engine.begin_stop(lease.id, how)
 
     # Time, and the service's own life
 
@@ -345,7 +345,7 @@ class Service(RuleBasedStateMachine):
                     self.a_user_stops_in_the_hub(user)
             if not (list(world.registry) or world.hub.listed or world.backend.running):
                 break
-            if world.parts.reconciler.orphans.alert:  # so many are left to the administrator, who ends them
+            if world.parts.engine.observer.orphans.alert:  # so many are left to the administrator, who ends them
                 for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.registry}:
                     world.backend.vanish(lease_id)
             self.the_hub_s_starts_go_on(creates=True)

@@ -160,8 +160,8 @@ def test_leaving_a_team_ends_nothing_that_runs(world):
     lease = running()
     world.save(replace(lease, request=replace(lease.request, team="vision")))
     world.groups["alice"] = set()
-    world.call(world.parts.reconciler.round)
-    world.call(world.parts.reconciler.close)
+    world.call(world.parts.engine.round)
+    world.call(world.parts.engine.close)
     assert world.lease(lease.id).phase is Phase.RUNNING
 
 

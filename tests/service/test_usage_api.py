@@ -37,7 +37,7 @@ def runs(world, lease_id="runs", user="alice", minutes=60, **changes):
 
 def ended(world, lease_id="ended", user="alice", minutes=120, **changes):
     lease = runs(world, lease_id, user, minutes, **changes)
-    world.call(world.parts.allocator.finish, lease, exits.stopped_by(user, "a test"))
+    world.call(world.parts.allocator.commits.finish, lease, exits.stopped_by(user, "a test"))
     world.save(end(world.lease(lease_id), NOW))
 
 
@@ -132,7 +132,7 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
     async def read_after_the_end(step, *arguments):
         if step == world.parts.store.ledger.sums:
             lease = world.parts.registry.get("runs")
-            world.parts.allocator.finish(lease, exits.stopped_by("alice", "a test"))
+            world.parts.allocator.commits.finish(lease, exits.stopped_by("alice", "a test"))
             await world.parts.registry.save(end(world.parts.registry.get("runs"), NOW))
         return await read(step, *arguments)
 
@@ -224,7 +224,7 @@ def test_a_grant_that_is_stored_is_no_error_though_what_follows_from_it_cannot_b
         made = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="3 h", until="3d", why="x")
     assert [one["id"] for one in ask(world, "quota-grants", "admin")["grants"]] == [made["id"]]
     assert world.lease("runs").deadline_at == NOW + HOUR
-    world.call(world.parts.lifecycle.deadlines)
+    world.call(world.parts.engine.tick)
     assert world.lease("runs").deadline_at == NOW + 4 * HOUR, "made up for"
 
 

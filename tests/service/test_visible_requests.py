@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuspawner.backends.resources import ENDED, REFUSED, Resource
+from gpuspawner.backends.custom_resources.base import ENDED, REFUSED, Resource
 from gpuspawner.service.custom_resources.visible import LONGEST, LONGEST_OPTION, NEW_BYTES, visible_requests
 
 SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}

@@ -242,9 +242,9 @@ def test_what_came_of_warnings_is_counted_by_reason(world):
 async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(make_world):
     world = make_world()
     lease = await world.up("alice")
-    placed = world.allocator.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
+    placed = world.allocator.commits.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
     await world.registry.save(
-        lease, audit=[placed, world.allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
+        lease, audit=[placed, world.allocator.commits.line(lease, "gpuspawner", events.Adopted("no lease"))]
     )
     assert dict(world.registry.mismatches) == {"elsewhere": 1, "unknown": 1}
     world.allocator.syncs.errors["no answer"] += 2

@@ -7,7 +7,7 @@ import yaml
 
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.spawner.hub.following import followed
+from gpuspawner.spawner.hub.catalog import followed
 
 FILE = {
     "version": 1,

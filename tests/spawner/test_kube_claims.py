@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from kubernetes_asyncio.client import ApiException
 
-from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.kubernetes import start as kube_start
-from gpuspawner.spawner.kubernetes.start import PodStart
+from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.kubernetes import starting as kube_start
+from gpuspawner.spawner.kubernetes.starting import PodStart
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}

@@ -11,7 +11,7 @@ from test_kube_start import Kube
 from gpuspawner.catalog import Cluster
 from gpuspawner.catalog.cluster_models import Gateway, Ingress
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import clusters
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
@@ -79,7 +79,7 @@ class One(clusters.InCluster, GPUSpawnerMixin, Base):
 
 
 @pytest.fixture
-def spawner():
+async def spawner():
     return One()
 
 

@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner import configure
-from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, contradiction, with_lease
+from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease
 
 GPU = {"nvidia.com/gpu": 1}
 ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]

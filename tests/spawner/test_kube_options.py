@@ -9,7 +9,7 @@ import pytest
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_text, resolve
-from gpuspawner.spawner.kubernetes.profiles import menus
+from gpuspawner.spawner.kubernetes.conflicts import menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 GIB = 2**30

@@ -8,9 +8,8 @@ from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from kubespawner import spawner as kubespawner
 
-from gpuspawner.spawner.kubernetes.pods.watches import WATCHES
-from gpuspawner.spawner.kubernetes.private import PodRequests
-from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, PodRequests
+from gpuspawner.spawner.kubernetes.watches import WATCHES
 
 NAME, SECONDS = "jupyter-alice", 3
 POD = {"metadata": {"uid": "uid", "name": NAME}, "status": {"phase": "Running"}}

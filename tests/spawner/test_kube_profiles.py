@@ -5,7 +5,7 @@ from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
-from gpuspawner.spawner.kubernetes.profiles import menus, profile_conflicts
+from gpuspawner.spawner.kubernetes.conflicts import menus, profile_conflicts
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 IMAGES = {

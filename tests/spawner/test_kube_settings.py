@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.profile_options import Menu, read_menus
-from gpuspawner.spawner.kubernetes.settings import written
+from gpuspawner.spawner.kubernetes.configuration import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 
@@ -139,7 +139,7 @@ def test_promise_10_the_hub_follows_its_file_and_refuses_what_it_would_not_start
     configured, tmp_path, monkeypatch, caplog
 ):
     file, clock = tmp_path / "catalog.json", [0.0]
-    monkeypatch.setattr("gpuspawner.spawner.hub.following.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gpuspawner.spawner.hub.catalog.time.monotonic", lambda: clock[0])
 
     def write(templates):
         file.write_text(json.dumps({**CATALOG, "templates": templates}))

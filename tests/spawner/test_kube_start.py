@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from aiohttp import ServerDisconnectedError
@@ -12,19 +13,18 @@ from harness.waiting import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
 
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.reading.objects import DISRUPTIONS
+from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, HUB_LABEL
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.attempt import Attempt
-from gpuspawner.spawner.kubernetes import private
-from gpuspawner.spawner.kubernetes import start as kube_start
-from gpuspawner.spawner.kubernetes.pods.output import NO_RIGHT
-from gpuspawner.spawner.kubernetes.pods.pod import START_MARK
-from gpuspawner.spawner.kubernetes.private import PodRequests
+from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.kubernetes import spawner as kube_spawner
+from gpuspawner.spawner.kubernetes import starting as kube_start
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
+from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
+from gpuspawner.spawner.kubernetes.spawner import PodRequests
+from gpuspawner.spawner.kubernetes.watches import PodMemory
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import StartEnded
-from gpuspawner.spawner.steps import Steps
+from gpuspawner.spawner.progress import StartEnded, Steps
 
 
 def refused(status, message="", reason="Because"):
@@ -33,9 +33,17 @@ def refused(status, message="", reason="Because"):
     return error
 
 
-class Reflector:
+class Events:
     def __init__(self):
-        self.pods, self.resources, self.gone = {}, {}, {}
+        self.resources = {}
+
+
+def pod_watch():
+    """The real watch of pods, which no API server feeds."""
+    with mock.patch("kubespawner.reflector.shared_client"):
+        watch = PodMemory(namespace="hub")
+    watch.resources = {}
+    return watch
 
 
 class Kube:
@@ -47,7 +55,7 @@ class Kube:
         self.answers, self.reads, self.problems, self.made = [], [], [], []
         self.deleted = self.claims = self.namespaces = 0
         self.api, self.api_client = self, client
-        self.pod_reflector, self.event_reflector = Reflector(), Reflector()
+        self.pod_reflector, self.event_reflector = pod_watch(), Events()
 
     async def create_namespaced_pod(self, _namespace, pod):
         answer = self.answers.pop(0) if self.answers else None
@@ -133,10 +141,20 @@ def manifest(mark="", **settings):
 
 @pytest.fixture
 async def start(monkeypatch):
-    for module in (kube_start, private):  # the latter has it by its own name
+    for module in (kube_start, kube_spawner):  # the latter has it by its own name
         monkeypatch.setattr(module, "ASK_SECONDS", 0.01)
     async with ApiClient(Configuration()) as client:
         yield Start(client)
+
+
+async def test_a_start_that_waits_is_woken_by_each_change_of_its_pod(start, monkeypatch):
+    monkeypatch.setattr(kube_start, "EVENTS_SECONDS", 3600.0)
+    task = asyncio.create_task(start._gpu_create())
+    await until(lambda: start.made)
+    start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
+    await seen(start, "Placed on node-7.")
+    start.shows("Running", "2", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
 
 
 async def seen(start, words):
@@ -318,7 +336,7 @@ async def test_promise_6_a_pod_that_the_cluster_ends_before_it_runs_goes_back_an
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
     ((_, _, why, node),) = leased.asked
     assert node == "node-7"
-    assert why.startswith(DISRUPTIONS["EvictionByEvictionAPI"])
+    assert why.startswith(DISRUPTION_SENTENCES["EvictionByEvictionAPI"])
 
 
 async def test_a_start_whose_time_to_wait_is_over_parks(start):

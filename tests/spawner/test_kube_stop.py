@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ServerDisconnectedError
 from kubernetes_asyncio.client import ApiException
 
-from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes.spawner import KubePods
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import gpuspawner.spawner.keep_output as keeper
-from gpuspawner.spawner.output import Output
+from gpuspawner.spawner.servers import Output
 
 NOISY = "import sys\nfor i in range(30000): print('line', i)\nsys.stderr.write('the last\\n')"
 

@@ -6,8 +6,14 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner.objects import make_pod
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.spawner.kubernetes.pods.models import typed, written_back
-from gpuspawner.spawner.kubernetes.pods.pod import START_MARK, PodSettings, contradiction, with_lease
+from gpuspawner.spawner.kubernetes.manifests import (
+    START_MARK,
+    PodSettings,
+    contradiction,
+    typed,
+    with_lease,
+    written_back,
+)
 
 GIB = 2**30
 SETTINGS = PodSettings(cpu_cores=8, memory_bytes=64 * GIB, shared_memory_bytes=32 * GIB, grace_seconds=45)

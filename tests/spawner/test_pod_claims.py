@@ -5,10 +5,15 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner.objects import make_pod
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.spawner.kubernetes.pods.claims import claim_of, owned
-from gpuspawner.spawner.kubernetes.pods.models import written_back
-from gpuspawner.spawner.kubernetes.pods.pod import PodSettings, contradiction, with_lease
-from gpuspawner.spawner.kubernetes.pods.start import stage_of
+from gpuspawner.spawner.kubernetes.manifests import (
+    PodSettings,
+    claim_of,
+    contradiction,
+    owned,
+    with_lease,
+    written_back,
+)
+from gpuspawner.spawner.kubernetes.pod_states import stage_of
 
 SETTINGS = PodSettings(cpu_cores=8, memory_bytes=2**36, runtime_class="nvidia")
 SPEC = {"devices": {"requests": [{"name": "h100", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]}}

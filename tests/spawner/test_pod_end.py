@@ -1,6 +1,6 @@
 import pytest
 
-from gpuspawner.spawner.kubernetes.pods.end import FILES, before_restart, outcome_of, restarts, why_ended
+from gpuspawner.spawner.kubernetes.pod_ends import FILES, before_restart, outcome_of, restarts, why_ended
 
 
 def pod(*, state=None, conditions=(), deleted=False, **status):
@@ -26,7 +26,7 @@ def terminated(code, reason="Error", message=""):
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
-PREEMPTED = "The cluster needs its GPU for more important work."
+PREEMPTED = "The cluster needed its GPU for work with a higher priority."
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 CRITICAL = "Pod was preempted by Kubelet to accommodate a critical pod."
@@ -58,12 +58,12 @@ ENDS = {
     "preempted by Kueue": (
         pod(conditions=[{"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue"}]),
         [],
-        "The cluster's queue needs its place for more important work.",
+        "The cluster's queue needed its place for work with a higher priority.",
     ),
     "drained": (
         pod(conditions=[disrupted("EvictionByEvictionAPI", "Eviction API: evicting")]),
         [],
-        "Its node is being emptied, for example for maintenance.",
+        "Its node is being drained, for example for maintenance.",
     ),
     "node lost": (
         pod(conditions=[disrupted("DeletionByTaintManager")], deleted=True),
@@ -118,7 +118,7 @@ ENDS = {
             message="Preempted in order to admit critical pod",
         ),
         [],
-        "Its node needs its place for a part of the cluster itself.",
+        "Its node needed its place for a part of the cluster itself.",
     ),
     "node deleted": (pod(conditions=[disrupted("DeletionByPodGC")]), [], "Its node is gone."),
     "node shutting down": (

@@ -10,8 +10,8 @@ from kubernetes_asyncio.client import ApiException
 from test_kube_start import created, manifest, seen, start  # noqa: F401 - a fixture
 
 from gpuspawner.core.rules import Rules
-from gpuspawner.spawner.kubernetes import homes as waits
-from gpuspawner.spawner.kubernetes.pods.homes import (
+from gpuspawner.spawner.kubernetes import volumes as waits
+from gpuspawner.spawner.kubernetes.volumes import (
     Holder,
     claims_of,
     for_one_pod,
@@ -19,7 +19,7 @@ from gpuspawner.spawner.kubernetes.pods.homes import (
     holder_words,
     is_attached_elsewhere,
 )
-from gpuspawner.spawner.refusals import StartEnded
+from gpuspawner.spawner.progress import StartEnded
 
 MADE = "2026-11-26T10:02:00Z"
 MULTI_ATTACH = {

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, stage_of
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, stage_of
 
 RESOLVE = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 TELL = " Tell your administrator, who names the image in the template; nothing was charged."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.spawner.kubernetes.pods.refused import refusal, shortage
+from gpuspawner.spawner.kubernetes.pod_ends import refusal, shortage
 
 REFUSALS = {
     "quota": (

@@ -3,7 +3,7 @@
 import pytest
 from pod_statuses import IMAGE, container, event, pod, unscheduled, waiting
 
-from gpuspawner.spawner.kubernetes.pods.start import SETTLED_SECONDS, Stage, stage_of
+from gpuspawner.spawner.kubernetes.pod_states import SETTLED_SECONDS, Stage, stage_of
 
 PULLING = event("Pulling", f'Pulling image "{IMAGE}"')
 PULLED = event(

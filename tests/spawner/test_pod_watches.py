@@ -6,9 +6,9 @@ from harness.waiting import until
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
-from gpuspawner.spawner.kubernetes.pods import watches as pod_watches
-from gpuspawner.spawner.kubernetes.pods.watches import EventWatch, PodMemory
+from gpuspawner.spawner.kubernetes import watches as pod_watches
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
+from gpuspawner.spawner.kubernetes.watches import EventWatch, PodMemory
 
 POD = {"metadata": {"namespace": "hub", "name": "alice"}}
 
@@ -47,7 +47,7 @@ class Refusal:
 def api(monkeypatch):
     api = Lists()
     monkeypatch.setattr("kubespawner.reflector.shared_client", lambda _: api)
-    monkeypatch.setattr(pod_watches, "AGAIN_SECONDS", (0.001,))
+    monkeypatch.setattr(pod_watches, "RETRY_SECONDS", (0.001,))
     return api
 
 
@@ -195,7 +195,25 @@ async def test_a_pod_that_a_new_list_lacks_is_remembered(memory):
 
 
 async def test_the_memory_is_bounded_and_forgets_the_oldest(memory, monkeypatch):
-    monkeypatch.setattr(pod_watches, "MOST", 2)
+    monkeypatch.setattr(pod_watches, "MAX_REMEMBERED", 2)
     for name in ("a", "b", "a", "c"):
         memory.note_gone(name, {})
     assert list(memory.gone) == ["a", "c"]
+
+
+CHANGES = {
+    "added or modified": lambda memory: memory.resources.__setitem__("hub/alice", {}),
+    "deleted": lambda memory: memory.resources.pop("hub/alice", None),
+    "listed anew": lambda memory: setattr(memory, "resources", {}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_change_of_a_pod_wakes_all_who_wait_for_that_pod(memory, change):
+    memory.resources = {"hub/alice": {"phase": "Pending"}, "hub/bob": {}}
+    waiting = [memory.next_change("hub/alice"), memory.next_change("hub/alice")]
+    memory.resources["hub/bob"] = {"phase": "Running"}
+    assert not any(one.is_set() for one in waiting)
+    change(memory)
+    assert all(one.is_set() for one in waiting)
+    assert not memory.next_change("hub/alice").is_set(), "only a later change wakes again"

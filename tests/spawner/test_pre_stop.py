@@ -12,9 +12,9 @@ import time
 import pytest
 from harness.programs import require_namespaces
 
-from gpuspawner.backends.kubernetes.names import PRE_STOP
+from gpuspawner.backends.kubernetes.pods import PRE_STOP
 from gpuspawner.service.workspaces.notice_file import write_script
-from gpuspawner.spawner.kubernetes.pods.pod import _pre_stop
+from gpuspawner.spawner.kubernetes.manifests import _pre_stop
 
 APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
 FOR_SECONDS, SAID_SECONDS = 6, 2

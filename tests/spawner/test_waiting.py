@@ -11,10 +11,9 @@ from gpuspawner.catalog import PodQueues
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import mixin
-from gpuspawner.spawner.attempt import Attempt
+from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.refusals import StartEnded, ended_start
-from gpuspawner.spawner.steps import Steps
+from gpuspawner.spawner.progress import StartEnded, Steps, ended_start
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from gpuspawner.spawner import server_output
-from gpuspawner.spawner.within import within
+from gpuspawner.spawner import servers
+from gpuspawner.spawner.servers import within
 
 
 async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_on(monkeypatch):
@@ -14,7 +14,7 @@ async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_
         raise ConnectionRefusedError
 
     monkeypatch.setattr(asyncio, "open_connection", refuse)
-    looking = asyncio.create_task(server_output.listens("http://127.0.0.1:1"))
+    looking = asyncio.create_task(servers.listens("http://127.0.0.1:1"))
     await asyncio.sleep(0.01)
     refused.set()
     await asyncio.sleep(0)  # the connection has failed, and who waits for it was not told yet

@@ -15,7 +15,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import websocket_connect
 
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.workspace.kernels import EVERY_SECONDS, is_page_load
 
 LEASE, ATTEMPT = "lease-7", os.getpid()
@@ -99,7 +99,7 @@ async def test_a_server_without_kernels_has_none_and_one_that_hangs_is_unknown(l
     later = result.text.replace(clock, clock.replace(clock.split()[1], f"{seconds + 300:.2f}"))
     sample, _ = parse_probe(type(result)(later), (), None, interval_seconds=60.0, age_seconds=600.0)
     assert sample.soft[0].active is None
-    assert sample.soft[0].words.startswith("its Jupyter server has told nothing for 30")
+    assert sample.soft[0].words.startswith("its Jupyter server has reported nothing for 30")
 
 
 async def test_a_program_in_a_terminal_of_jupyterlab(lab, tmp_path):

@@ -12,7 +12,7 @@ from harness.nvidia import machines, simulated_driver, with_devices
 from harness.waiting import eventually
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probe import parse_probe, script
+from gpuspawner.backends.probes.script import parse_probe, script
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER = """

@@ -15,7 +15,7 @@ import pytest
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probe import parse_probe
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import SampleKind

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good
-from gpuspawner.backends.kubernetes.devices.count import serves
-from gpuspawner.backends.kubernetes.devices.objects import to_class, to_slice
+from gpuspawner.backends.kubernetes.dra.counting import serves
+from gpuspawner.backends.kubernetes.dra.models import to_class, to_slice
 from gpuspawner.core.gpus.fleet import GpuKind
 
 MANIFEST = "hub_config/kubernetes-claims-rbac.yaml"

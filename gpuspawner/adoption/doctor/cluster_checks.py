@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.backends.kubernetes.fleet import gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.reading.models import model_of
-from gpuspawner.backends.kubernetes.reading.objects import to_node, to_pod
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import model_of, to_node
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL, to_pod
 from gpuspawner.catalog import Cluster
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
 from gpuspawner.service.engine.gpu_states import find_unmatched_kinds

@@ -24,10 +24,9 @@ from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, 
 from gpuspawner.adoption.doctor.http_answers import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import Connection
-from gpuspawner.backends.kubernetes.devices.view import GROUP as CLAIMS
-from gpuspawner.backends.kubernetes.names import HUB_LABEL
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
+from gpuspawner.backends.kubernetes.dra.view import GROUP as CLAIMS
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.catalog import Cluster as OtherCluster
 from gpuspawner.cli import base
@@ -63,7 +62,7 @@ class Cluster:
                 json=body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
-                **connection.how,
+                **connection.options,
             ) as response:
                 content = await _read(response)
                 if content is None:
@@ -116,7 +115,7 @@ async def examined(arguments: DoctorOptions, catalog: Catalog | None) -> tuple[l
     """Return the findings of a cluster, and its answer about its version."""
     settings = base.cluster_settings(arguments.kubeconfig, arguments.context, arguments.namespace)
     try:
-        connection = await Connection.opened(settings)
+        connection = await Connection.open(settings)
     except Unavailable as error:
         answer = Answer(0, problem=str(error).rstrip("."))
         return [cluster_checks.reached(answer)], answer
@@ -140,7 +139,7 @@ async def _elsewhere(settings: ClusterSettings, catalog: Catalog | None) -> list
         if not one.kubeconfig:
             continue
         try:
-            connection = await Connection.opened(replace(settings, kubeconfig=one.kubeconfig, context=one.context))
+            connection = await Connection.open(replace(settings, kubeconfig=one.kubeconfig, context=one.context))
         except Unavailable as error:
             judged = [cluster_checks.reached(Answer(0, problem=str(error).rstrip(".")), cluster_checks.WAY_THERE)]
         else:

@@ -21,8 +21,8 @@ from gpuspawner.adoption.doctor.http_answers import answered
 from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
-from gpuspawner.backends.local.mig import MigDevice
-from gpuspawner.backends.ports import holder_of, is_own_address
+from gpuspawner.backends.local.nvidia import MigDevice
+from gpuspawner.backends.ports import find_listener, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
@@ -153,7 +153,7 @@ def _process_at(url: str) -> int | None:
         host, port = parts.hostname or "", parts.port or 80
     except ValueError:  # it is no address
         return None
-    return holder_of(port).pid if is_own_address(host) else None
+    return find_listener(port).pid if is_own_address(host) else None
 
 
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
@@ -191,7 +191,7 @@ async def _asked(
     command: str,
 ) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion | None]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.parts(command, rows), await nvidia.driver_version(command)
+    return rows, await nvidia.read_mig_devices(command, rows), await nvidia.driver_version(command)
 
 
 def _cuda_needed(catalog: Catalog) -> dict[str, cuda_checks.CudaVersion]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Finding, bad, good, unknown
-from gpuspawner.backends.kubernetes.fleet import gpus_of_node
-from gpuspawner.backends.kubernetes.kinds import cluster_kinds
-from gpuspawner.backends.kubernetes.reading.objects import to_node
+from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
+from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.catalog import Catalog
 
 CudaVersion = tuple[int, int]

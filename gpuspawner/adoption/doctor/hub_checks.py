@@ -8,9 +8,8 @@ from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
 from gpuspawner.adoption.running_hub import RunningHub, remedy_of, warning_of
-from gpuspawner.spawner.hub.cullers import CULLER, REMEDY
-from gpuspawner.spawner.hub.roles import SERVICE_SCOPES
-from gpuspawner.spawner.hub.service import SERVICE
+from gpuspawner.spawner.hub.checks import CULLER, REMEDY
+from gpuspawner.spawner.hub.service import SERVICE, SERVICE_SCOPES
 
 FORBIDDEN = {401, 403}
 OLDEST_HUB, NEWEST_HUB = (5, 5), 7

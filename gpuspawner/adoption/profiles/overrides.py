@@ -11,7 +11,7 @@ from typing import Any
 from gpuspawner.adoption.cluster_gpus import to_gpus
 from gpuspawner.adoption.discovered_gpus import FoundGpus
 from gpuspawner.adoption.profiles.sources import AMOUNTS, as_json
-from gpuspawner.backends.kubernetes.reading.models import is_kept_label, model_of
+from gpuspawner.backends.kubernetes.nodes import is_kept_label, model_of
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.text_fields import IMAGE, RESOURCE_NAME
 from gpuspawner.core.units import (

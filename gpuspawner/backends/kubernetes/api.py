@@ -1,6 +1,6 @@
-"""The API server, as little of it as is needed, over kubernetes_asyncio's connection.
+"""A small client of the API server, over kubernetes_asyncio's connection.
 
-Objects stay plain JSON: the client's own models cost ten times the time and memory of what is kept of them.
+Objects stay plain JSON: the client's own models take ten times the time and memory of the fields that are kept.
 """
 
 from __future__ import annotations
@@ -15,53 +15,51 @@ from typing import Any
 
 import aiohttp
 
-from gpuspawner.backends.kubernetes.connection import Connection
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
 from gpuspawner.core.errors import GpuspawnerError, Unavailable, quoted
 from gpuspawner.core.outages import API_SERVER
 
 REQUEST_SECONDS = 30.0
-"""A get or a delete that takes longer says nothing. A page of a list takes well under a second."""
+"""Time limit of a get or a delete. A page of a list takes well under a second."""
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 0.5
-"""How long the end of an exec that was given up is waited for."""
-LARGEST_EVENT_BYTES = 16 * 1024 * 1024
-"""Objects have 1.5 MiB at most; as JSON with all their fields they can be some times larger."""
+"""Time limit for closing a cancelled exec."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Objects have at most 1.5 MiB. As JSON with all fields they can be several times larger."""
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-"""Forms of a patch: JSON is YAML."""
+"""Content types of a patch. JSON is valid YAML."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR = range(4)
 FORBIDDEN = 403
 NOT_ALLOWED = (
-    ": the service needs the right pods/exec there. With the chart, the pod's name must begin as "
-    "workspaces.podNamePrefix says"
+    ": the service needs the right pods/exec there. With the chart, the pod's name must begin with "
+    "workspaces.podNamePrefix"
 )
 
 
 class ApiRefused(GpuspawnerError):
-    """The API server answered, and said no."""
+    """The API server refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
-        """Keep the HTTP status; 410 is that a version is too old to go on from."""
+        """``status`` is the HTTP status. 410 means that a version is too old to continue a watch."""
         self.status = status
         super().__init__(message)
 
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What a command in a container printed and how it ended: ``code`` is None where that was not told."""
+    """Output, error output and exit code of a command in a container. ``code`` is None if unknown."""
 
     output: str
-    said: str
+    error_output: str
     code: int | None
     problem: str = ""
 
 
 class Api:
-    """One cluster's API server. Opened by the first call, in that call's event loop."""
+    """One cluster's API server. The first call opens the connection, in its event loop."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        """Reach it by ``settings``. Nothing is read or opened yet."""
         self._settings = settings
         self._opened: Connection | None = None
         self._opening = asyncio.Lock()
@@ -70,16 +68,16 @@ class Api:
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, seconds: float = REQUEST_SECONDS
     ) -> dict[str, Any]:
-        """Return the JSON at a path, if it is answered within so many seconds.
+        """Return the JSON at a path.
 
         Raises:
-            ApiRefused: it is not there, or not for the service.
-            Unavailable: no answer.
+            ApiRefused: It does not exist, or the service has no right to read it.
+            Unavailable: No answer came within ``seconds``.
         """
         return await self._call("GET", path, query=query, seconds=seconds)
 
-    async def listed(self, path: str) -> list[dict[str, Any]]:
-        """Return all objects of a collection as they are now, read in parts. Raises as :meth:`get` does."""
+    async def list_all(self, path: str) -> list[dict[str, Any]]:
+        """Return all objects of a collection, read in pages. Raises like :meth:`get`."""
         items: list[dict[str, Any]] = []
         query = {"limit": str(self._settings.page)}
         while True:
@@ -90,7 +88,7 @@ class Api:
             query["continue"] = more
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> None:
-        """Delete the object at a path. Raises as :meth:`get` does: 404 is gone, 409 that another has its name now."""
+        """Delete an object. Raises like :meth:`get`: 404 if it is gone, 409 if another object has its name now."""
         await self._call("DELETE", path, body=options)
 
     async def write(
@@ -99,22 +97,22 @@ class Api:
         path: str,
         body: Mapping[str, Any],
         query: Mapping[str, str] | None = None,
-        form: str = "application/json",
+        content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Make (POST), replace (PUT) or patch an object; return it as it is now. ``form`` is the body's content type.
+        """Create (POST), replace (PUT) or patch an object and return it.
 
-        Raises as :meth:`get` does: 409 is that its name is taken, or that it changed.
+        Raises like :meth:`get`: 409 if its name is taken or it changed meanwhile.
         """
-        return await self._call(method, path, query=query, body=body, form=form)
+        return await self._call(method, path, query=query, body=body, content_type=content_type)
 
     async def watch(self, path: str, query: Mapping[str, str], silent_seconds: float) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the events of a watch until the server ends it; the first thing yielded is {} once it is established.
+        """Yield the events of a watch until the server ends it. {} comes first, once the watch is established.
 
         Raises:
-            ApiRefused: the version is too old (410), or what is asked is refused.
-            Unavailable: the connection broke, or nothing was heard for ``silent_seconds``.
+            ApiRefused: The version is too old (410), or the request is refused.
+            Unavailable: The connection broke, or nothing came for ``silent_seconds``.
         """
-        # A proxy that takes the connection and then says nothing is neither connecting nor reading.
+        # A proxy that accepts the connection and stays silent is neither connecting nor reading.
         timeout = aiohttp.ClientTimeout(connect=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
         async with self._request("GET", path, {**query, "watch": "1"}, timeout=timeout) as response:
             if response.status != 200:  # noqa: PLR2004
@@ -123,7 +121,7 @@ class Api:
             rest = b""
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > LARGEST_EVENT_BYTES:
+                if len(rest) > MAX_EVENT_BYTES:
                     raise Unavailable(f"the API server sent an event of {path} that is too large")
                 for line in filter(None, lines):
                     yield _json(line, path)
@@ -131,11 +129,11 @@ class Api:
     async def execute(
         self, namespace: str, pod: str, container: str, command: list[str], stdin: bytes, most_bytes: int
     ) -> ExecResult:
-        """Run a command in a container, with ``stdin`` and then nothing more: the command must end by itself.
+        """Run a command in a container with ``stdin``, which is never closed: the command must end itself.
 
         Raises:
-            ApiRefused: no such pod or container, not running, or not for the service.
-            Unavailable: no answer.
+            ApiRefused: The pod or container does not exist or does not run, or the service has no right to it.
+            Unavailable: No answer came.
         """
         connection = await self._connection()
         flags = {"stdin": "true", "stdout": "true", "stderr": "true", "tty": "false"}
@@ -146,7 +144,7 @@ class Api:
         try:
             headers = await connection.headers()
             socket = await connection.session.ws_connect(
-                url, params=query, headers=headers, protocols=EXEC_PROTOCOLS, **connection.how
+                url, params=query, headers=headers, protocols=EXEC_PROTOCOLS, **connection.options
             )
             try:
                 await socket.send_bytes(bytes([STDIN]) + stdin)
@@ -160,29 +158,29 @@ class Api:
             finally:
                 if not socket.closed:
                     with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # a flood never lets it end by itself
+                        await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # endless output would never let it end
         except aiohttp.WSServerHandshakeError as error:
-            why = NOT_ALLOWED if error.status == FORBIDDEN else ""  # the answer's own words are lost by then
+            why = NOT_ALLOWED if error.status == FORBIDDEN else ""  # the answer's own message is lost by then
             raise ApiRefused(error.status, f"HTTP {error.status}{why}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise Unavailable(f"{API_SERVER} does not answer: {_words(error)}.", API_SERVER) from error
-        output, said, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)
+            raise _no_answer(error) from error
+        output, error_output, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)
         code, problem = _exit_code(ended)
-        return ExecResult(output, said, code, problem)
+        return ExecResult(output, error_output, code, problem)
 
     async def close(self) -> None:
-        """Close the connections, and give their TLS a moment to end."""
+        """Close the connections and wait for the end of TLS."""
         async with self._opening:
             self._closed, opened, self._opened = True, self._opened, None
         if opened is not None:
             await opened.close()
 
     async def _connection(self) -> Connection:
-        async with self._opening:  # a kubeconfig's own command for a token may take a moment
-            if self._closed:  # a call that comes late would open what nobody closes
-                raise Unavailable("The connection to the cluster is closed: the service ends.")
+        async with self._opening:  # a kubeconfig's command for a token may take a moment
+            if self._closed:  # a late call would open a connection that is never closed
+                raise Unavailable("The connection to the cluster is closed because the service ends.")
             if self._opened is None:
-                self._opened = await Connection.opened(self._settings)
+                self._opened = await Connection.open(self._settings)
             return self._opened
 
     async def _call(
@@ -192,11 +190,13 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        form: str = "application/json",
+        content_type: str = "application/json",
         seconds: float = REQUEST_SECONDS,
     ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        async with self._request(method, path, query or {}, body=body, timeout=timeout, form=form) as response:
+        async with self._request(
+            method, path, query or {}, body=body, timeout=timeout, content_type=content_type
+        ) as response:
             content = await response.read()
             if response.status not in {200, 201, 202}:
                 raise _refusal(response.status, content, path)
@@ -211,30 +211,30 @@ class Api:
         *,
         body: Mapping[str, Any] | None = None,
         timeout: aiohttp.ClientTimeout,
-        form: str = "application/json",
+        content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         connection = await self._connection()
-        told = {} if body is None else {"Content-Type": form}
+        header = {} if body is None else {"Content-Type": content_type}
         try:
             async with connection.session.request(
                 method,
                 connection.host + path,
                 params=query,
                 json=body,
-                headers={**await connection.headers(), **told},
+                headers={**await connection.headers(), **header},
                 timeout=timeout,
-                **connection.how,
+                **connection.options,
             ) as response:
                 yield response
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise Unavailable(f"{API_SERVER} does not answer: {_words(error)}.", API_SERVER) from error
+            raise _no_answer(error) from error
 
 
 def _json(content: bytes, path: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(content)
     except ValueError as error:
-        raise Unavailable(f"The API server's answer to {path} is no JSON: {quoted(str(content[:200]))}.") from error
+        raise Unavailable(f"The API server's answer to {path} is not JSON: {quoted(str(content[:200]))}.") from error
     return data
 
 
@@ -247,7 +247,7 @@ def _refusal(status: int, content: bytes, path: str) -> ApiRefused:
 
 
 def _exit_code(ended: str) -> tuple[int | None, str]:
-    """Return the exit code that the error channel tells, or None and why it tells none."""
+    """Return the exit code from the error channel, or None and a reason."""
     if not ended:
         return None, "the connection ended before the command did"
     try:
@@ -259,8 +259,8 @@ def _exit_code(ended: str) -> tuple[int | None, str]:
                 return int(cause["message"]), ""
         return None, str(status.get("message", ended))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None, f"how it ended is not understood: {quoted(ended)}"
+        return None, f"its end is not understood: {quoted(ended)}"
 
 
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _no_answer(error: BaseException) -> Unavailable:
+    return Unavailable(f"{API_SERVER} does not answer: {error or type(error).__name__}.", API_SERVER)

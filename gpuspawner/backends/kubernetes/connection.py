@@ -1,12 +1,13 @@
-"""How the API server is reached: what a kubeconfig or the pod's service account says, by kubernetes_asyncio."""
+"""Settings of a cluster, and the connection to its API server by a kubeconfig or the pod's service account."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,122 +16,226 @@ import aiohttp
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME as SERVICE_HOST
+from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.core.errors import Unavailable
 
+HUB_TOLERATIONS = (
+    Toleration("hub.jupyter.org/dedicated", "Equal", "user", "NoSchedule"),
+    Toleration("hub.jupyter.org_dedicated", "Equal", "user", "NoSchedule"),
+)
+"""Taints that each user's pod of Zero to JupyterHub tolerates."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """The settings of one cluster. ``configure()`` passes them to the service as JSON with these names."""
+
+    namespace: str
+    """The namespace of workspaces."""
+    kubeconfig: str = ""
+    """A kubeconfig file, "" for the service account of the service's pod. KUBECONFIG is never used."""
+    context: str = ""
+    """A context of that file, "" for its current one."""
+    all_namespaces: bool = False
+    """Workspaces are in many namespaces (KubeSpawner's enable_user_namespaces)."""
+    container: str = "notebook"
+    """The workspace's container in which the probe runs. The default is KubeSpawner's name."""
+    placement: str = "preferred"
+    """``preferred``: kube-scheduler may choose another node than the granted one. ``required``: it may not."""
+    tolerations: tuple[Toleration, ...] = HUB_TOLERATIONS
+    """Taints that workspaces tolerate in addition to those of GPU nodes."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Labels of the nodes that workspaces may use. Other nodes are ignored."""
+    node_labels: str = ""
+    """Further requirements on nodes' labels, in the format of ``kubectl get nodes --selector``."""
+    grace_seconds: int | None = None
+    """Seconds between SIGTERM and SIGKILL when the service ends a pod. None: as the pod says."""
+    gone_seconds: float = 10.0
+    """How long ``end`` waits until its pods are gone. Arbitrary: longer than a quick end, shorter than a client
+    waits."""
+    stale_seconds: float = 10.0
+    """After this long without the API server, the last view is no longer current. An API server's restart is shorter,
+    and no grant may rest on an older view."""
+    silent_seconds: float = 90.0
+    """A watch without any message for this long is started again. The API server sends a bookmark each minute."""
+    page: int = 250
+    """Objects in one page of a list: some megabytes."""
+    probes_at_once: int = 256
+    """Concurrent probes. 5,000 workspaces a minute start 83 probes each second, and one takes 2.3 s, mostly waiting.
+    Each uses a connection to the API server. The same number of workspaces whose last probe failed is probed
+    separately, so that probes that hang delay no others."""
+    scripts_at_once: int = 64
+    """Concurrent other scripts. A script before a workspace's end takes up to some minutes. The time of a waiting
+    script begins with its turn."""
+    probes_per_node: int = 4
+    """Concurrent probes on one node, for healthy and failing workspaces each. The node serves its workspaces first."""
+    readings: int = 3
+    """Readings of one probe. More readings miss fewer bursts, but each runs ``nvidia-smi`` for 0.1 s."""
+    pause_seconds: float = 1.0
+    """Longest pause between readings. A short deadline shortens it."""
+    claims: bool = False
+    """Claims serve extended resources here (DeviceClasses with ``extendedResourceName``), which are counted from
+    ResourceSlices. A ``claim`` of a kind in the catalog implies this."""
+    custom_resources: str = ""
+    """The namespace whose DevGPUVMRequests are workspaces, "" for none."""
+    operated_elsewhere: bool = False
+    """``gpuspawner kube operate`` reads and writes them. The service needs no rights for them."""
+    devices: str = "/dev/nvidia[0-9]*"
+    """GPU device files in a workspace. The pattern leaves out nvidiactl and nvidia-uvm, which all GPUs share."""
+
+
+PLACEMENTS = ("preferred", "required")
+_settings: TypeAdapter[ClusterSettings] = TypeAdapter(ClusterSettings)
+
+
+def cluster_settings(data: Mapping[str, Any]) -> ClusterSettings:
+    """Read the settings from JSON, with ``node_selector`` as a mapping and ``tolerations`` as in Kubernetes.
+
+    Raises:
+        ValueError: An entry is unknown or wrong. The message has its name and a correct value.
+    """
+    known = {field.name for field in dataclasses.fields(ClusterSettings)}
+    if unknown := sorted(set(data) - known):
+        raise ValueError(f"{', '.join(unknown)}: no such setting of the cluster; there are {', '.join(sorted(known))}")
+    if "namespace" not in data:
+        raise ValueError("namespace is missing: name the namespace of workspaces")
+    try:
+        selector = dict(data.get("node_selector") or {})
+    except (TypeError, ValueError):
+        raise ValueError("node_selector: write labels and their values, for example {pool: gpus}") from None
+    read = {**data, "node_selector": tuple(sorted(selector.items()))}
+    if isinstance(data.get("tolerations"), list):
+        read["tolerations"] = [_without_none(toleration) for toleration in data["tolerations"]]
+    try:
+        settings = _settings.validate_python(read)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if settings.placement not in PLACEMENTS:
+        raise ValueError(f"placement: {settings.placement!r} is not one of {' and '.join(PLACEMENTS)}")
+    return settings
+
+
+def _without_none(toleration: Any) -> Any:
+    """Return a toleration without unset fields, which are None in Kubernetes' own objects."""
+    return {k: v for k, v in toleration.items() if v is not None} if isinstance(toleration, Mapping) else toleration
+
+
 TLS_END_SECONDS = 0.25
-"""After the connections were closed. aiohttp tells nobody when their TLS has ended: one that outlives its event loop is
-told as an unclosed transport."""
+"""Wait after closing connections. aiohttp does not tell when TLS has ended, and an open transport would be reported
+when the event loop ends."""
 READ_BUFFER_BYTES = 2 * 1024 * 1024
-"""Events of large objects exceed aiohttp's own: kubernetes_asyncio's figure."""
-OTHERS_AT_ONCE = 16
-"""Connections that are kept for watches, ends and all else beside execs."""
-KNOWN_SECONDS = 30.0
-"""A kubeconfig's own command that takes longer for a token gives none."""
+"""Events of large objects exceed aiohttp's default. This is kubernetes_asyncio's value."""
+OTHER_CONNECTIONS = 16
+"""Connections for watches, ends and all other calls except execs."""
+TOKEN_SECONDS = 30.0
+"""Time limit for a kubeconfig's command that returns a token."""
 RENEW_SECONDS = 60.0
-"""Between two looks whether a token must be renewed: kubernetes_asyncio's own figure, which does so within a pod alone.
-A kubeconfig's command is run again five minutes before its token's end.
-"""
+"""Interval between checks of the token's age, as in kubernetes_asyncio. A kubeconfig's command runs again five minutes
+before its token ends."""
 
 
 NO_KUBECONFIG = (
-    "How to reach the cluster is not known: there is no kubeconfig ($KUBECONFIG, ~/.kube/config), and this is no pod."
+    "There is no connection to a cluster: no kubeconfig ($KUBECONFIG, ~/.kube/config) exists, and this is not a pod."
 )
 
 
 @dataclass(frozen=True)
 class Connection:
-    """One cluster's API server, at ``host``; ``how`` is what each request needs to get there."""
+    """A connection to the API server at ``host``. ``options`` are passed to each request."""
 
     host: str
     session: aiohttp.ClientSession
-    how: dict[str, Any]
+    options: dict[str, Any]
     client: ApiClient
     renew: Callable[[], Awaitable[None]]
 
     @classmethod
-    async def opened(cls, settings: ClusterSettings) -> Connection:
-        """Return the way there. Nothing is asked yet.
+    async def open(cls, settings: ClusterSettings) -> Connection:
+        """Return a connection. Nothing is requested yet.
 
         Raises:
-            Unavailable: it is not known.
+            Unavailable: The configuration cannot be read.
         """
         configuration = Configuration()
-        configuration.connection_pool_maxsize = 2 * settings.probes_at_once + settings.scripts_at_once + OTHERS_AT_ONCE
+        configuration.connection_pool_maxsize = (
+            2 * settings.probes_at_once + settings.scripts_at_once + OTHER_CONNECTIONS
+        )
         try:
             renew = await _read(settings, configuration)
             host = str(configuration.host)
-            proxy = _understood(str(configuration.proxy)) if configuration.proxy else proxy_to(host)
+            proxy = _check_proxy(str(configuration.proxy)) if configuration.proxy else find_proxy(host)
             client = ApiClient(configuration)
-        except Exception as error:  # kubernetes_asyncio raises whatever comes of a file that is wrong
-            raise _not_known(settings, error) from error
-        # The client's own session looks for a proxy and in ~/.netrc at each request, in a thread: a quarter of an
-        # exec's CPU. The environment's proxy is the same for all, and who the service is, the kubeconfig says.
+        except Exception as error:  # kubernetes_asyncio raises anything for a wrong file
+            raise _unreadable(settings, error) from error
+        # The client's own session would look for a proxy and in ~/.netrc at each request, in a thread, which takes a
+        # quarter of an exec's CPU. The environment's proxy is always the same, and the kubeconfig has the credentials.
         session = aiohttp.ClientSession(
             connector=client.rest_client.pool_manager.connector, connector_owner=False, read_bufsize=READ_BUFFER_BYTES
         )
-        how = {"proxy": proxy, "server_hostname": configuration.tls_server_name}
-        return cls(host, session, how, client, renew)
+        options = {"proxy": proxy, "server_hostname": configuration.tls_server_name}
+        return cls(host, session, options, client, renew)
 
     async def headers(self) -> dict[str, str]:
-        """Return what a request says of itself and of who asks. A token is renewed before it ends.
+        """Return the headers of a request. A token is renewed before it ends.
 
         Raises:
-            Unavailable: it could not be renewed.
+            Unavailable: The token cannot be renewed.
         """
-        headers = {"User-Agent": "gpuspawner"}  # an exec is refused to who accepts JSON alone
+        headers = {"User-Agent": "gpuspawner"}  # An exec is refused to a client that accepts only JSON.
         await self.renew()
         await self.client.update_params_for_auth(headers, [], ["BearerToken"])
         return headers
 
     async def close(self) -> None:
-        """Close the connections, and give their TLS a moment to end."""
+        """Close the connections and wait for the end of TLS."""
         await self.session.close()
         await self.client.close()
         await asyncio.sleep(TLS_END_SECONDS)
 
 
-def proxy_to(host: str) -> str | None:
-    """Return the proxy that the environment names for a URL: ``HTTPS_PROXY`` and the like, but for ``NO_PROXY``.
+def find_proxy(host: str) -> str | None:
+    """Return the proxy for a URL from ``HTTPS_PROXY``, ``NO_PROXY`` and so on.
 
     Raises:
-        ValueError: no request can go by it.
+        ValueError: The proxy cannot be used.
     """
     parts = urlsplit(host)
     if urllib.request.proxy_bypass(parts.hostname or ""):
         return None
     named = urllib.request.getproxies().get(parts.scheme, "")
-    proxy = named if "://" in named or not named else f"http://{named}"  # as curl and kubectl read it
-    # One reached by TLS is passed by, as by KubeSpawner: its certificate is not by the cluster's authority.
-    return None if not proxy or proxy.startswith("https:") else _understood(proxy)
+    proxy = named if "://" in named or not named else f"http://{named}"  # as curl and kubectl do
+    # A proxy with TLS is ignored, as in KubeSpawner, because the cluster's authority did not sign its certificate.
+    return None if not proxy or proxy.startswith("https:") else _check_proxy(proxy)
 
 
-def _understood(proxy: str) -> str:
+def _check_proxy(proxy: str) -> str:
     scheme = urlsplit(proxy).scheme
-    if scheme not in {"http", "https"}:  # aiohttp would speak HTTP to it, whatever it is
-        raise ValueError(f"the proxy is one of {scheme or 'no scheme'}://, and only one of http:// can be used")
+    if scheme not in {"http", "https"}:  # aiohttp would speak HTTP to any proxy
+        raise ValueError(f"the proxy has {scheme or 'no scheme'}://, but only an http:// proxy can be used")
     return proxy
 
 
 async def _read(settings: ClusterSettings, configuration: Configuration) -> Callable[[], Awaitable[None]]:
-    """Fill in ``configuration``; return what renews it before a request."""
+    """Fill in ``configuration`` and return a function that renews its token."""
     if not settings.kubeconfig:
         config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        return _nothing  # its token is read again by kubernetes_asyncio itself
+        return _nothing  # kubernetes_asyncio reads the token again itself
     loading = config.load_kube_config(settings.kubeconfig, settings.context or None, configuration)
-    loader = await asyncio.wait_for(loading, KNOWN_SECONDS)
+    loader = await asyncio.wait_for(loading, TOKEN_SECONDS)
     renewed_at = time.monotonic()
 
     async def renew() -> None:
         nonlocal renewed_at
         if time.monotonic() - renewed_at < RENEW_SECONDS:
             return
-        renewed_at = time.monotonic()  # the others go on with the token there is, and one command runs
+        renewed_at = time.monotonic()  # Other requests use the old token meanwhile, so only one command runs.
         try:
-            await asyncio.wait_for(loader.load_and_set(configuration), KNOWN_SECONDS)
+            await asyncio.wait_for(loader.load_and_set(configuration), TOKEN_SECONDS)
         except Exception as error:
-            raise _not_known(settings, error) from error
+            raise _unreadable(settings, error) from error
 
     return renew
 
@@ -139,10 +244,10 @@ async def _nothing() -> None:
     pass
 
 
-def _not_known(settings: ClusterSettings, error: Exception) -> Unavailable:
+def _unreadable(settings: ClusterSettings, error: Exception) -> Unavailable:
     if not settings.kubeconfig and SERVICE_HOST not in os.environ:
         return Unavailable(NO_KUBECONFIG)
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
-    is_none = settings.kubeconfig and isinstance(error, TypeError | AttributeError | KeyError)
-    words = "it is no kubeconfig" if is_none else str(error).rstrip(".") or type(error).__name__
-    return Unavailable(f"How to reach the cluster is not known from {source}: {words}.")
+    is_invalid = settings.kubeconfig and isinstance(error, TypeError | AttributeError | KeyError)
+    words = "it is not a kubeconfig" if is_invalid else str(error).rstrip(".") or type(error).__name__
+    return Unavailable(f"The connection to the cluster cannot be read from {source}: {words}.")

@@ -1,4 +1,4 @@
-"""What a pod is given so that it gets the GPUs of its lease. Pure."""
+"""The part of a pod's manifest that gives it the GPUs of its lease. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuspawner.backends.kubernetes.devices.asks import claim_spec
-from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration
-from gpuspawner.backends.kubernetes.kinds import absent_on_new_nodes
-from gpuspawner.backends.kubernetes.reading.models import HOSTNAME, Selector
-from gpuspawner.backends.kubernetes.reading.objects import Node
+from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration, absent_on_new_nodes
+from gpuspawner.backends.kubernetes.nodes import HOSTNAME, Node, Selector
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, Slot
 from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, spot_labels
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-"""CUDA images show every GPU of the node unless told otherwise. With GPUs the device plugin says which."""
+"""CUDA images show each GPU of the node unless told otherwise. With GPUs the device plugin sets the variables."""
 WITH_GPUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""So that CUDA and nvidia-smi count alike."""
+"""CUDA and nvidia-smi then number GPUs alike."""
 PREFERRED, REQUIRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("preferred", "required"))
 
 
@@ -31,12 +29,11 @@ def pod_patch(
     must_be_there: bool,
     instead: Sequence[GpuKind] = (),
 ) -> dict[str, Any]:
-    """Return the ``pod`` part of a patch (see ``backends.base``): {} for a workspace without GPUs.
+    """Return the ``pod`` part of a patch (see ``backends.base``), {} for a workspace without GPUs.
 
-    The pod asks for the number of its GPUs of each resource. It may only be placed where such GPUs are of its kind;
-    on the node that was granted by preference or, where it ``must_be_there``, nowhere else. A node that is coming is
-    asked for by the labels that it will have; a spot node by those of a kind that is spot, and by no other. GPUs that
-    are claimed stand in ``claim``, the spec of a ResourceClaim.
+    The pod requests its number of GPUs of each resource, on nodes with GPUs of its kind only. It prefers the granted
+    node, or requires it with ``must_be_there``. A node that does not exist yet is requested by its future labels. A
+    spot node is requested by the labels of a spot kind only. ``claim`` is the spec of a ResourceClaim for claimed GPUs.
     """
     fleet = tuple(fleet)
     counts = Counter(slot.group for slot in slots if slot.group)
@@ -59,7 +56,7 @@ def pod_patch(
     if terms:
         affinity[REQUIRED] = {"nodeSelectorTerms": terms}
     tolerated = (*tolerations, *(SPOT_TOLERATIONS if kind and kind.spot else ()))
-    spec = {"tolerations": as_json(tolerated), "affinity": {"nodeAffinity": affinity}}
+    spec = {"tolerations": tolerations_json(tolerated), "affinity": {"nodeAffinity": affinity}}
     claimed = [kind for kind in kinds.values() if kind.claim is not None and kind.resource in resources]
     if claimed:
         return {"claim": claim_spec([*claimed, *instead], sum(counts.values())), "spec": spec}
@@ -67,7 +64,7 @@ def pod_patch(
 
 
 def keep_off(patch: dict[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
-    """Return a patch by which its pod is placed on none of these nodes, by name."""
+    """Return a patch that keeps its pod off these nodes."""
     names = sorted(set(nodes))
     if not names or not patch.get("pod"):
         return patch
@@ -87,9 +84,9 @@ def _off_spot(
     *,
     is_coming: bool,
 ) -> list[dict[str, Any]]:
-    """Return terms that no spot node meets, unless the kind is spot: they name the labels that are in sight.
+    """Return terms that exclude spot nodes by their known labels, unless the kind is spot.
 
-    Karpenter may start a spot node for whoever does not say.
+    Karpenter may start a spot node for a pod without these terms.
     """
     if kind is not None and kind.spot:
         return terms
@@ -105,9 +102,9 @@ def _off_spot(
 def _coming(
     kind: GpuKind | None, resources: frozenset[str], nodes: Mapping[str, Node], fleet: Sequence[Gpu]
 ) -> list[dict[str, Any]]:
-    """Return the terms of a node that is to be started, and of those that are there: what is free first.
+    """Return the terms of a node that is started and of existing nodes. A free existing node comes first.
 
-    Where none is ever started, the pod waits for GPUs of those that are there.
+    If no node is ever started, the pod waits for GPUs of existing nodes.
     """
     if kind is not None and kind.autoscale is None:
         there = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == kind.pool)
@@ -125,13 +122,13 @@ def _coming(
 def _alike(
     groups: frozenset[Group], nodes: Mapping[str, Node], fleet: Sequence[Gpu], kind: GpuKind | None
 ) -> list[dict[str, Any]]:
-    """Return the terms that nodes with GPUs of the same kind meet, and no others.
+    """Return the terms that only nodes with GPUs of the same kind meet.
 
-    A kind that is its resource needs none, unless other kinds have some of it: the resource alone finds its nodes.
+    A kind with a resource of its own needs no terms: the resource finds its nodes.
     """
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
     resources = frozenset(group.resource for group in groups)
-    if not pool:  # the node is gone, or shows no kind now: GPUs of no kind are not alike
+    if not pool:  # The node is gone or has no kind now, so no other GPUs are alike.
         return _terms(groups, resources, nodes)
     others = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool != pool)
     if kind and kind.claim is not None and not kind.spot:
@@ -147,7 +144,7 @@ def _alike(
 
 
 def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
-    """Return a term for each way in which the nodes of these groups are labelled."""
+    """Return a term for each set of labels on the nodes of these groups."""
     selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
@@ -177,8 +174,8 @@ def _without(key: str) -> dict[str, Any]:
     return {"key": key, "operator": "DoesNotExist"}
 
 
-def as_json(tolerations: Iterable[Toleration]) -> list[dict[str, str]]:
-    """Return what pods with GPUs tolerate: the taints of nodes with GPUs, and these."""
+def tolerations_json(tolerations: Iterable[Toleration]) -> list[dict[str, str]]:
+    """Return the tolerations of pods with GPUs as JSON: the taints of GPU nodes, and these."""
     return [_as_json(toleration) for toleration in (*GPU_TOLERATIONS, *tolerations)]
 
 

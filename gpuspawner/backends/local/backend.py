@@ -1,4 +1,4 @@
-"""Workspaces as processes of this machine: the backend."""
+"""The local backend: workspaces are processes of this machine."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.base import ProbeResult, Running
+from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes, records, simulated
-from gpuspawner.backends.local.run_probe import run_probe, run_script
-from gpuspawner.backends.local.strangers import Users
+from gpuspawner.backends.local.nvidia import GpuUsers
+from gpuspawner.backends.local.processes import run_probe, run_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
+from gpuspawner.core.leases.observations import Running
 
 DEVICES = "/dev/nvidia[0-9]*"
-"""Of real GPUs. The pattern leaves out nvidiactl and nvidia-uvm, which say nothing of which GPU is used."""
+"""Device files of real GPUs, without nvidiactl and nvidia-uvm, which all GPUs share."""
 
 
 class LocalBackend:
-    """Processes of this machine, with its own GPUs or, where it has none, the simulated ones of the catalog.
+    """Processes of this machine, with its own GPUs or, without any, the simulated ones of the catalog.
 
-    Which of the two is decided once: GPUs that stop answering are unknown, and never turn into simulated ones.
+    The choice is made once. GPUs that stop answering are unknown and never become simulated ones.
 
     Args:
         kinds: the catalog's GPU kinds, in its order.
-        simulated_counts: how many of each kind to simulate, by the kind's name.
-        data_dir: where the simulated GPUs' files go.
-        readings: how many readings one probe takes. More miss fewer bursts; each costs a run of ``nvidia-smi``, 0.1 s.
-        pause_seconds: between them, at most: a short deadline makes it shorter.
-        grace_seconds: between SIGTERM and SIGKILL when a workspace is ended.
+        simulated_counts: number of simulated GPUs of each kind.
+        data_dir: folder of the simulated GPUs' files.
+        readings: readings of one probe. More readings miss fewer bursts, but each runs ``nvidia-smi`` for 0.1 s.
+        pause_seconds: longest pause between readings. A short deadline shortens it.
+        grace_seconds: time between SIGTERM and SIGKILL when a workspace is ended.
     """
 
     def __init__(
@@ -48,7 +49,6 @@ class LocalBackend:
         pause_seconds: float = 1.0,
         grace_seconds: float = 5.0,
     ) -> None:
-        """Take the settings; the machine is first looked at by ``fleet``."""
         self._kinds = {kind.name: kind for kind in kinds}
         self._counts = dict(simulated_counts)
         self._of_simulated = {name: self._kinds[name] for name in self._counts}
@@ -59,27 +59,27 @@ class LocalBackend:
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
         self._vendors: dict[str, Vendor] = {}
-        """Whose the simulated GPUs are, by UUID. Real ones of this machine are NVIDIA's."""
+        """Vendors of the simulated GPUs by UUID. Real ones of this machine are NVIDIA's."""
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
-        """Match GPUs to these kinds from now on. The simulated ones stay what they were made as."""
+        """Match GPUs to these kinds. Simulated GPUs keep their kind."""
         self._kinds = {kind.name: kind for kind in kinds}
 
     async def fleet(self) -> Fleet:
-        """Return the GPUs of this machine. Raises Unavailable where it has some that cannot be read."""
+        """Return the GPUs of this machine. Raises Unavailable if they cannot be read."""
         if self._simulates is None:
             self._simulates = await self._must_simulate()
         gpus = await self._simulated() if self._simulates else await self._real()
         return Fleet(gpus, complete=True)
 
     async def workspaces(self) -> tuple[Running, ...]:
-        """Return what runs, from ``/proc``."""
+        """Return the running workspaces from ``/proc``."""
         found: dict[tuple[str, int], list[processes.Process]] = {}
         for process in await asyncio.to_thread(processes.scan):
             found.setdefault((process.lease_id, process.attempt), []).append(process)
         running = []
         for key, alive in sorted(found.items()):
-            own = [process for process in alive if not process.probes] or alive  # what a probe left behind must end too
+            own = [process for process in alive if not process.probes] or alive  # a probe's leftovers must end too
             running.append(Running(*key, tuple(p.pid for p in own), processes.age_seconds(own[0]), own[0].environment))
         return tuple(running)
 
@@ -87,38 +87,38 @@ class LocalBackend:
         """Run the probe with the environment, and as the user, of the workspace's oldest process."""
         key = lease_id, attempt
         if key in self._probing:
-            return ProbeResult(problem="the probe before has not ended yet")
+            return ProbeResult(problem="the last probe has not ended yet")
         self._probing.add(key)
         try:
             found = await asyncio.to_thread(processes.scan)
             own = [p for p in found if (p.lease_id, p.attempt) == key and not p.probes]
             if not own:
-                return ProbeResult(problem="no process of the workspace was found")
+                return ProbeResult(problem="the workspace has no process")
             devices = {gpu: self._parents[gpu] for gpu in leased if gpu in self._parents}
             shown = tuple(devices.get(gpu, gpu) for gpu in leased)
             vendor = self._vendors.get(leased[0], NVIDIA) if leased else NVIDIA
             parameters = self._parameters(own, shown, vendor, deadline_seconds)
             result = await run_probe(own[0].pid, parameters, deadline_seconds)
-            # Tools of other vendors tell no UUIDs: they list the workspace's own GPUs, in order.
+            # Tools of other vendors print no UUIDs. They list the workspace's own GPUs in order.
             return replace(result, devices=devices, counted=vendor is not NVIDIA)
         finally:
             self._probing.discard(key)
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
-        """Run it with the environment, and as the user, of the workspace's oldest process."""
+        """Run a script with the environment, and as the user, of the workspace's oldest process."""
         found = await asyncio.to_thread(processes.scan)
         own = [p for p in found if (p.lease_id, p.attempt) == (lease_id, attempt) and not p.probes]
         if not own:
-            return ProbeResult(problem="no process of the workspace was found")
+            return ProbeResult(problem="the workspace has no process")
         return await run_script(own[0].pid, script, {}, deadline_seconds, "the script")
 
     async def end(
         self,
         lease_id: str,
         attempts: frozenset[int] | None = None,
-        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - the seam's
+        slots: tuple[Slot, ...] = (),  # noqa: ARG002 - part of the interface
     ) -> bool:
-        """End every process of these attempts, those that left their session and ignore SIGTERM too."""
+        """End each process of these attempts, including those that left their session or ignore SIGTERM."""
         return await processes.end(
             lambda process: process.lease_id == lease_id and (attempts is None or process.attempt in attempts),
             self._grace_seconds,
@@ -127,13 +127,13 @@ class LocalBackend:
     def patch(
         self,
         slots: tuple[Slot, ...],
-        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - the seam's
+        instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - part of the interface
     ) -> dict[str, Any]:
-        """Return the variables that show a workspace its GPUs and no other, and where the stand-in goes on its PATH."""
+        """Return the variables that show a workspace its own GPUs only, and the stand-in's folder for its PATH."""
         uuids = ",".join(dict.fromkeys(slot.gpu for slot in slots))
         environment = {
-            "CUDA_VISIBLE_DEVICES": uuids,  # empty: CUDA sees none
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # so that CUDA and nvidia-smi count alike
+            "CUDA_VISIBLE_DEVICES": uuids,  # empty: CUDA sees no GPU
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # CUDA and nvidia-smi then number GPUs alike
             "NVIDIA_VISIBLE_DEVICES": uuids or "void",
             records.GPUS: uuids,
         }
@@ -184,7 +184,7 @@ class LocalBackend:
         except OSError as error:
             raise Unavailable(f"the simulated GPUs' files cannot be written: {error}") from None
         apps = [(gpu.id, holder.pid) for gpu in gpus for holder in records.holders(self._folder, gpu.id)]
-        users = Users(apps, await asyncio.to_thread(processes.scan) if apps else ())
+        users = GpuUsers(apps, await asyncio.to_thread(processes.scan) if apps else ())
         notes = {gpu.id: users.strangers_on({gpu.id}, gpu.id, None) for gpu in gpus}
         return tuple(replace(gpu, foreign=bool(notes[gpu.id]), note=notes[gpu.id]) for gpu in gpus)
 
@@ -197,7 +197,7 @@ class LocalBackend:
                 raise Unavailable("This machine has NVIDIA devices but no nvidia-smi to read them. Nothing is granted.")
             return ()
         rows, apps = await nvidia.listing(self._command), await nvidia.compute_processes(self._command)
-        mig = await nvidia.parts(self._command, rows)
+        mig = await nvidia.read_mig_devices(self._command, rows)
         self._parents = {device.uuid: uuid for uuid, devices in mig.items() for device in devices}
         found = await asyncio.to_thread(processes.scan)
         return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig)
@@ -205,7 +205,7 @@ class LocalBackend:
     def _parameters(
         self, own: list[processes.Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float
     ) -> dict[str, str]:
-        # A quarter of the deadline for pauses: a probe that outlasts a short period (FAST) leaves time unseen.
+        # A quarter of the deadline is for pauses: a probe longer than a short period (FAST) leaves time unobserved.
         pause_seconds = min(self._pause_seconds, deadline_seconds / (4 * self._readings))
         return {
             "GPUSPAWNER_PROBE_GPUS": ",".join(dict.fromkeys(leased)),
@@ -218,10 +218,10 @@ class LocalBackend:
 
 
 def uuid_of(folder: Path, kind: str, index: int) -> str:
-    """Return the UUID of the index-th simulated GPU of a kind: always the same, and recognisably simulated.
+    """Return the UUID of a simulated GPU, which is always the same and recognizable.
 
-    Another hub on this machine simulates in a folder of its own: its GPUs are others, or each would count the other's
-    workspaces as use of its own.
+    Another hub on this machine has a folder of its own and so other GPUs. Otherwise each hub would count the other's
+    workspaces as its own.
     """
     digest = hashlib.sha256(f"{folder}\0{kind}".encode()).hexdigest()
     return f"GPU-51a00000-{digest[:4]}-{digest[4:8]}-{digest[8:12]}-{index:012x}"

@@ -1,4 +1,4 @@
-"""The machine's real GPUs, through its own ``nvidia-smi``."""
+"""The machine's real GPUs and MIG devices by its ``nvidia-smi``, and processes that use GPUs without a lease."""
 
 from __future__ import annotations
 
@@ -7,33 +7,117 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuspawner.backends.local.mig import MigDevice, mig_devices
-from gpuspawner.backends.local.processes import Process
-from gpuspawner.backends.local.reap import kill_group
-from gpuspawner.backends.local.strangers import Users
+from gpuspawner.backends.local.processes import Process, kill_group
+from gpuspawner.backends.local.records import GPUS
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+
+_GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
+_DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+_MEMORY = re.compile(r"\.([0-9]{1,4})gb")
+
+
+@dataclass(frozen=True)
+class MigDevice:
+    """A MIG device: its number on its GPU, and its profile like ``3g.40gb``."""
+
+    uuid: str
+    number: int
+    profile: str
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that its profile names, 0 if unknown."""
+        match = _MEMORY.search(self.profile)
+        return int(match[1]) * 1000**3 if match else 0
+
+
+def mig_devices(text: str) -> Mapping[str, tuple[MigDevice, ...]]:
+    """Return the MIG devices by the GPU's UUID from the output of ``nvidia-smi -L``.
+
+    Raises:
+        Unavailable: A line is not understood. It might be a GPU in use.
+    """
+    found: dict[str, list[MigDevice]] = {}
+    gpu = ""
+    for line in filter(str.strip, text.splitlines()):
+        if match := _GPU.fullmatch(line.rstrip()):
+            gpu = match[1]
+            found[gpu] = []
+        elif gpu and (match := _DEVICE.fullmatch(line.rstrip())):
+            found[gpu].append(MigDevice(match[3], int(match[2]), match[1]))
+        else:
+            raise Unavailable(
+                f"nvidia-smi -L printed a line that is not understood: {quoted(line)}. Nothing is granted."
+            )
+    return {uuid: tuple(devices) for uuid, devices in found.items()}
+
+
+FOREIGN_MIB = 500
+"""More memory in use than this, on a GPU without a lease, is foreign use (design, section 7)."""
+
+
+class GpuUsers:
+    """The compute processes on this machine's GPUs, and the leases of its processes.
+
+    Args:
+        apps: UUID and pid of each compute process of the driver.
+        processes: the processes of all leases.
+    """
+
+    def __init__(self, apps: Iterable[tuple[str, int]], processes: Iterable[Process]) -> None:
+        # The environment of a lease's oldest process counts. Later processes may have written anything there.
+        given: dict[tuple[str, int], frozenset[str]] = {}
+        self._leases: dict[int, tuple[str, frozenset[str]]] = {}
+        for one in sorted(processes, key=lambda process: process.start_ticks):
+            own = given.setdefault((one.lease_id, one.attempt), frozenset(one.environment.get(GPUS, "").split(",")))
+            self._leases[one.pid] = one.lease_id, own
+        self._held = frozenset[str]().union(*given.values())
+        self._pids: dict[str, list[int]] = {}
+        for uuid, pid in apps:
+            self._pids.setdefault(uuid, []).append(pid)
+
+    def strangers_on(self, names: AbstractSet[str], uuid: str, used_mib: int | None) -> str:
+        """Return the use of a GPU without a lease of it, in words, else "".
+
+        ``names`` are those of the GPU, or its parts, in leases. The driver lists processes under ``uuid``. A listed
+        process that is not visible here has ended or runs elsewhere. The memory in use then decides, as it does if the
+        driver lists no process at all.
+        """
+        seen = [pid for pid in self._pids.get(uuid, ()) if Path(f"/proc/{pid}").exists()]
+        for pid in seen:
+            lease, own = self._leases.get(pid, ("", frozenset()))
+            if not lease:
+                return f"process {pid}, which no lease gave it to, computes on it"
+            if not names & own:
+                return f"process {pid} of workspace {lease}, which has other GPUs, computes on it"
+        is_unlisted = not self._pids or (uuid in self._pids and not seen)
+        if is_unlisted and not names & self._held and (used_mib or 0) > FOREIGN_MIB:
+            return f"{used_mib} MiB of it are in use although no workspace has it"
+        return ""
+
 
 MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"
 TIMEOUT_SECONDS = 30.0
-"""For one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
+"""Time limit of one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
 MIG_ON, MIG_MARK = "Enabled", "-mig-"
-"""What MIG mode reads, and what stands in the name of a MIG device alone."""
+"""The value of an active MIG mode, and the part that only names of MIG devices have."""
 LOST = "[GPU is lost]"
-"""What ``nvidia-smi`` prints for each value of a GPU that the driver does not reach any more."""
+"""The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
 _VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 
 
 class Fault(NamedTuple):
-    """Why a GPU can't be granted, and what an administrator can do."""
+    """Why a GPU cannot be granted, and the remedy."""
 
     words: str
     remedy: str
@@ -41,10 +125,10 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One GPU as ``nvidia-smi`` lists it; None for what it does not tell.
+    """A GPU in the list of ``nvidia-smi``. None means unknown.
 
-    ``unread`` is what it prints in place of the memory's size. ``ecc_errors`` counts memory errors since the driver was
-    loaded that could not be corrected.
+    ``unread`` is the text in place of the memory's size. ``ecc_errors`` counts uncorrectable memory errors since the
+    driver was loaded.
     """
 
     index: int
@@ -58,7 +142,7 @@ class Row:
 
     @property
     def fault(self) -> Fault | None:
-        """Why nothing of it can be granted while it is like this."""
+        """Why it cannot be granted in this state."""
         if self.ecc_errors:
             errors = f"{self.ecc_errors} memory errors that could not be corrected"
             return Fault(f"it had {errors} since its driver was loaded", "reset it once no workspace uses it")
@@ -77,19 +161,19 @@ class DriverVersion(NamedTuple):
 
 
 def find() -> str | None:
-    """Return the machine's own ``nvidia-smi``, None where there is none. The stand-in is no answer."""
+    """Return the machine's own ``nvidia-smi``, None if it is missing. The stand-in does not count."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     own = [folder for folder in folders if folder and Path(folder).resolve() != STAND_IN.resolve()]
     return shutil.which("nvidia-smi", path=os.pathsep.join(own))
 
 
 def has_devices(folder: Path = Path("/dev")) -> bool:
-    """Whether this machine, or this container, was given NVIDIA devices: then those that cannot be read are unknown."""
+    """Return whether this machine or container has NVIDIA devices. If they cannot be read, they are unknown."""
     return any(folder.glob("nvidia[0-9]*"))
 
 
 async def listing(command: str) -> list[Row]:
-    """Return the GPUs. Raises Unavailable with what ``nvidia-smi`` said where it fails or says what nobody expects."""
+    """Return the GPUs. Raises Unavailable with the output of ``nvidia-smi`` if it fails or is not understood."""
     text = await _run(
         command,
         "--query-gpu=index,uuid,name,mig.mode.current,memory.total,memory.used,ecc.errors.uncorrected.volatile.total",
@@ -99,7 +183,7 @@ async def listing(command: str) -> list[Row]:
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 7 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
-            raise Unavailable(f"nvidia-smi lists a GPU that is not understood: {quoted(line)}. Nothing is granted.")
+            raise Unavailable(f"nvidia-smi printed a GPU that is not understood: {quoted(line)}. Nothing is granted.")
         total_mib, used_mib, ecc_errors = map(_number, cells[4:])
         unread = cells[4] if total_mib is None else ""
         rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, used_mib, unread, ecc_errors))
@@ -107,13 +191,13 @@ async def listing(command: str) -> list[Row]:
 
 
 async def driver_version(command: str) -> DriverVersion | None:
-    """Return the driver's versions, None where ``nvidia-smi`` does not tell them. Raises Unavailable."""
+    """Return the driver's versions, None if ``nvidia-smi`` does not print them. Raises Unavailable."""
     match = _VERSIONS.search(await _run(command, "-q", "-d", "COMPUTE"))
     return DriverVersion(match[1], (int(match[2]), int(match[3]))) if match else None
 
 
 async def compute_capabilities(command: str) -> Mapping[str, str]:
-    """Return each GPU's compute capability by its UUID. Drivers before 510 do not tell it."""
+    """Return each GPU's compute capability by UUID. Drivers before 510 do not have it."""
     try:
         text = await _run(command, "--query-gpu=uuid,compute_cap", "--format=csv,noheader")
     except Unavailable:
@@ -123,14 +207,14 @@ async def compute_capabilities(command: str) -> Mapping[str, str]:
 
 
 async def compute_processes(command: str) -> list[tuple[str, int]]:
-    """Return UUID and pid of every compute process on the GPUs, as far as the driver tells. Raises Unavailable."""
+    """Return UUID and pid of each compute process that the driver lists. Raises Unavailable."""
     text = await _run(command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits")
     pairs = (line.split(",") for line in text.splitlines() if line.count(",") == 1)
     return [(uuid.strip(), int(pid)) for uuid, pid in pairs if _is_whole(pid.strip())]
 
 
-async def parts(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[MigDevice, ...]]:
-    """Return the MIG devices of those GPUs that are in MIG mode, by the GPU's UUID. Raises Unavailable."""
+async def read_mig_devices(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[MigDevice, ...]]:
+    """Return the MIG devices of GPUs in MIG mode, by the GPU's UUID. Raises Unavailable."""
     if not any(row.mig == MIG_ON for row in rows):
         return {}
     return mig_devices(await _run(command, "-L"))
@@ -144,26 +228,26 @@ def to_gpus(
     node: str,
     mig: Mapping[str, tuple[MigDevice, ...]] | None = None,
 ) -> tuple[Gpu, ...]:
-    """Return the GPUs as the fleet shows them: matched to kinds, marked where they cannot be granted, and why.
+    """Return the GPUs of the fleet, matched to kinds, with notes on those that cannot be granted.
 
-    A GPU in MIG mode is its MIG devices, ``mig`` by the GPU's UUID: each is given whole.
+    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole.
     """
-    users, kinds, gpus = Users(apps, processes), list(kinds), []
+    users, kinds, gpus = GpuUsers(apps, processes), list(kinds), []
     for row in rows:
         devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
         if not devices:
             gpus.append(_gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node))
             continue
-        # Whose process is on which of them the driver does not tell.
+        # The driver does not list which process uses which MIG device.
         strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)
         gpus += [_mig_gpu(row, device, strangers, kinds, node) for device in devices]
     return tuple(gpus)
 
 
-def matching(name: str, kinds: Iterable[GpuKind]) -> str:
-    """Return the first kind whose ``match`` fits the name; spaces and dashes are alike, and so is case. Else "".
+def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
+    """Return the first kind whose ``match`` fits the name, ignoring case, spaces and dashes. Else "".
 
-    MIG devices are never taken for whole GPUs: a ``match`` of theirs names them (``*-MIG-1g.10gb``).
+    MIG devices never count as whole GPUs: their ``match`` names them (``*-MIG-1g.10gb``).
     """
     plain = _plain(name)
     whole = [k for k in kinds if k.match and not k.of and (MIG_MARK in _plain(k.match)) == (MIG_MARK in plain)]
@@ -173,12 +257,12 @@ def matching(name: str, kinds: Iterable[GpuKind]) -> str:
 def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     unwell = ""
     if row.mig == MIG_ON:
-        unwell = "MIG mode is on, and it has no MIG device: make some by nvidia-smi mig -cgi, or turn the mode off"
+        unwell = "MIG mode is on without a MIG device: create some by nvidia-smi mig -cgi, or turn the mode off"
     else:
         unwell = _unwell(row)
     return Gpu(
         id=row.uuid,
-        pool=matching(row.name, kinds),
+        pool=matching_kind(row.name, kinds),
         node=node,
         index=row.index,
         model=row.name,
@@ -197,7 +281,7 @@ def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], no
     model = f"{row.name} MIG {device.profile}"
     return Gpu(
         id=device.uuid,
-        pool=matching(model, kinds),
+        pool=matching_kind(model, kinds),
         node=node,
         index=row.index,
         model=model,

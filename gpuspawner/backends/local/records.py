@@ -1,7 +1,7 @@
-"""What simulated GPUs are and who holds them, as it stands in their folder: one file a GPU, one a holder.
+"""Simulated GPUs and their holders as files in a folder: one file for each GPU and each holder.
 
-The stand-in ``nvidia-smi`` imports this each time that somebody looks, four times a sample. What is used here starts
-in a third of the time that ``pathlib``, ``json`` and ``typing`` take to be imported: a file holds ``name=value`` lines.
+The stand-in ``nvidia-smi`` imports this at each run, four times a sample. Files hold ``name=value`` lines, because
+importing ``pathlib``, ``json`` and ``typing`` takes three times as long as this module.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FOLDER = "GPUSPAWNER_SIMULATED_DIR"
-"""The variable that names the folder of simulated GPUs."""
+"""The variable with the folder of simulated GPUs."""
 GPUS = "GPUSPAWNER_GPUS"
-"""The variable that names a workspace's GPUs: UUIDs with commas between."""
+"""The variable with a workspace's GPUs: UUIDs, separated by commas."""
 HOLDERS = "holders"
 ENDED = "ended"
-"""Beside HOLDERS: what held a GPU until lately, for the sample buffer of ``nvidia-smi``."""
+"""Folder of processes that recently held a GPU, for the sample buffer of ``nvidia-smi``."""
 MIB = 1024 * 1024
 
 
 class SimulatedGpu(namedtuple("SimulatedGpu", "uuid name memory_bytes compute vendor", defaults=("NVIDIA",))):
-    """One simulated GPU, as its file describes it."""
+    """A simulated GPU as described in its file."""
 
     __slots__ = ()
     uuid: str
@@ -36,9 +36,9 @@ class SimulatedGpu(namedtuple("SimulatedGpu", "uuid name memory_bytes compute ve
 
 
 class Holder(namedtuple("Holder", "pid percent memory_bytes since until", defaults=(0.0, None))):
-    """A process that holds a simulated GPU: what it says to do there, since when and, once ended, until when.
+    """A process that holds a simulated GPU: its utilization, since when and, once ended, until when.
 
-    Both are seconds of the monotonic clock.
+    Times are seconds of the monotonic clock.
     """
 
     __slots__ = ()
@@ -50,13 +50,13 @@ class Holder(namedtuple("Holder", "pid percent memory_bytes since until", defaul
 
 
 def written(values: Mapping[str, object]) -> str:
-    """Return values as the lines of a file: a line end within one as a space, and half a character as ``?``."""
+    """Return values as lines of a file. A line break in a value becomes a space, and an invalid character ``?``."""
     text = "".join(f"{name}={' '.join(str(value).splitlines())}\n" for name, value in values.items())
     return text.encode("utf-8", "replace").decode()
 
 
 def own_gpus(environ: Mapping[str, str]) -> tuple[SimulatedGpu, ...]:
-    """Return the simulated GPUs that an environment gives, in its order; none where it gives no simulated GPU."""
+    """Return the simulated GPUs of an environment in its order, () without any."""
     folder = environ.get(FOLDER)
     uuids = environ.get(GPUS, "").split(",") if folder else []
     found = (_gpu(os.path.join(folder or "", os.path.basename(uuid))) for uuid in uuids)
@@ -64,17 +64,17 @@ def own_gpus(environ: Mapping[str, str]) -> tuple[SimulatedGpu, ...]:
 
 
 def holders(folder: str | os.PathLike[str], uuid: str) -> tuple[Holder, ...]:
-    """Return the live processes that say what they do on a GPU, by pid."""
+    """Return the live holders of a GPU by pid."""
     return _holders(os.path.join(folder, HOLDERS), uuid, locked=True)
 
 
 def recent_holders(folder: str | os.PathLike[str], uuid: str) -> tuple[Holder, ...]:
-    """Return what held a GPU until lately."""
+    """Return the recent holders of a GPU."""
     return _holders(os.path.join(folder, ENDED), uuid, locked=False)
 
 
 def _holders(folder: str, uuid: str, *, locked: bool) -> tuple[Holder, ...]:
-    """Read a folder's records of a GPU, those that are no record left out: workspaces of all users write there."""
+    """Return a folder's valid records of a GPU. Workspaces of all users write there."""
     found = []
     for name in _names(folder):
         pid, _, gpu = name.partition(".")
@@ -83,15 +83,15 @@ def _holders(folder: str, uuid: str, *, locked: bool) -> tuple[Holder, ...]:
         try:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 if locked and not _is_locked(file.fileno()):
-                    continue  # a dead process's
-                told = _read(file)
-            until = told.get("until")
+                    continue  # its process has ended
+                values = _read(file)
+                until = values.get("until")
             found.append(
                 Holder(
                     int(pid),
-                    int(told["percent"]),
-                    int(told["memory_bytes"]),
-                    float(told.get("since", 0.0)),
+                    int(values["percent"]),
+                    int(values["memory_bytes"]),
+                    float(values.get("since", 0.0)),
                     None if until is None else float(until),
                 )
             )
@@ -110,14 +110,16 @@ def _names(folder: str) -> list[str]:
 def _gpu(path: str) -> SimulatedGpu | None:
     try:
         with open(path, encoding="utf-8") as file:
-            told = _read(file)
-        return SimulatedGpu(told["uuid"], told["name"], int(told["memory_bytes"]), told["compute"], told["vendor"])
+            values = _read(file)
+            return SimulatedGpu(
+                values["uuid"], values["name"], int(values["memory_bytes"]), values["compute"], values["vendor"]
+            )
     except (OSError, ValueError, KeyError):
         return None
 
 
 def _read(lines: Iterable[str]) -> dict[str, str]:
-    """Return what :func:`written` wrote. Raises ValueError where a line is anything else."""
+    """Return the values that :func:`written` wrote. Raises ValueError for any other line."""
     return dict(line.rstrip("\n").split("=", 1) for line in lines)
 
 

@@ -1,8 +1,8 @@
-"""Simulated GPUs: one file each, in one folder, and ``busy``, which makes them work.
+"""Simulated GPUs: one file for each in one folder, and ``busy``, which uses them.
 
-A process holds a simulated GPU while it has the GPU's file open. What it does there stands in a record of its own in
-``holders/``, which it keeps locked: a record that nobody locks is a dead process's and says nothing (``records``).
-The standard library alone: workspaces import this.
+A process holds a simulated GPU while it has the GPU's file open. It describes its use in a record in ``holders/``,
+which it keeps locked. A record without a lock belongs to a dead process (``records``). Workspaces import this module,
+so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __name__ == "__main__":  # the holder, started without site packages
+if __name__ == "__main__":  # the holder, which runs without site packages
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from gpuspawner.backends.local.records import ENDED, FOLDER, GPUS, HOLDERS, SimulatedGpu, own_gpus, written
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ENDED_SECONDS = 60.0
-"""For how long what held a GPU is of interest once it has ended."""
+"""How long the record of an ended holder is kept."""
 
 
 def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
-    """Write the GPUs' files, leaving those that are right as they are: holders have them open.
+    """Write the GPUs' files. Correct files stay unchanged, because holders have them open.
 
-    The folder is writable by all, like /tmp: workspaces of other system users hold GPUs too.
+    All users may write to the folder, like /tmp, because workspaces of other users hold GPUs too.
     """
     for path in (folder, folder / HOLDERS, folder / ENDED):
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o1777)
     for gpu in gpus:
         text = written(gpu._asdict())
-        # In place, never by renaming: an open file must stay the GPU's file.
+        # In place, never by renaming: an open file must remain the GPU's file.
         with (folder / gpu.uuid).open("a+", encoding="utf-8") as file:
             file.seek(0)
             if file.read() != text:
@@ -50,17 +50,17 @@ def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
 
 
 def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, memory_percent: int = 40) -> None:
-    """Make this workspace's simulated GPUs work, and say so while they do.
+    """Use this workspace's simulated GPUs and print the progress.
 
     Args:
-        seconds: for how long. An interrupt (the notebook's stop button) ends it earlier and frees the GPUs.
-        percent: of utilization, 0 to 100. It burns as much of one processor core. 0 holds the GPU without using it.
-        gpus: which, by the index that ``nvidia-smi`` shows; None for all.
-        memory_percent: of each GPU's memory, 0 to 100.
+        seconds: duration. An interrupt (the notebook's stop button) ends it earlier.
+        percent: utilization, 0 to 100, and the same share of one processor core. 0 holds the GPU without using it.
+        gpus: indexes as in ``nvidia-smi``, None for all GPUs.
+        memory_percent: share of each GPU's memory, 0 to 100.
 
     Raises:
-        RuntimeError: this workspace has no simulated GPU.
-        ValueError: a number is out of its range.
+        RuntimeError: The workspace has no simulated GPU.
+        ValueError: A number is out of range.
     """
     own = own_gpus(os.environ)
     if not own:
@@ -81,9 +81,9 @@ def busy(seconds: float, percent: int = 80, gpus: Iterable[int] | None = None, m
 
 
 def _watch(title: str, seconds: float, percent: int, arguments: list[str]) -> None:
-    """Run the holder and print how far it is, once a second, until the time is over."""
+    """Run the holder and print the progress each second until the time is over."""
     command = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603 (our own file)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:  # noqa: S603 - our own file
         assert holder.stdout is not None
         try:
             if holder.stdout.readline() != b"holding\n":
@@ -93,18 +93,18 @@ def _watch(title: str, seconds: float, percent: int, arguments: list[str]) -> No
                 _show(f"\r{title}: {percent} % busy, {past:.0f} of {seconds:.0f} s ")
                 time.sleep(min(1.0, seconds - past))
             if holder.poll() is not None:
-                raise RuntimeError(f"{title}: the process that kept it busy was ended from outside after {past:.0f} s")
+                raise RuntimeError(f"{title}: another process ended the holder after {past:.0f} s")
             _show(f"\r{title}: was {percent} % busy for {seconds:.0f} s and is free again.\n")
         except KeyboardInterrupt:
             _show(f"\n{title}: interrupted, free again.\n")
             raise
         finally:
             assert holder.stdin is not None
-            holder.stdin.close()  # its sign to end
+            holder.stdin.close()  # which ends the holder
 
 
 def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
-    """Hold GPUs and burn processor time, until standard input ends: what ``busy`` runs as a process of its own."""
+    """Hold GPUs and use processor time until standard input ends. ``busy`` runs this in a separate process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that the records below are removed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt goes to the whole group; ``busy`` answers it
     duty = int(percent) / 100
@@ -117,9 +117,9 @@ def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
             record = held.enter_context(path.open("w", encoding="utf-8"))
             fcntl.flock(record, fcntl.LOCK_EX)
             memory_bytes = gpu.memory_bytes * int(memory_percent) // 100
-            told = {"percent": int(percent), "memory_bytes": memory_bytes, "since": time.monotonic()}
-            held.callback(_end, path, told)
-            record.write(written(told))
+            values = {"percent": int(percent), "memory_bytes": memory_bytes, "since": time.monotonic()}
+            held.callback(_end, path, values)
+            record.write(written(values))
             record.flush()
         _show("holding\n")
         while not select.select([sys.stdin], [], [], period_seconds * (1 - duty))[0]:
@@ -128,12 +128,12 @@ def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
                 pass
 
 
-def _end(path: Path, told: dict[str, float]) -> None:
-    """Leave word of what ended, for the sample buffer; what is too old for it goes."""
+def _end(path: Path, values: dict[str, float]) -> None:
+    """Move a record to the ended ones, for the sample buffer, and remove old ones."""
     folder = path.parent.parent / ENDED
     now = time.monotonic()
-    with contextlib.suppress(OSError):  # a folder of an older version has none
-        (folder / path.name).write_text(written({**told, "until": now}), encoding="utf-8")
+    with contextlib.suppress(OSError):  # a folder of an older version has no such folder
+        (folder / path.name).write_text(written({**values, "until": now}), encoding="utf-8")
         for old in folder.glob(f"*{path.suffix}"):
             if time.time() - old.stat().st_mtime > ENDED_SECONDS:
                 old.unlink()

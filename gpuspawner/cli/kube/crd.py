@@ -9,8 +9,8 @@ from dataclasses import replace
 import click
 import yaml
 
+from gpuspawner.backends.custom_resources.cluster import FINALIZER, KIND, CustomResources
 from gpuspawner.backends.kubernetes.api import ApiRefused
-from gpuspawner.backends.kubernetes.resources import FINALIZER, KIND, CustomResources
 from gpuspawner.catalog.resources.definitions import everything
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, RefusedError
@@ -69,7 +69,7 @@ async def _release_or_count(resources: CustomResources, namespace: str, *, yes: 
     try:
         if yes:
             return f"{await _release(resources, namespace)} released. No workspace was stopped."
-        count = sum(one.held for one in await resources.as_now())
+        count = sum(one.held for one in await resources.read_requests())
     finally:
         await resources.close()
     return (
@@ -82,7 +82,7 @@ async def _release(resources: CustomResources, namespace: str) -> str:
     """Release held requests until no request is held for a while. Return how many there were."""
     released, looks, quiet_since = set[str](), 0, time.monotonic()
     while time.monotonic() - quiet_since < QUIET_SECONDS:
-        if held := [one for one in await resources.as_now() if one.held]:
+        if held := [one for one in await resources.read_requests() if one.held]:
             if looks == MOST_LOOKS:
                 raise RefusedError(
                     "They are held again: a service with custom resources is running. Uninstall it from "

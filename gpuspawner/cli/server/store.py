@@ -34,7 +34,7 @@ from gpuspawner.service.store.backup import (
 from gpuspawner.service.store.condition import Condition, condition_of_server
 from gpuspawner.service.store.copying import copy_store
 from gpuspawner.service.store.schema import newer_words
-from gpuspawner.spawner.hub.one_hub import holder
+from gpuspawner.spawner.hub.checks import holder
 
 F = TypeVar("F", bound=Callable[..., Any])
 STDOUT = "-"

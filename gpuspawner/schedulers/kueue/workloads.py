@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from gpuspawner.backends.kubernetes.names import HUB_LABEL, LEASE_LABEL
-from gpuspawner.backends.kubernetes.reading.models import HOSTNAME
+from gpuspawner.backends.kubernetes.nodes import HOSTNAME
+from gpuspawner.backends.kubernetes.pods import HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.gpus import pools
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot, catalog_kind_name

@@ -98,7 +98,7 @@ def _plan_stop(actor: Actor, lease: Lease, reason: str, *, now: bool) -> Plan:
     if lease.phase is Phase.STOPPING:
         how = exits.stopped_by(by, where, reason)
         words = "The workspace does not start again." if stops_to_start_again(lease) else "The workspace stops already."
-        return Plan(lease, words, None, lambda: actor.state.reclaimer.end_for_good(lease, how))
+        return Plan(lease, words, None, lambda: actor.state.actions.end_for_good(lease, how))
     if lease.phase in WAITING:
         withdrawn = exits.withdrawn(by, where, reason)
         return Plan(lease, "Its request is withdrawn.", None, lambda: _end(actor.state, lease, withdrawn))
@@ -222,8 +222,8 @@ async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:
     newest = state.registry.get(lease.id)
     if newest is None or newest.phase is Phase.STOPPING:
         return  # it ended meanwhile
-    await state.reclaimer.mark(lease.id, how)
-    await state.reclaimer.drive(lease.id)
+    await state.engine.begin_stop(lease.id, how)
+    await state.engine.drive(lease.id)
 
 
 def _plan_each(leases: Sequence[Lease], plan: Callable[[Lease], Plan]) -> tuple[list[Plan], list[Refusal]]:

@@ -96,10 +96,10 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
         age = show_duration(now - fleet.observed_at)
         remedy = "Run gpuspawner server doctor. It says why the list can't be read."
         yield Problem(f"The list of GPUs is {age} old.", remedy, grave=True)
-    if state.reconciler.orphans.alert:
-        yield Problem(state.reconciler.orphans.alert)
+    if state.engine.observer.orphans.alert:
+        yield Problem(state.engine.observer.orphans.alert)
     dcgm = (state.sampler.dcgm.trouble, *state.sampler.doubts.sentences(now))
-    for sentence in (*state.reconciler.lost_identities, *state.members.missing(), *filter(None, dcgm)):
+    for sentence in (*state.engine.observer.orphans.lost_identities, *state.members.missing(), *filter(None, dcgm)):
         yield Problem(sentence)
 
 

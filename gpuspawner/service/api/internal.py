@@ -151,7 +151,7 @@ class Acknowledge(SpawnerHandler):
         self.fields()
         allocator, attempt = self.parts.allocator, self.attempt()
         lease = await allocator.hear(lease_id, attempt)
-        if not await self.parts.reclaimer.end_attempts(lease):
+        if not await self.parts.engine.effects.end_older_attempts(lease):
             self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
 from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.lease import UP, Key, Lease
@@ -89,7 +89,7 @@ class Operator:
         self._failing_since = None
 
     async def _round(self) -> None:
-        if not self._parts.reconciler.has_looked:
+        if not self._parts.engine.observer.has_looked:
             return
         # A newer service may have made workspaces that this one does not know, and would let their requests go.
         await self._parts.store.read(self._parts.store.check_epoch)
@@ -231,7 +231,7 @@ class Operator:
                 newest = self._parts.registry.get(lease.id)  # what was saved may have changed: it would be undone
                 if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
                     break
-                lease = await self._parts.lifecycle.extend(newest, newest.user, WHERE)
+                lease = await self._parts.actions.extend(newest, newest.user, WHERE)
         except Conflict as error:
             why = str(error)
         said = why or f"It has {show_duration(has_seconds(lease))} now: extensions are whole steps of its policy."

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, Resource
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, Resource
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.schedules import lease_id_of_schedule
 from gpuspawner.core.units import BadValue, parse_form_duration

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gpuspawner.backends.resources import REFUSED, Resource, Resources
+from gpuspawner.backends.custom_resources.base import REFUSED, Resource, Resources
 from gpuspawner.catalog.resources.merging import Added, MergeResult
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuspawner.backends.resources import Resource, Resources
+from gpuspawner.backends.custom_resources.base import Resource, Resources
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.custom_resources.controller import Operator

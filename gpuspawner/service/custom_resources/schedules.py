@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.resources import Resource
+from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.catalog import all_words
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import Key, Owner

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from gpuspawner.backends.resources import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
+from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, SCHEDULED, Resource
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready

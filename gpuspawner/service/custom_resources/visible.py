@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from gpuspawner.backends.resources import ENDED, READY_AT, REFUSED, Resource
+from gpuspawner.backends.custom_resources.base import ENDED, READY_AT, REFUSED, Resource
 
 NEW_BYTES = 2**20
 """The most bytes of new requests, the oldest first. The others wait. So a flood of requests hides no other request."""

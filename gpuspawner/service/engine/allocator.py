@@ -14,18 +14,20 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases import events, exits, steps, transitions
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
 from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.estimates import EstimateRecords, Estimator
 from gpuspawner.service.engine.feasibility import Feasibility
 from gpuspawner.service.engine.grants import GrantWriter
@@ -38,11 +40,10 @@ from gpuspawner.service.failures import step_each
 from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.budget_bounds import BudgetBounds
-from gpuspawner.service.rules.lost_time import LostTime
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import AuditLine, OutputRow
+from gpuspawner.service.store import OutputRow
 from gpuspawner.service.waiting.presenter import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
@@ -82,18 +83,18 @@ class Allocator:
     def __init__(
         self, registry: LeaseRegistry, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings
     ) -> None:
-        """Serve from ``scheduler``. Nothing is granted before the reconciler has told what runs."""
+        """Serve from ``scheduler``. Nothing is granted before the engine has looked at what runs."""
         self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
         self._in_force = in_force
         self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
         self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
-        self.lost_time = LostTime(registry, scheduler, clock)
         self.asking = RequestResolver(registry, in_force, self.dismiss)
-        self.prospects = Feasibility(registry, scheduler, in_force, clock, self.finish)
         self.restrictions = Restrictions(registry.store, clock, lambda: self.catalog)
         self.observed = ObservedState(
             registry, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
         )
+        self.commits = LeaseCommits(registry, self.observed, clock)
+        self.prospects = Feasibility(registry, scheduler, in_force, clock, self.commits)
         self.foretold = EstimateRecords(registry, clock)
         self.estimator = Estimator(
             registry,
@@ -102,7 +103,7 @@ class Allocator:
             lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
         )
         self.granting = GrantWriter(
-            registry, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.finish
+            registry, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.commits
         )
         self.syncs = SchedulerSync(
             scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
@@ -138,7 +139,6 @@ class Allocator:
         await self.restrictions.load()
         await self.foretold.load()
         await self.prospects.load()
-        await self.lost_time.resume()
         await self.end_what_is_not_offered()
         for lease in self.registry:
             if lease.phase is not Phase.QUEUED:
@@ -178,7 +178,7 @@ class Allocator:
             lease = replace(lease, request=request, options=options)
             stored = self.registry.save(lease)
         why = self.offered_no_more(lease)
-        return self.finish(lease, exits.not_offered(why)) if why else stored
+        return self.commits.finish(lease, exits.not_offered(why)) if why else stored
 
     def offered_no_more(self, lease: Lease) -> str:
         """Return why a request can never be granted by the present catalog; "" where it can.
@@ -223,7 +223,7 @@ class Allocator:
                 unattended=ask.unattended,
                 ready_at=ask.ready_at,
             )
-            line = self.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
+            line = self.commits.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
             stored = self.registry.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
             joined = transitions.join(
@@ -235,7 +235,7 @@ class Allocator:
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
-                await self.finish(lease, exits.STARTED_AGAIN, gone=True)
+                await self.commits.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         await asyncio.gather(stored, self.give())
         return await self._as_stored(lease)
@@ -343,11 +343,9 @@ class Allocator:
             Conflict: it is not starting.
         """
         lease = await self.current(lease_id, attempt)
-        back = transitions.requeue(lease, storable(why), self.settings.no_room_wait_seconds, self.clock.now(), node)
-        stored = self.registry.save(back, audit=[self.line(lease, "gpuspawner", events.Requeued(back.message))])
-        self.observed.give_back(lease)
-        await stored
-        return back
+        back = steps.requeue(lease, why, node, self.settings.no_room_wait_seconds, self.clock.now())
+        await self.commits.commit(lease, back)
+        return back.lease
 
     async def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
         """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
@@ -363,14 +361,8 @@ class Allocator:
             return
         if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
             # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
-            parked = (
-                transitions.park(lease, now)
-                if lease.phase is not Phase.STARTING
-                else transitions.drop_start(lease, now)
-            )
-            stored = self.registry.save(replace(parked, not_before=now))
-            self.observed.give_back(lease)
-            await stored
+            back = transitions.drop_start if lease.phase is Phase.STARTING else transitions.park
+            await self.commits.commit(lease, Step(replace(back(lease, now), not_before=now)))
             return
         lease = transitions.stopped_in_hub(lease, outcome)
         up = lease.phase in UP
@@ -390,25 +382,9 @@ class Allocator:
             return
         await self.dismiss(lease, exits.FORGOTTEN, gone=True)
 
-    def finish(
-        self, lease: Lease, how: Exit, *, gone: bool = False, kept_since: float | None = None
-    ) -> asyncio.Future[None]:
-        """Begin or make an end, as ``leases.finish``, and record it: whoever decides one calls this, and awaits it.
-
-        ``kept_since`` is from when on its readings stay as long as its audit; None for none.
-        """
-        finished = transitions.finish(lease, how, self.clock.now(), gone=gone)
-        stopped = self.line(lease, how.by, events.Stopped(how.reason.value, how.message), how.where)
-        lines = [] if lease.phase is Phase.STOPPING else [stopped]
-        kept = [] if kept_since is None else [(lease.id, kept_since)]
-        stored = self.registry.save(finished, audit=lines, kept=kept)
-        if not finished.live:
-            self.observed.give_back(lease)
-        return stored
-
     async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
         """End a lease as :meth:`finish` does, and give what it held to who waits."""
-        await asyncio.gather(self.finish(lease, how, gone=gone), self.give())
+        await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
 
     def returns(self, lease: Lease) -> bool:
         """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.
@@ -423,7 +399,3 @@ class Allocator:
             return False
         asked_by_user = returns is not QueueReturn.NEVER and bool(lease.request.template)
         return asked_by_user and not self.offered_no_more(transitions.with_next_request(lease))
-
-    def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
-        """Return an audit line of now."""
-        return AuditLine(self.clock.now(), lease.id, lease.user, actor, event, where)

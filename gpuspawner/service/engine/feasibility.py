@@ -7,20 +7,19 @@ waits for it already is told, and keeps the place for a day.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.steps import note_feasibility
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
-from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.presenter import gpu_title
 
 REMEMBERED_SECONDS = 86400.0
@@ -40,10 +39,10 @@ class Feasibility:
         scheduler: Scheduler,
         in_force: InForce,
         clock: Clock,
-        finish: Callable[[Lease, exits.Exit], asyncio.Future[None]],
+        commits: LeaseCommits,
     ) -> None:
-        """Know nothing before :meth:`load`. ``finish`` ends a lease."""
-        self._finish = finish
+        """Know nothing before :meth:`load`. ``commits`` writes steps of leases."""
+        self._commits = commits
         self._registry, self._scheduler, self._in_force, self._clock = registry, scheduler, in_force, clock
         self._seen: dict[str, tuple[int, float]] = {}
         """By kind: how many GPUs one workspace could have, and when."""
@@ -106,17 +105,5 @@ class Feasibility:
             why = ""
         except RequestRefused as error:
             why = str(error)
-        now, since = self._clock.now(), lease.impossible_since
-        if why and since is not None and now - since > KEPT_SECONDS:
-            return self._finish(lease, exits.impossible(why, KEPT_SECONDS))
-        if why and since is None:
-            return self._save(replace(lease, impossible=why, impossible_since=now), events.CannotStart(why))
-        if why and why != lease.impossible:
-            return self._registry.save(replace(lease, impossible=why))
-        if not why and since is not None:
-            return self._save(replace(lease, impossible="", impossible_since=None), events.CanStart())
-        return None
-
-    def _save(self, lease: Lease, event: events.Event) -> asyncio.Future[None]:
-        line = AuditLine(self._clock.now(), lease.id, lease.user, "gpuspawner", event)
-        return self._registry.save(lease, audit=[line])
+        found = note_feasibility(lease, why, KEPT_SECONDS, self._clock.now())
+        return None if found is None else self._commits.commit(lease, found)

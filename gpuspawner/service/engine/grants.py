@@ -14,9 +14,10 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.action_events import Passed
 from gpuspawner.core.gpus.placement import used_shares
 from gpuspawner.core.leases import events, exits, transitions
-from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.leases.transitions import hold_back, let_go
+from gpuspawner.core.leases.running_steps import spare, warn_of_claim
+from gpuspawner.core.leases.step_results import Step
+from gpuspawner.core.leases.steps import note_held_back
 from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.core.queue.fair_share import FairShareUsage
 from gpuspawner.core.queue.order import QueueOrder, longest_waiting, passed_requests
@@ -27,6 +28,7 @@ from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.estimates import EstimateRecords
 from gpuspawner.service.engine.observed_state import ObservedState
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
@@ -56,12 +58,12 @@ class GrantWriter:
         foretold: EstimateRecords,
         catalog: Callable[[], Catalog],
         clock: Clock,
-        finish: Callable[[Lease, Exit], asyncio.Future[None]],
+        commits: LeaseCommits,
     ) -> None:
-        """Grant nothing yet. ``bounds`` are those that budgets set; ``finish`` ends a lease."""
+        """Grant nothing yet. ``bounds`` are those that budgets set; ``commits`` writes steps."""
         self._foretold = foretold
         self._registry, self._observed, self._bounds = registry, observed, bounds
-        self._catalog, self._clock, self._finish = catalog, clock, finish
+        self._catalog, self._clock, self._commits = catalog, clock, commits
         self._expiries: dict[str, float] = {}
         """When the grants of what is reserved expire, by lease id."""
         self.substitutions: Counter[tuple[str, str]] = Counter()
@@ -71,7 +73,7 @@ class GrantWriter:
         """Do what an answer says: all at once, and return when it is stored."""
         failures, begun = self._registry.failures, dict[str, dict[str, asyncio.Future[None]]]()
         stored = [
-            self._finish(lease, exits.refused(refusal.why))
+            self._commits.finish(lease, exits.refused(refusal.why))
             for refusal in answer.refused
             if (lease := self._as_claimed(refusal.claim)) is not None
         ]
@@ -185,39 +187,30 @@ class GrantWriter:
         return lease
 
     def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
-        """Store which rule holds a request back, where that has changed."""
-        now, before = self._clock.now(), lease.held_back
-        if lease.phase not in WAITING:
-            return None
-        if by is None and before is not None:
-            line = self._line(lease, events.LetGo(before.rule))
-            return self._registry.save(let_go(lease, now), audit=[line])
-        if by is not None and (before is None or before.rule != by.rule):
-            line = self._line(lease, events.HeldBackBy(by.rule, by.words))
-            return self._registry.save(hold_back(lease, by.rule, by.words, now), audit=[line])
-        return None
+        """Write which rule holds a request back, if that has changed."""
+        rule, words = ("", "") if by is None else (by.rule, by.words)
+        return self._written(lease, note_held_back(lease, rule, words, self._clock.now()))
 
     def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
-        """Tell a user whose workspace a scheduler ends that owns the queue, or spares after all."""
+        """Tell a user that a scheduler with its own queue ends their workspace, or spares it after all."""
         now, notice = self._clock.now(), lease.notice
         if lease.phase not in UP:
             return None
         by = self._observed.decides(lease)
         if one is None and notice is not None and notice.preemption == SCHEDULER:
-            spared = replace(lease, notice=None)
-            event: events.Event = events.ClaimGone(f"{by} does not need its GPUs any more.")
-            return self._registry.save(spared, audit=[self._line(spared, event)])
+            return self._written(lease, spare(lease, f"{by} does not need its GPUs any more."))
         if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
             why, ends = one.why, f"It ends at {show_time(one.at, now)}."
             if one.at <= now:
                 why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
-            warned = replace(lease, notice=EndNotice(SCHEDULER, one.at, why, by))
-            event = events.WarnedOfClaim(f"{why} {ends}")
-            return self._registry.save(warned, audit=[self._line(warned, event)])
+            return self._written(lease, warn_of_claim(lease, EndNotice(SCHEDULER, one.at, why, by), ends))
         return None
 
+    def _written(self, lease: Lease, step: Step | None) -> asyncio.Future[None] | None:
+        return None if step is None else self._commits.commit(lease, step)
+
     def _line(self, lease: Lease, event: events.Event) -> AuditLine:
-        return AuditLine(self._clock.now(), lease.id, lease.user, GPUSPAWNER, event)
+        return self._commits.line(lease, GPUSPAWNER, event)
 
 
 async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], failures: Failures) -> None:

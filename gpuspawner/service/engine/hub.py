@@ -18,6 +18,7 @@ from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups,
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
+from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
 
@@ -30,21 +31,6 @@ OF_USER = re.compile(r"user|\w+_user")
 """Where authenticators keep what they know of a user: oauth_user, github_user. Others, such as manager, are others'."""
 LONGEST_MESSAGE = 300
 """Characters of what the hub says. Arbitrary: a sentence or two."""
-
-
-@dataclass(frozen=True)
-class HubServer:
-    """One server in the hub's list. ``user_created`` and ``name`` are the part of the key that the hub knows."""
-
-    user: str
-    user_created: str
-    name: str
-    started: str
-    ready: bool
-    pending: str | None
-    url: str
-    last_activity: float | None = None
-    """When the hub last noted activity of it, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer, Running
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import LatestEnd, Rate
-from gpuspawner.service.engine.hub import HubServer
 
 _request: TypeAdapter[Request] = TypeAdapter(Request)
 _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuspawner.backends.base import Running
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.gpus.fleet import Fleet, Group, Kinds, Slot
 from gpuspawner.core.gpus.placement import unleased_slots, used_shares
 from gpuspawner.core.gpus.pools import GpuHolder, assign_counted_slots
 from gpuspawner.core.leases.lease import HOLDING, UP, Key, Lease, Phase
+from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.index import QuotaUsageCache
 from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
@@ -38,7 +38,7 @@ class ObservedState:
         settings: Settings,
         restrictions: Restrictions,
     ) -> None:
-        """Know nothing yet: nothing is granted before the reconciler has told what runs."""
+        """Know nothing yet: nothing is granted before the engine has looked at what runs."""
         self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple

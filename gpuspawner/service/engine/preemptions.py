@@ -1,4 +1,4 @@
-"""Carries stronger claims out: warns, ends by the reclaimer at the time said, and keeps the GPUs for the claimant.
+"""Carries stronger claims out: warns, ends them by the engine at the time said, and keeps the GPUs for the claimant.
 
 What stands in the store is brought about again and again, so that a crash between any two steps loses nothing: a claim
 is stored first, then its victims get their notice, which says when they end.
@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.leases import events, exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.running_steps import CLAIM_IS_OVER, spare, warn_of_claim
 from gpuspawner.core.queue.fair_share import claim_account, further_candidates, over_share, room_requests
 from gpuspawner.core.queue.preemption import (
     Preemption,
@@ -37,9 +37,8 @@ from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.reclaimer import Reclaimer
+from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
-from gpuspawner.service.failures import step_each
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -56,9 +55,9 @@ LOOK_SECONDS = 30.0
 class Preemptions:
     """The stronger claims that live, and what follows from them."""
 
-    def __init__(self, registry: LeaseRegistry, allocator: Allocator, reclaimer: Reclaimer, clock: Clock) -> None:
+    def __init__(self, registry: LeaseRegistry, allocator: Allocator, engine: LeaseEngine, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
-        self._registry, self._allocator, self._reclaimer, self._clock = registry, allocator, reclaimer, clock
+        self._registry, self._allocator, self._engine, self._clock = registry, allocator, engine, clock
         self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
         """Whoever changes claims does so until it is stored, one after the other."""
@@ -182,18 +181,12 @@ class Preemptions:
             if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
                 with failures.isolating(step, claim.id):
                     await self._step(claim, seen)
-        away = await step_each("notice of a claim", self._registry, self._carry_out, failures)
-        if away is not None:
+        if (away := await self._engine.carry_out_notices(self._is_over)) is not None:
             raise away
 
-    def _carry_out(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Spare a workspace whose claim is over, or end it at the end of its notice."""
-        notice = lease.notice
-        if notice is None or not notice.preemption or lease.phase not in UP:
-            return None  # an administrator's is the lifecycle's to carry out
-        if notice.preemption not in self._live and notice.preemption != SCHEDULER:
-            return self._spare(lease)
-        return self._end(lease, notice) if notice.at <= self._clock.now() else None
+    def _is_over(self, claim: str) -> bool:
+        """Return whether a claim no longer needs the GPUs of those under its notice."""
+        return claim not in self._live and claim != SCHEDULER
 
     async def _make_room(self) -> None:
         """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""
@@ -261,24 +254,11 @@ class Preemptions:
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
         notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
-        told = events.WarnedOfClaim(f"{notice.why} It ends at {show_time(at, self._clock.now())}.")
-        warned = replace(newest, notice=notice)
-        return self._registry.save(warned, audit=[self._allocator.line(warned, claim.by, told)])
+        ends = f"It ends at {show_time(at, self._clock.now())}."
+        return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, ends, claim.by))
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
-        spared = replace(lease, notice=None)
-        gone = events.ClaimGone("Nobody with a stronger claim needs its GPUs any more.")
-        return self._registry.save(spared, audit=[self._allocator.line(spared, "gpuspawner", gone)])
-
-    def _end(self, lease: Lease, notice: EndNotice) -> asyncio.Future[None] | None:
-        """Have a workspace ended whose notice is over, if it still is the same one, and the notice stands."""
-
-        def still(newest: Lease) -> bool:
-            return newest.phase in UP and newest.notice == notice and newest.server_started == lease.server_started
-
-        if not self._allocator.observed.hub_answers:
-            return None  # it could not be stopped
-        return self._reclaimer.mark(lease.id, exits.made_room(notice.why, notice.by), still)
+        return self._allocator.commits.commit(lease, spare(lease, CLAIM_IS_OVER))
 
     async def _over(self, claim: Preemption, state: PreemptionState, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:

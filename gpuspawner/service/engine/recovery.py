@@ -1,51 +1,71 @@
-"""Leases of what runs without one: of servers, of workspaces that carry one, of starts that were given up wrongly."""
+"""Recovers leases of workspaces that run without one, finds orphans, and reads the release spool.
+
+A server that nobody requested is adopted. A workspace that carries its lease has it rebuilt. A lease whose start was
+given up runs again if its server runs after all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuspawner.backends.base import Running
 from gpuspawner.core.leases import events, transitions
-from gpuspawner.core.leases.lease import Key, Lease
+from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
+from gpuspawner.core.leases.observations import HubServer, Running, is_of_user
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
+from gpuspawner.core.leases.step_results import Note, Recovery, Step
+from gpuspawner.core.leases.steps import RECOVERED
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.hub import HubServer
-from gpuspawner.service.engine.hub_view import ended_wrongly
+from gpuspawner.service.engine.hub import HubClient, seconds_of
+from gpuspawner.service.engine.hub_servers import Place, place_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,
     claimed_kind,
     claimed_slots,
+    lost_identities,
     rebuilt_lease,
 )
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 
-log = logging.getLogger("gpuspawner.reconciler")
+log = logging.getLogger("gpuspawner.engine")
+
+MANY, MANY_SHARE = 3, 0.2
+"""More orphans than both at once are no accident of a few servers: the service alerts and ends none of them."""
+LONGEST_BYTES = 65536
+"""The longest file of the release spool that is read. Arbitrary: several times the longest report in JSON."""
 
 Processes = Callable[[Lease], Sequence[Running]]
-"""Returns what is seen to run for a lease, of all attempts."""
+"""Returns the processes of a lease, of all attempts, as of the last look."""
 
 
 class LeaseRecovery:
-    """Makes them, of the hub that ``identity`` names."""
+    """Makes leases for running workspaces of the hub that ``identity`` names."""
 
-    def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock, identity: HubIdentity) -> None:
-        """Adopt nothing yet."""
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        allocator: Allocator,
+        clock: Clock,
+        identity: HubIdentity,
+        processes: Processes,
+    ) -> None:
+        """Recover nothing yet."""
         self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
+        self._processes = processes
 
-    async def adopt(self, servers: Mapping[tuple[str, str], HubServer], leased: set[Key], processes: Processes) -> None:
-        """Adopt ready servers that have no lease: no GPU is known of them, and no deadline stands.
+    async def adopt(self, servers: Mapping[Place, HubServer], leased: set[Key]) -> None:
+        """Adopt ready servers that have no lease. Their GPUs are unknown, and they have no deadline.
 
         Args:
-            servers: the hub's, all of them, by their user's ``created`` and their name.
-            leased: the keys that had a lease before the list was asked for: it may still show what ended meanwhile.
-            processes: what runs.
+            servers: all servers of the hub.
+            leased: the keys that had a lease before the list was requested. The list may still show servers whose
+                lease has ended meanwhile.
         """
         for server in servers.values():
             key = Key(self._identity.hub_id, server.user_created, server.name)
@@ -54,41 +74,39 @@ class LeaseRecovery:
                 if lease.user != server.user:
                     await self._registry.save(replace(lease, user=server.user))
             elif server.ready and key not in leased:
-                await self._adopt(key, server, processes)
+                async with self._registry.of_ended:
+                    await self._adopt(key, server)
 
-    async def _adopt(self, key: Key, server: HubServer, processes: Processes) -> None:
-        async with self._registry.of_ended:
-            await self._registry.stored(key)  # its end may be on its way
-            ended = await self._registry.store.read(self._registry.store.leases.last_ended, key)
-            if self._registry.of_key(key) is not None:
-                return  # it was asked for meanwhile
-            if ended is not None and ended_wrongly(ended, server):
-                await self.found(ended, server, processes(ended))
-                return
-            lease = self._allocator.bounds.rated(adopted_server(key, server, self._clock.now()))
-            await self._registry.save(
-                lease, audit=[self._allocator.line(lease, "gpuspawner", events.Adopted("no lease"))]
-            )
+    async def _adopt(self, key: Key, server: HubServer) -> None:
+        await self._registry.stored(key)  # its end may be on its way
+        ended = await self._registry.store.read(self._registry.store.leases.last_ended, key)
+        if self._registry.of_key(key) is not None:
+            return  # it was requested meanwhile
+        if ended is not None and _ended_wrongly(ended, server):
+            await self.recover(ended, server)
+            return
+        lease = self._allocator.bounds.rated(adopted_server(key, server, self._clock.now()))
+        await self._allocator.commits.commit(lease, Step(lease, (Note(events.Adopted("no lease")),)))
 
-    async def rebuild(self, seen: Sequence[Running]) -> None:
-        """Rebuild leases that the store does not know from what runs, each from its newest attempt."""
+    async def rebuild(self, running: Sequence[Running]) -> None:
+        """Rebuild leases that the store does not know from running workspaces, each from its newest attempt."""
         now, stored = self._clock.now(), []
         failures, step = self._registry.failures, "rebuilding a lease"
-        for running in reversed(seen):
-            if self._registry.get(running.lease_id) is not None or not failures.may_try(step, running.lease_id):
+        for one in reversed(running):
+            if self._registry.get(one.lease_id) is not None or not failures.may_try(step, one.lease_id):
                 continue
-            with failures.isolating(step, running.lease_id):
-                lease = rebuilt_lease(running, self._identity, now)
+            with failures.isolating(step, one.lease_id):
+                lease = rebuilt_lease(one, self._identity, now)
                 if lease is None or await self._registry.find(lease.id) or self._registry.of_key(lease.key):
                     continue
                 lease = self._allocator.bounds.rated(lease)
-                line = self._allocator.line(lease, "gpuspawner", events.Adopted("rebuilt from what runs"))
-                stored.append(self._registry.save(lease, audit=[line]))
+                adopted = Note(events.Adopted("rebuilt from what runs"))
+                stored.append(self._allocator.commits.commit(lease, Step(lease, (adopted,))))
         await all_stored(stored)
 
-    def found(self, lease: Lease, server: HubServer, processes: Sequence[Running]) -> asyncio.Future[None]:
-        """Let a lease run whose server does: that its start was dropped, or that it ended for it, was wrong."""
-        one = max(processes, key=lambda x: x.attempt, default=None)
+    def recovered(self, lease: Lease) -> Recovery:
+        """Return what a server that runs after all holds: the GPUs that no other lease has, their kind and rate."""
+        one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
         free = self._allocator.observed.not_held(lease, slots)
         if len(free) < len(slots):
@@ -96,35 +114,139 @@ class LeaseRecovery:
         given = lease.given if one is None else claimed_kind(one, lease.request)
         rate = lease.rate if given == lease.given else None  # another kind takes another rate
         rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
-        found = transitions.recover(rated, server.started, attempt, free, self._clock.now())
-        why = "its server runs: that its start was given up was wrong"
-        return self._registry.save(found, audit=[self._allocator.line(found, "gpuspawner", events.Adopted(why))])
+        return Recovery(replace(rated, slots=free), attempt)
+
+    def recover(self, lease: Lease, server: HubServer) -> asyncio.Future[None]:
+        """Let an ended lease run again: its server runs, so that ending it was wrong."""
+        found = self.recovered(lease)
+        now = self._clock.now()
+        running = transitions.recover(found.lease, server.started, found.attempt, found.lease.slots, now)
+        return self._allocator.commits.commit(lease, Step(running, (Note(events.Adopted(RECOVERED)),)))
 
 
-log = logging.getLogger("gpuspawner")
+def _ended_wrongly(lease: Lease, server: HubServer) -> bool:
+    """Return whether a lease ended because its server was not seen, although the server had started by then."""
+    started_at = seconds_of(server.started)
+    in_time = started_at is not None and lease.ended_at is not None and started_at <= lease.ended_at
+    return transitions.ended_by_dropped_starts(lease) and in_time
 
-LONGEST_BYTES = 65536
-"""Of a file. Arbitrary: several times what the longest message takes in JSON."""
+
+class OrphanWatch:
+    """Remembers since when the hub lacks the servers of running workspaces.
+
+    ``alert`` says why no orphan is ended; it is "" if all is well.
+    """
+
+    def __init__(
+        self, registry: LeaseRegistry, hub: HubClient, clock: Clock, orphan_seconds: float, identity: HubIdentity
+    ) -> None:
+        """Judge the workspaces of the hub that ``identity`` names."""
+        self._registry, self._hub, self._clock = registry, hub, clock
+        self._orphan_seconds, self._identity = orphan_seconds, identity
+        self._absent: dict[str, Running] = {}
+        self._absent_since: dict[str, float] = {}
+        self._boot_id = ""
+        self.due: frozenset[str] = frozenset()
+        """The ids of leases whose servers a hub lacked twice, ``orphan_seconds`` apart."""
+        self.alert = ""
+        self.lost_identities: tuple[str, ...] = ()
+        """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
+
+    def begin_again(self) -> None:
+        """Forget since when servers are absent. The hub was away, and may be another process when it answers again."""
+        self._absent_since, self.due = {}, frozenset()
+
+    def look(self, running: Sequence[Running], servers: Mapping[Place, HubServer], boot_id: str) -> Iterable[Running]:
+        """Return the orphans that have no live lease. Those that have one are in ``due``.
+
+        Args:
+            running: the workspaces that the backend sees.
+            servers: all servers of the hub.
+            boot_id: the hub process that made the last request for a lease; "" before any.
+        """
+        if boot_id != self._boot_id:
+            self._boot_id = boot_id
+            self.begin_again()
+        now = self._clock.now()
+        self._absent = {one.lease_id: one for one in running if self._is_absent(one, servers)}
+        self._absent_since = {name: self._absent_since.get(name, now) for name in sorted(self._absent)}
+        ours = {x.lease_id for x in running if x.environment.get("GPUSPAWNER_HUB_ID") == self._identity.hub_id}
+        before, told = self.alert, self.lost_identities
+        self.due, self.alert = find_orphans(self._absent_since, len(ours), self._orphan_seconds, now)
+        known = {lease.id for lease in self._registry}
+        self.lost_identities = lost_identities(running, known, servers, self._identity)
+        for sentence in (self.alert, *self.lost_identities):
+            if sentence and sentence != before and sentence not in told:
+                log.error("%s", sentence)
+        return [self._absent[name] for name in self.due if self._registry.get(name) is None]
+
+    def _is_absent(self, one: Running, servers: Mapping[Place, HubServer]) -> bool:
+        """Return whether the hub's list lacks the server of a workspace. Other hubs' workspaces are not judged."""
+        lease = self._registry.get(one.lease_id)
+        if lease is not None:
+            return lease.phase in UP | {Phase.STARTING} and place_of(lease) not in servers
+        carried = rebuilt_lease(one, self._identity, self._clock.now())
+        return carried is not None and (place_of(carried) not in servers or self._has_lease(carried.key))
+
+    def _has_lease(self, key: Key) -> bool:
+        """Return whether a key's server belongs to a lease. The server of an adopted lease may be any process."""
+        live = self._registry.of_key(key)
+        return live is not None and not live.adopted
+
+    async def forgotten_user(self, one: Running) -> str | None:
+        """Ask the hub about a workspace without a lease. Return its user if the hub still lacks its server.
+
+        Raises:
+            Unavailable: the hub does not answer.
+        """
+        carried = rebuilt_lease(one, self._identity, self._clock.now())
+        if carried is None or self._registry.get(one.lease_id) is not None:
+            return None
+        server = await self._hub.server(carried.user, carried.key.server)
+        is_back = is_of_user(server, carried) and not self._has_lease(carried.key)
+        return None if is_back else carried.user
+
+
+def find_orphans(
+    absent_since: Mapping[str, float], total: int, due_seconds: float, now: float
+) -> tuple[frozenset[str], str]:
+    """Return the workspaces that the hub has forgotten, by lease id, and an alert if they are too many to be believed.
+
+    All absent workspaces count for the alert, not only those that are due: a hub that forgets them need not do so at
+    the same moment.
+
+    Args:
+        absent_since: since when the hub lacks the server of each lease, by lease id.
+        total: how many workspaces of this hub run.
+        due_seconds: for how long the hub must lack a server.
+        now: seconds of the service's clock.
+    """
+    due = frozenset(name for name, since in absent_since.items() if now - since >= due_seconds)
+    many = len(absent_since)
+    if due and many > MANY and many > MANY_SHARE * total:
+        alert = f"{many} of {total} workspaces run that the hub does not know: nothing is ended. "
+        return frozenset(), f"{alert}Look at the hub's database."
+    return due, ""
 
 
 async def read_release_spool(data: Path, allocator: Allocator) -> None:
-    """Note every release that lies beside the service's data, the oldest first, and remove its file.
+    """Read the release reports that the spawner could not deliver, the oldest first, and remove their files.
 
-    What can't be read or removed is passed over: it keeps nobody else's end from being heard.
+    A file that cannot be read or removed is skipped: it must not hold up the other reports.
 
     Raises:
-        Unavailable: the store does not answer; what is not noted stays for the next time.
+        Unavailable: the store does not answer. The remaining files stay for the next time.
     """
-    for file in _left(data / RELEASE_SPOOL):
+    for file in _spooled(data / RELEASE_SPOOL):
         try:
-            await _hear(file, allocator)
+            await _read(file, allocator)
             file.unlink()
         except OSError as error:
-            log.warning("what the hub left for this service can't be read: %s", error)
+            log.warning("a report that the hub left for this service can't be read: %s", error)
 
 
-def _left(folder: Path) -> list[Path]:
-    """Return the files, the oldest first. Pipes, links and folders nobody left: to open one may take for ever."""
+def _spooled(folder: Path) -> list[Path]:
+    """Return the regular files, the oldest first. Opening a pipe could block for ever."""
     found = []
     for file in folder.glob("*.json"):
         status = file.lstat()
@@ -133,11 +255,11 @@ def _left(folder: Path) -> list[Path]:
     return [file for _, file in sorted(found)]
 
 
-async def _hear(file: Path, allocator: Allocator) -> None:
+async def _read(file: Path, allocator: Allocator) -> None:
     try:
         with file.open("rb") as opened:
             release = ReleaseReport.from_json(opened.read(LONGEST_BYTES).decode())
     except ValueError as error:
-        log.error("%s says nothing of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
+        log.error("%s is no report of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:
         await allocator.release(release.lease, release.attempt, release.outcome, release.message, release.output)

@@ -5,31 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probe import parse_probe
-from gpuspawner.backends.probe_processes import ProcessTable
+from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample
-from gpuspawner.core.idle.verdicts import ArrivalStep, Verdict, judge, next_sample_seconds, reset_idle_time
+from gpuspawner.core.idle.verdicts import next_sample_seconds
 from gpuspawner.core.leases.lease import UP, Lease
-from gpuspawner.core.leases.memory_kills import count_kills
+from gpuspawner.core.leases.observations import TakenSample
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.dcgm import Dcgm
-from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sample_watches import MonitorWatch, SourceDisagreements
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store import ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
 
@@ -46,19 +46,16 @@ SLEPT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What one probe told."""
+class _ProbedSample:
+    """The result of one probe, and when it was started."""
 
     sample: Sample
-    evidence: Evidence
-    policy: IdlePolicy
-    mode: Mode
+    taken: TakenSample
     asked_at: float
-    at: float
 
 
 class Sampler:
-    """Probes each workspace whose policy judges it, and hands the verdict on each sample to ``lifecycle``."""
+    """Probes each workspace whose policy judges it, and has the engine judge each sample."""
 
     def __init__(
         self,
@@ -68,9 +65,8 @@ class Sampler:
         in_force: InForce,
         clock: Clock,
         settings: Settings,
-        lifecycle: Lifecycle,
+        engine: LeaseEngine,
         dcgm: Dcgm,
-        last_activity: Callable[[Lease], float | None],
     ) -> None:
         """Probe through ``backend``, by the policies of the catalog in force.
 
@@ -78,8 +74,8 @@ class Sampler:
         lease's server, None where that is unknown.
         """
         self._registry, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
-        self._scheduler, self._settings, self._lifecycle = scheduler, settings, lifecycle
-        self.dcgm, self._last_activity = dcgm, last_activity
+        self._scheduler, self._settings, self._engine = scheduler, settings, engine
+        self.dcgm = dcgm
         self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
         self._tables: dict[str, _Tables] = {}
         self._due_at: dict[str, float] = {}
@@ -133,12 +129,9 @@ class Sampler:
     async def _sample(self, lease_id: str) -> None:
         try:
             async with self._slow_slots if lease_id in self._failed else self._slots:
-                told = await self._probe(lease_id)
-            if told is None:
-                return
-            end = await self._keep(lease_id, told)
-            if end is not None:
-                await end()
+                probed = await self._probe(lease_id)
+            if probed is not None:
+                await self._judge(lease_id, probed)
         except Unavailable as error:
             self._registry.failures.note_wait("sampling", lease_id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
@@ -147,7 +140,7 @@ class Sampler:
         else:
             self._registry.failures.clear("sampling", lease_id)
 
-    async def _probe(self, lease_id: str) -> _Told | None:
+    async def _probe(self, lease_id: str) -> _ProbedSample | None:
         lease = self._registry.get(lease_id)
         if lease is None:
             return None
@@ -155,7 +148,7 @@ class Sampler:
         policy = idle_policy_of(self._in_force.catalog, lease, now)
         if policy is None:
             return None
-        leased = tuple(slot.gpu for slot in lease.slots)
+        leased, server_started = tuple(slot.gpu for slot in lease.slots), lease.server_started
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
         tables = self._tables.get(lease_id) or _Tables()
@@ -182,14 +175,16 @@ class Sampler:
             self._tables[lease_id] = tables
             if tables.add(table, now) > SLEPT_SECONDS:
                 sample = replace(sample, problem="the machine slept since the reading before")
-        noted_at = self._last_activity(lease)
+        noted_at = self._engine.observer.last_activity(lease)
         sample = replace(
             sample,
             hub_idle_seconds=None if noted_at is None else self._clock.wall() - noted_at,
             sources=(*sample.sources, *self.dcgm.readings(leased, result, shared, since)),
         )
         mode = policy_of(self._in_force.catalog, lease, now).mode
-        return _Told(sample, read_evidence(sample, policy), policy, mode, asked_at=now, at=at)
+        evidence = read_evidence(sample, policy)
+        taken = TakenSample(evidence, policy, mode, at, server_started, sample.memory_kills)
+        return _ProbedSample(sample, taken, now)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
         """Give each of these leases its moment within its period, where they are more than can be probed at once.
@@ -206,38 +201,22 @@ class Sampler:
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
 
-    async def _keep(self, lease_id: str, told: _Told) -> Callable[[], Awaitable[None]] | None:
-        """Store sample, streak and what follows in one step: a crash between them would warn nobody.
-
-        Return what ends the lease, as it was judged, where it is to be ended.
-        """
-        await self._lifecycle.catch_up()
-        lease = self._registry.get(lease_id)
-        if lease is None or lease.phase not in UP:
-            return None
-        at = told.at
-        lease, lines = self._lifecycle.under(lease, told.policy, told.mode, at)
-        evidence = _within(told.evidence, lease, at)
-        streak, verdict = judge(lease.streak, evidence, told.policy, told.mode)
-        if lease.arrival is not None or at < (self._lifecycle.kept_until(lease) or 0.0):
-            streak, verdict = reset_idle_time(streak), Verdict.NONE
-        lease, more_lines = self._lifecycle.apply(replace(lease, streak=streak, sampled_at=at), verdict)
-        lease, news, turn = self._lifecycle.arrivals.see(lease, evidence, told.policy, told.mode)
-        lease, killed = count_kills(lease, told.sample.memory_kills, at)
-        if killed is not None:
-            news = [*news, AuditLine(at, lease.id, lease.user, "cluster", killed)]
-        rows = reading_rows(lease, told.sample, told.evidence, told.policy, at)
-        await self._registry.save(lease, audit=[*lines, *more_lines, *news], readings=rows)
+    async def _judge(self, lease_id: str, probed: _ProbedSample) -> None:
+        """Have a sample judged and stored with what follows, and note when the next one is due."""
+        sample, taken = probed.sample, probed.taken
+        found = await self._engine.judge_sample(
+            lease_id, taken, lambda lease: reading_rows(lease, sample, taken.evidence, taken.policy, taken.at)
+        )
+        if found is None:
+            return
+        lease, rows = found
         self._newest[lease_id] = {row.gpu: row for row in rows}
-        self.monitors.see(lease_id, told.sample)
-        self.doubts.see(lease, told.evidence, at)
-        # Counted from the probe's start, and by what it told.
-        self._due_at[lease_id] = told.asked_at + next_sample_seconds(streak, told.policy)
-        if streak.kind is not None:
-            self.counts[streak.kind.value] += 1
-        if verdict is Verdict.RECLAIM:
-            return partial(self._lifecycle.reclaim, lease)
-        return partial(self._lifecycle.arrivals.give_back, lease) if turn is ArrivalStep.NOBODY_CAME else None
+        self.monitors.see(lease_id, sample)
+        self.doubts.see(lease, taken.evidence, taken.at)
+        # Counted from the probe's start, and by its result.
+        self._due_at[lease_id] = probed.asked_at + next_sample_seconds(lease.streak, taken.policy)
+        if lease.streak.kind is not None:
+            self.counts[lease.streak.kind.value] += 1
 
 
 def _parsed(
@@ -250,13 +229,6 @@ def _parsed(
         log.exception("what a probe told broke its reading")
         problem = "what the probe told is not understood"
         return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
-
-
-def _within(evidence: Evidence, lease: Lease, at: float) -> Evidence:
-    """Return evidence of no more time than passed since the lease was judged last, which may be after the probe."""
-    if lease.sampled_at is None:
-        return evidence
-    return replace(evidence, interval_seconds=min(evidence.interval_seconds, max(0.0, at - lease.sampled_at)))
 
 
 class _Tables:

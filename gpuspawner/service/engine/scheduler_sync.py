@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot

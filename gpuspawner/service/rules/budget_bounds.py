@@ -14,6 +14,7 @@ from gpuspawner.core.gpus.placement import is_wanted_by_others
 from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.step_results import Extension
 from gpuspawner.core.queue.index import BudgetBalancesCache
 from gpuspawner.core.quotas.budgets import (
     BudgetBalances,
@@ -158,6 +159,15 @@ class BudgetBounds:
         """
         verdict = self._longer(lease, seconds, others)
         return with_latest_end(lease, verdict.latest_end).latest_end
+
+    def earlier_extension(self, lease: Lease) -> Extension | None:
+        """Return the run that an administrator granted before the workspace came back; None if no time is left."""
+        at, until = lease.deadline_at, lease.granted_until or 0.0
+        if lease.phase not in UP or at is None or at >= until:
+            return None
+        latest = self.of_extension(lease, until - at)
+        end = until if latest is None else min(until, latest.at)
+        return Extension(at, end, latest) if end > at else None
 
     def _longer(self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetVerdict:
         if lease.adopted or lease.rate is None or lease.deadline_at is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gpuspawner.backends.resources import Resources
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.action_events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.lifecycle import Lifecycle
+from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
@@ -27,7 +27,7 @@ class CatalogReload:
         in_force: InForce,
         scheduler: Scheduler,
         allocator: Allocator,
-        lifecycle: Lifecycle,
+        engine: LeaseEngine,
         registry: LeaseRegistry,
         clock: Clock,
         entries: Entries | None = None,
@@ -36,7 +36,7 @@ class CatalogReload:
         self._registry, self._clock, self._is_start_noted = registry, clock, False
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
-        self._allocator, self._lifecycle = allocator, lifecycle
+        self._allocator, self._engine = allocator, engine
         self._followed = in_force.catalog
         """What everything follows: where a step fails, all are tried again at the next look."""
 
@@ -72,7 +72,7 @@ class CatalogReload:
             self._scheduler.use_kinds(catalog.gpus)
         await self._allocator.accounting.follow()
         await self._allocator.end_what_is_not_offered()
-        await self._lifecycle.follow()
+        await self._engine.follow_catalog()
         await self._audit(changes_words(before, catalog))
         self._followed = catalog
         return True
@@ -101,4 +101,4 @@ def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload
     file, entries = parts.in_force, None
     if resources is not None and isinstance(file, CatalogFile):
         entries = Entries(file, resources, parts.clock)
-    return CatalogReload(file, parts.scheduler, parts.allocator, parts.lifecycle, parts.registry, parts.clock, entries)
+    return CatalogReload(file, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock, entries)

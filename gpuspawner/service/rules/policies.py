@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.idle.policies import (
     EffectivePolicy,
     IdlePolicy,
     LifecyclePolicy,
-    Mode,
     effective_policy,
     policy_of_lease,
 )
@@ -34,8 +31,3 @@ def idle_policy_of(catalog: Catalog, lease: Lease, now: float) -> IdlePolicy | N
     if lease.unasked:
         return None
     return policy_of(catalog, lease, now).idle_of(gpus=bool(lease.slots) or lease.request.gpu is not None)
-
-
-def fingerprint(policy: IdlePolicy | None, mode: Mode) -> str:
-    """Return by what a change of what judges a workspace is known, also over a restart."""
-    return hashlib.sha256(f"{mode.value} {policy}".encode()).hexdigest()[:16]

@@ -48,7 +48,7 @@ async def ready_round(parts: Parts) -> None:
     Raises:
         Unavailable: the store, the hub or the scheduler does not answer: the next round goes on.
     """
-    if not parts.reconciler.has_looked:
+    if not parts.engine.observer.has_looked:
         return
     now, near = parts.clock.now(), list[_Near]()
     for owner, stored in await parts.store.read(parts.store.schedules.of_hub, parts.hub_id):
@@ -89,7 +89,7 @@ async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
-        line = parts.allocator.line(lease, "gpuspawner", ScheduleSuspended(f"{wish.words}: {_paused(after)}"))
+        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(f"{wish.words}: {_paused(after)}"))
         async with parts.registry.of_ended:
             newest = await parts.registry.find(lease.id)
             await parts.registry.save(newest or lease, audit=[line])

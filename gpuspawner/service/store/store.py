@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from gpuspawner import __version__
-from gpuspawner.backends.outages import OutageLog
+from gpuspawner.backends.base import OutageLog
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage

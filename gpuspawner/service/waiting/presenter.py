@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy, Mode
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.idle.verdicts import Explanation, IdleState
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.request import Request
@@ -231,19 +231,6 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
         Phase.STOPPING: "Stopping",
         Phase.ENDED: "Ended",
     }[lease.phase]
-
-
-def measured(lease: Lease, policy: IdlePolicy | None) -> str:
-    """Return what was measured of an idle workspace, as people read it. ``policy`` is what judges it, if anything."""
-    streak = lease.streak
-    if not lease.slots:
-        return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
-    count = len(lease.slots)
-    gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
-    peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
-    if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
-        peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
-    return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
 def idle_words(seen: Explanation, stops_at: str | None = None) -> str:

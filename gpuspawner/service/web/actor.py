@@ -77,7 +77,7 @@ class Actor:
 
     def audit_entry_of(self, lease: Lease, event: Event) -> AuditLine:
         """Return the audit entry of an act of this actor on a workspace."""
-        return self.state.allocator.line(lease, self.person.name, event, self.origin)
+        return self.state.allocator.commits.line(lease, self.person.name, event, self.origin)
 
     async def find_leases(self, ids: Sequence[str]) -> list[Lease]:
         """Return workspaces by their ids, in that order. Raises 404 if one does not exist."""

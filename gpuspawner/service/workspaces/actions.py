@@ -12,8 +12,8 @@ from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
@@ -53,9 +53,9 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     elif action == "consent":
         await _consent(parts, person, lease, said, where)
     elif action == "keep":
-        await parts.lifecycle.keep(lease, person.name, where)
+        await parts.actions.keep(lease, person.name, where)
     elif action == "extend":
-        await parts.lifecycle.extend(lease, person.name, where)
+        await parts.actions.extend(lease, person.name, where)
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
@@ -79,10 +79,10 @@ async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
     waits = lease.phase in WAITING
     how = exits.withdrawn(who, where) if waits else exits.stopped_by(who, where)
     if lease.phase is Phase.STOPPING:
-        await parts.reclaimer.end_for_good(lease, how)
+        await parts.actions.end_for_good(lease, how)
         return
-    await parts.reclaimer.mark(lease.id, how)
-    await parts.reclaimer.drive(lease.id)
+    await parts.engine.begin_stop(lease.id, how)
+    await parts.engine.drive(lease.id)
 
 
 async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
@@ -92,7 +92,7 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    await parts.registry.save(consented, audit=[parts.allocator.line(waiting, person.name, event, where)])
+    await parts.registry.save(consented, audit=[parts.allocator.commits.line(waiting, person.name, event, where)])
     await parts.allocator.give()
 
 
@@ -100,7 +100,7 @@ async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
     if not person.owns(lease) or person.lease is not None:
         raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
-    await parts.lifecycle.arrivals.come(lease, person.name, f"waited for on {where}", where)
+    await parts.actions.come(lease, person.name, f"waited for on {where}", where)
 
 
 async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:
@@ -118,7 +118,9 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
     if not row.shared:
         await parts.store.write(parts.store.outputs.share, lease.id)
         lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
-        await parts.registry.save(lease, audit=[parts.allocator.line(lease, person.name, events.OutputShared(), where)])
+        await parts.registry.save(
+            lease, audit=[parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)]
+        )
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
@@ -129,7 +131,7 @@ async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object,
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
     disputed = transitions.dispute(lease, written(sentence), since, parts.clock.now())
-    line = parts.allocator.line(lease, person.name, events.Disputed(written(sentence)), where)
+    line = parts.allocator.commits.line(lease, person.name, events.Disputed(written(sentence)), where)
     await parts.registry.save(disputed, audit=[line], kept=[(lease.id, since)])
 
 
@@ -140,7 +142,9 @@ async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, 
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = transitions.answer(lease, text, person.name, parts.clock.now())
-    await parts.registry.save(answered, audit=[parts.allocator.line(lease, person.name, events.Answered(text), where)])
+    await parts.registry.save(
+        answered, audit=[parts.allocator.commits.line(lease, person.name, events.Answered(text), where)]
+    )
 
 
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
@@ -157,8 +161,8 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
         raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
     moved = exits.moved(person.name, where, lease.unhealthy)
     how = moved if lease.unhealthy else exits.moved_by(person.name, where, ". ".join(closed))
-    await parts.reclaimer.mark(lease.id, how, _may_move)
-    await parts.reclaimer.drive(lease.id)
+    await parts.engine.begin_stop(lease.id, how, _may_move)
+    await parts.engine.drive(lease.id)
 
 
 def _may_move(lease: Lease) -> bool:
@@ -186,8 +190,8 @@ async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: st
     how = exits.goes_on(person.name, where, gpus_asked(after.request, parts.catalog))
     # Without an await between, so that both are stored together.
     noted = parts.registry.save(replace(current, goes_on=after))
-    await asyncio.gather(noted, parts.reclaimer.mark(lease.id, how))
-    await parts.reclaimer.drive(lease.id)
+    await asyncio.gather(noted, parts.engine.begin_stop(lease.id, how))
+    await parts.engine.drive(lease.id)
 
 
 async def _without(parts: Parts, person: Person, lease: Lease, where: str) -> None:

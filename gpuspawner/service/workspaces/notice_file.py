@@ -56,7 +56,7 @@ def notice_variables(server: str) -> dict[str, str]:
 
 def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
     """Return the first end that is announced for a workspace; None for none."""
-    ending = parts.reconciler.ending(lease)
+    ending = parts.engine.observer.ending(lease)
     if ending is not None and ending.ends_in_seconds is not None and not (ending.disruption and lease.phase in UP):
         ends_at = parts.clock.now() + ending.ends_in_seconds
         return {"ends_at": round(ends_at, 3), "kind": "stopped", "words": STOPPED}
@@ -126,12 +126,12 @@ class Notices:
 
 def _is_told(parts: Parts, lease: Lease) -> bool:
     """Whether its notice file is kept: while it is up, and once its pod is being deleted."""
-    return lease.phase in UP or (lease.phase is Phase.STOPPING and parts.reconciler.ending(lease) is not None)
+    return lease.phase in UP or (lease.phase is Phase.STOPPING and parts.engine.observer.ending(lease) is not None)
 
 
 def _may_end(parts: Parts, lease: Lease) -> bool:
     """Whether an end may be announced for it: to say which costs more than to say that none is."""
-    if parts.reconciler.ending(lease) is not None:
+    if parts.engine.observer.ending(lease) is not None:
         return True
     announced = lease.phase is Phase.RECLAIMING or lease.warned_seconds or lease.notice or lease.disruption
     return bool(announced) or lease.arrival is not None

@@ -13,9 +13,9 @@ from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.service.announcements.presenter import present_notice
-from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
 from gpuspawner.service.start.schedules import present_schedules_of

@@ -15,6 +15,7 @@ from gpuspawner.core.idle.readings import CPU, Source
 from gpuspawner.core.idle.verdicts import explain
 from gpuspawner.core.leases.exits import EXIT_KINDS
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -29,7 +30,6 @@ from gpuspawner.service.waiting.presenter import (
     cannot_start,
     gpu_title,
     idle_words,
-    measured,
     phase_words,
     starts_at,
     waits,
@@ -254,7 +254,7 @@ def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
         return None
     mode, now = policy_of(parts.catalog, lease, parts.clock.now()).mode, parts.clock.now()
     seen = explain(lease.streak, policy)
-    kept_until = parts.lifecycle.kept_until(lease)
+    kept_until = parts.actions.kept_until(lease)
     kept = kept_until is not None and kept_until > now
     grace = seen.grace_left_seconds
     grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)

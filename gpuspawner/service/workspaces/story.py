@@ -15,10 +15,10 @@ from gpuspawner.core.leases.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.exits import EXIT_KINDS, UNKNOWN, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.stored_events import Other
 from gpuspawner.core.quotas.ledger import ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
-from gpuspawner.service.engine.reclaimer import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow

@@ -1,14 +1,17 @@
-"""``configure()`` where workspaces are pods: which settings contradict a lease, and which weaken it."""
+"""``configure()`` with workspaces as pods: settings and profiles that contradict a lease or weaken it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpuspawner.catalog import Catalog
-from gpuspawner.spawner.kubernetes.pods.devices import (
+from gpuspawner.catalog import OPTIONS, RESERVED, Catalog
+from gpuspawner.catalog.profile_options import PROFILE, Menu, MenuOption, Unlisted
+from gpuspawner.spawner.kubernetes.configuration import all_namespaces, taken, unjudged, written
+from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,
     containers,
     faults_of_amounts,
@@ -25,9 +28,6 @@ from gpuspawner.spawner.kubernetes.pods.devices import (
     listed,
     part,
 )
-from gpuspawner.spawner.kubernetes.profiles import TEMPLATES, Override, overrides, profile_conflicts
-from gpuspawner.spawner.kubernetes.settings import all_namespaces, taken, written
-from gpuspawner.spawner.kubernetes.z2jh import unjudged
 
 Read = Callable[[str, Any], tuple[str, Any]]
 """Returns where a setting of KubeSpawner is written, and its value or the default given."""
@@ -152,3 +152,160 @@ def _overridden(override: Override, spawner: type, setting: str, default: Any) -
     if not value or callable(value):  # of what a function returns, the finished pod tells
         return where, default
     return taken(where, spawner, setting, value)
+
+
+TEMPLATES = "What people may choose stands in the catalog's templates"
+OURS = frozenset({*OPTIONS, *RESERVED, PROFILE})
+
+
+@dataclass(frozen=True)
+class Override:
+    """A ``kubespawner_override`` that some workspace may get, and where it is written."""
+
+    where: str
+    settings: Any
+
+
+def profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+    """Yield, in words, what keeps profiles from being what templates and people choose."""
+    where, profiles = written(c, spawner, "profile_list", [])
+    if callable(profiles):
+        return
+    for number, profile in enumerate(_listed(profiles), 1):
+        if not isinstance(profile, Mapping) or not isinstance(profile.get("display_name"), str):
+            yield f"{where}: profile {number} has no display_name, which KubeSpawner needs. Write one."
+            return
+    by_slug = _by_slug(profiles)
+    wanted = {name: template.profile for name, template in catalog.templates.items() if template.profile}
+    for name, slug in wanted.items():
+        if slug not in by_slug:
+            known = ", ".join(by_slug) or "none"
+            yield f"templates.{name}.profile: {where} has no profile with the slug {slug}. It has: {known}."
+    if len(by_slug) > 1 and not wanted:
+        yield (
+            f"{where} has {len(by_slug)} profiles, of which people would only get the default one: {TEMPLATES}. "
+            f"Write profile: {next(iter(by_slug))} and so on in the templates, or keep one profile."
+        )
+    for slug, profile in _applied(c, spawner, catalog).items():
+        yield from _option_conflicts(f"{where}, {slug}", profile)
+    for name in wanted:
+        slug, profile = _of_templates(c, spawner, catalog).get(name, ("", {}))
+        chosen = [option for option in _mapping(profile.get("profile_options")) if _chooses_image(profile, option)]
+        if chosen and catalog.templates[name].image:
+            yield (
+                f"templates.{name}.image replaces the image that people choose by {where}, {slug}, {chosen[0]}. "
+                "Take one of them out."
+            )
+
+
+def overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
+    """Yield what profiles and their options may set for some workspace. A function is judged by what it made."""
+    where = written(c, spawner, "profile_list", [])[0]
+    for slug, profile in _applied(c, spawner, catalog).items():
+        yield Override(f"{where}, {slug}", profile.get("kubespawner_override") or {})
+        yield from _of_options(f"{where}, {slug}", profile)
+
+
+def menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
+    """Return what each template's profile lets people choose, by template. Of no conflicts, as they were refused.
+
+    A template's own image leaves nothing to choose of images that KubeSpawner's default profile has.
+    """
+    if callable(written(c, spawner, "profile_list", [])[1]):
+        return {name: Menu(template.profile) for name, template in catalog.templates.items() if template.profile}
+    found = {}
+    for name, (slug, profile) in _of_templates(c, spawner, catalog).items():
+        fixed = bool(catalog.templates[name].image)
+        options = (profile.get("profile_options") or {}).items()
+        listed = (_menu_option(*one) for one in options if not (fixed and _chooses_image(profile, one[0])))
+        found[name] = Menu(slug, tuple(listed))
+    return found
+
+
+def _chooses_image(profile: Mapping[str, Any], option: str) -> bool:
+    one = {"profile_options": {option: _mapping(profile.get("profile_options"))[option]}}
+    return any("image" in _mapping(override.settings) for override in _of_options("", one))
+
+
+def _listed(profiles: Any) -> Sequence[Any]:
+    # Of a mapping KubeSpawner takes the values in the order of their keys.
+    return [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
+
+
+def _by_slug(profiles: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the profiles by what KubeSpawner calls them; none of a function, nor of what it would not take."""
+    from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
+
+    listed = [] if callable(profiles) else _listed(profiles)
+    if not all(isinstance(one, Mapping) and isinstance(one.get("display_name"), str) for one in listed):
+        return {}
+    return {profile.get("slug") or slugify(profile["display_name"]): profile for profile in listed}
+
+
+def _of_templates(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return the profile of each template: the one it names, else the one that KubeSpawner applies of itself."""
+    by_slug = _by_slug(written(c, spawner, "profile_list", [])[1])
+    marked = [slug for slug, profile in by_slug.items() if profile.get("default")]
+    usual = next(iter([*marked, *by_slug]), "")
+    slugs = {name: template.profile or usual for name, template in catalog.templates.items()}
+    return {name: (slug, by_slug[slug]) for name, slug in slugs.items() if slug in by_slug}
+
+
+def _applied(c: Any, spawner: type, catalog: Catalog) -> dict[str, Mapping[str, Any]]:
+    return dict(_of_templates(c, spawner, catalog).values())
+
+
+def _of_options(where: str, profile: Mapping[str, Any]) -> Iterator[Override]:
+    """Yield what a profile's options may set; nothing of what is not written as KubeSpawner takes it."""
+    for name, option in _mapping(profile.get("profile_options")).items():
+        choices = _mapping(_mapping(option).get("choices"))
+        for key, choice in (*choices.items(), ("unlisted_choice", _mapping(option).get("unlisted_choice"))):
+            yield Override(f"{where}, {name}, {key}", _mapping(choice).get("kubespawner_override") or {})
+
+
+def _option_conflicts(where: str, profile: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the options of a profile: KubeSpawner itself would find out at a start."""
+    options = profile.get("profile_options") or {}
+    if not isinstance(options, Mapping):
+        yield f"{where}: profile_options takes a dict, not {type(options).__name__}."
+        return
+    for name, option in options.items():
+        place = f"{where}, {name}"
+        if name in OURS:
+            yield f"{place}: an option of every template has this name already. Give it another name."
+        if not isinstance(option, Mapping) or not isinstance(option.get("choices") or {}, Mapping):
+            yield f"{place}: an option is a dict with display_name and a dict of choices. Write it so."
+            continue
+        choices, unlisted = _mapping(option.get("choices")), _mapping(option.get("unlisted_choice"))
+        for key, choice in choices.items():
+            if not isinstance(key, str) or not isinstance(choice, Mapping):
+                yield f"{place}, {key}: a choice is a dict under a text, with display_name. Write it so."
+        if not choices and not unlisted.get("enabled"):
+            yield f"{place}: there is nothing to choose. Write choices, or unlisted_choice with enabled: True."
+        try:
+            re.compile(str(unlisted.get("validation_regex") or ""))
+        except re.error as error:
+            yield f"{place}: unlisted_choice: validation_regex is no regular expression ({error}). Mend it."
+
+
+def _menu_option(name: str, option: Mapping[str, Any]) -> MenuOption:
+    choices = {key: str(choice.get("display_name") or key) for key, choice in _mapping(option.get("choices")).items()}
+    marked = [key for key, choice in _mapping(option.get("choices")).items() if choice.get("default")]
+    unlisted = _mapping(option.get("unlisted_choice"))
+    return MenuOption(
+        name=name,
+        title=str(option.get("display_name") or name),
+        choices=choices,
+        default=next(iter([*marked, *choices]), ""),
+        unlisted=Unlisted(
+            str(unlisted.get("display_name") or "Other"),
+            str(unlisted.get("validation_regex") or ""),
+            str(unlisted.get("validation_message") or ""),
+        )
+        if unlisted.get("enabled")
+        else None,
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

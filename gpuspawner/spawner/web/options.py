@@ -17,7 +17,7 @@ from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.client import LeaseClient
-from gpuspawner.spawner.refusals import ended_start
+from gpuspawner.spawner.progress import ended_start
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import ServiceView
 

@@ -1,7 +1,6 @@
-"""The stand-in ``nvidia-smi``: a workspace's own simulated GPUs in the real tool's formats.
+"""The stand-in ``nvidia-smi``, which shows a workspace's simulated GPUs in the real tool's formats.
 
-Belongs here: options (``options``), what each field says (``board``), and the forms: table, CSV, report, XML.
-Never here: real GPUs, or anything but the few modules that an interpreter imports anyway: it starts each time that
-somebody looks, four times a sample, and ``pathlib``, ``json`` and ``typing`` are two thirds of its time.
-The forms are those of driver 590, checked against real captures by ``tests/backends``.
+It imports only modules that an interpreter loads anyway. It runs at each look, four times a sample, and ``pathlib``,
+``json`` and ``typing`` would take two thirds of its time. The formats are those of driver 590, and ``tests/backends``
+compares them with real captures.
 """

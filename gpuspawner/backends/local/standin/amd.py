@@ -1,4 +1,4 @@
-"""The stand-in ``amd-smi``: a workspace's own simulated GPUs of AMD, as a table or in the CSV form that probes read."""
+"""The stand-in ``amd-smi``: a workspace's simulated AMD GPUs as a table, or in the CSV format of probes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COLUMNS = (
 )
 METRIC = {"--usage", "--mem-usage", "--csv"}
 INVALID, NO_DEVICE = 2, 1
-"""Exit codes: arbitrary, but not 0."""
+"""Arbitrary exit codes other than 0."""
 
 
 def main(arguments: list[str]) -> int:
-    """Print what the arguments ask for, and return the exit code."""
+    """Print the requested output and return the exit code."""
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(HELP)
         return 0

@@ -1,4 +1,4 @@
-"""What a simulated board says of itself: the values behind every form."""
+"""The values of a simulated board in all formats."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DRIVER, CUDA = "590.48.01", "13.1"
-"""Of the captures that the forms were taken from."""
+"""Versions of the captures that the formats are based on."""
 SAMPLES, SAMPLE_SECONDS = 99, 1 / 6
-"""Of the sample buffer: as many, and as long, as NVIDIA's documents and users' reports give."""
+"""Number and length of the samples in the buffer, by NVIDIA's documents and users' reports."""
 IDLE_WATTS, FULL_WATTS = 60, 400
-"""Arbitrary, of the order of a data centre GPU: power follows the utilization between them."""
+"""Arbitrary power of a data centre GPU. It follows the utilization between these values."""
 
 
 class Worker(namedtuple("Worker", "pid name memory_mib")):
@@ -29,7 +29,7 @@ class Worker(namedtuple("Worker", "pid name memory_mib")):
 
 
 class Board(namedtuple("Board", "number gpu workers percent spells")):
-    """One simulated GPU at one instant. ``spells`` are what holds it, and what did until lately."""
+    """A simulated GPU at one time. ``spells`` are its current and recent holders."""
 
     __slots__ = ()
     number: int
@@ -39,7 +39,7 @@ class Board(namedtuple("Board", "number gpu workers percent spells")):
     spells: tuple[Holder, ...]
 
     def samples(self, now: float) -> tuple[int, ...]:
-        """Return the utilization of the last seconds, sample by sample, the newest first."""
+        """Return the utilization of the last seconds by sample, the newest first."""
         moments = [now - number * SAMPLE_SECONDS for number in range(SAMPLES)]
         return tuple(
             min(100, sum(s.percent for s in self.spells if s.since <= at and (s.until is None or at < s.until)))
@@ -48,47 +48,47 @@ class Board(namedtuple("Board", "number gpu workers percent spells")):
 
     @property
     def bus_id(self) -> str:
-        """A PCI address, by the number."""
+        """PCI address by number."""
         return f"00000000:{self.number + 1:02X}:00.0"
 
     @property
     def total_mib(self) -> int:
-        """All its memory."""
+        """Total memory."""
         return self.gpu.memory_bytes // MIB
 
     @property
     def used_mib(self) -> int:
-        """What its processes hold, at most all of it."""
+        """Memory of its processes, at most all of it."""
         return min(self.total_mib, sum(worker.memory_mib for worker in self.workers))
 
     @property
     def free_mib(self) -> int:
-        """What is left."""
+        """Free memory."""
         return self.total_mib - self.used_mib
 
     @property
     def memory_percent(self) -> int:
-        """How busy the memory is: a tenth of the utilization, as matrix work shows it."""
+        """Utilization of the memory: a tenth of the GPU's, as in matrix multiplications."""
         return self.percent // 10
 
     @property
     def watts(self) -> float:
-        """Power drawn now."""
+        """Current power."""
         return IDLE_WATTS + (FULL_WATTS - IDLE_WATTS) * self.percent / 100
 
     @property
     def celsius(self) -> int:
-        """Temperature now."""
+        """Current temperature."""
         return 28 + self.percent // 3
 
     @property
     def clock_mhz(self) -> int:
-        """Of graphics and multiprocessors."""
+        """Clock of graphics and multiprocessors."""
         return 1410 if self.percent else 210
 
 
 def boards(environ: Mapping[str, str], vendor: str = "NVIDIA") -> tuple[Board, ...]:
-    """Return the workspace's own boards of a vendor, in the order in which it got them."""
+    """Return the workspace's boards of a vendor, in the order of its GPUs."""
     folder = environ.get(FOLDER, "")
     found = []
     for number, gpu in enumerate(gpu for gpu in own_gpus(environ) if gpu.vendor == vendor):
@@ -100,7 +100,7 @@ def boards(environ: Mapping[str, str], vendor: str = "NVIDIA") -> tuple[Board, .
 
 
 def chosen(all_boards: tuple[Board, ...], wanted: str | None) -> tuple[Board, ...]:
-    """Return the boards that ``-i`` names by index, UUID or bus id, with commas between; all for None."""
+    """Return the boards that ``-i`` names by index, UUID or bus id, separated by commas. All boards for None."""
     if wanted is None:
         return all_boards
     names = {name.strip().lower() for name in wanted.split(",")}

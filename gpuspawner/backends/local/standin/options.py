@@ -1,4 +1,4 @@
-"""The options of the real tool that the stand-in takes, and its exit codes."""
+"""The supported options of the real tool, and its exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections import namedtuple
 
-from gpuspawner.backends.local.standin import query, report, table
+from gpuspawner.backends.local.standin import query, report
 from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, chosen
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ INVALID, NO_DEVICE = 2, 6
 
 
 class Refused(namedtuple("Refused", "text code")):
-    """What is printed instead, and the exit code."""
+    """An error message and exit code."""
 
     __slots__ = ()
     text: str
@@ -58,7 +58,7 @@ class Refused(namedtuple("Refused", "text code")):
 
 
 def main(arguments: list[str]) -> int:
-    """Print what the arguments ask for, as often as they say, and return the exit code."""
+    """Print the requested output, repeatedly if requested, and return the exit code."""
     options = read(arguments)
     if isinstance(options, Refused):
         sys.stdout.write(options.text + "\n")
@@ -75,12 +75,12 @@ def main(arguments: list[str]) -> int:
                 return code
             time.sleep(pause_seconds)
     except (KeyboardInterrupt, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # buffered output has no reader
         return 0
 
 
 def read(arguments: list[str]) -> dict[str, str] | Refused:
-    """Return the options by their short name, with their values, or why they cannot be taken."""
+    """Return the options by short name with their values, or an error."""
     options: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -109,7 +109,7 @@ def read(arguments: list[str]) -> dict[str, str] | Refused:
 
 
 def show(options: dict[str, str]) -> int:
-    """Print once; return the exit code."""
+    """Print once and return the exit code."""
     shown = chosen(boards(os.environ), options.get("-i"))
     if not shown:
         sys.stdout.write("No devices were found\n")
@@ -134,9 +134,9 @@ def _lines(options: dict[str, str], shown: tuple[Board, ...]) -> Iterable[str]:
     if "--query-compute-apps" in options:
         return query.query_apps(options["--query-compute-apps"], shown, words)
     if "-L" in options:
-        return table.listing(shown)
+        return report.listing(shown)
     if "-x" in options:
         return report.xml(shown)
     if "-q" in options:
         return report.report(shown, options.get("-d"))
-    return table.table(shown)
+    return report.table(shown)

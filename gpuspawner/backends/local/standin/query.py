@@ -1,4 +1,4 @@
-"""``--query-gpu`` and ``--query-compute-apps``: fields, their units, and the CSV form."""
+"""``--query-gpu`` and ``--query-compute-apps``: fields, units and the CSV format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEPRECATED = "[Requested functionality has been deprecated]"
 
 
 class Field(namedtuple("Field", "unit value")):
-    """A field: its unit, empty for none, and how to get its value."""
+    """A field: its unit ("" for none) and a function that returns its value."""
 
     __slots__ = ()
     unit: str
@@ -24,11 +24,11 @@ class Field(namedtuple("Field", "unit value")):
 
 
 class UnknownFieldError(ValueError):
-    """A field that the real tool does not know either."""
+    """A field that the real tool does not know, either."""
 
 
 def _table(text: str, value: Callable[[Board, int], object]) -> dict[str, Field]:
-    """Return fields with one value: names with spaces between, each ``name`` or ``name[unit]``."""
+    """Return fields with one value. ``text`` has their names, each ``name`` or ``name[unit]``."""
     pairs = (word.rstrip("]").partition("[") for word in text.split())
     return {name: Field(unit, value) for name, _, unit in pairs}
 
@@ -94,7 +94,7 @@ FIELDS: dict[str, Field] = {
         " protected_memory.total[MiB] protected_memory.used[MiB] protected_memory.free[MiB]",
         lambda _b, _n: 0,
     ),
-    # What the real tool knows and a simulated board has not.
+    # Fields of the real tool that a simulated board does not have.
     **_table(
         "serial vbios_version inforom.img inforom.oem inforom.ecc inforom.pwr inforom.checksum_validation hostname"
         " driver_model.current driver_model.pending gom.current gom.pending fan.speed[%] temperature.memory"
@@ -129,7 +129,7 @@ SHORT = {
     "clocks.max.gr": "clocks.max.graphics",
     "clocks.max.mem": "clocks.max.memory",
 }
-"""Other names that the real tool takes; its header shows the long ones."""
+"""Other names of fields. The header shows the long names, like the real tool."""
 
 APP_FIELDS: dict[str, tuple[str, Callable[[Board, Worker], object]]] = {
     "timestamp": ("", lambda _b, _w: timestamp()),
@@ -145,7 +145,7 @@ APP_SHORT = {"name": "process_name", "used_memory": "used_gpu_memory"}
 
 
 def timestamp() -> str:
-    """Return the time as CSV shows it."""
+    """Return the time in the CSV format."""
     now = time.time()
     return f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(now))}.{int(now % 1 * 1000):03d}"
 

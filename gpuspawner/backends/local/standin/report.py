@@ -1,4 +1,4 @@
-"""``-q`` and ``-q -x``: one tree of values in two forms."""
+"""The report of ``-q``, the default table and ``-L``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Node = tuple[str, str, "str | list[Node]"]
-"""Label of the report, tag of the XML, and a value or what stands below."""
+"""Label, tag, and a value or the nodes below."""
 
 NONE = "N/A"
 SAMPLES_TAG = "gpu_utilization_samples"
-"""The sample buffer, which only ``-d`` shows."""
+"""The sample buffer, which is shown only with ``-d``."""
 DISPLAYS = {
     "MEMORY": ("fb_memory_usage",),
     "UTILIZATION": ("utilization", SAMPLES_TAG),
@@ -27,11 +27,11 @@ DISPLAYS = {
     "PIDS": ("processes",),
     "PERFORMANCE": ("performance_state",),
 }
-"""Which parts ``-d`` shows."""
+"""The parts that ``-d`` shows."""
 
 
 def report(boards: tuple[Board, ...], displays: str | None) -> Iterator[str]:
-    """Return the lines of ``-q``, or of those parts that ``-d`` names. An unknown name is a KeyError."""
+    """Return the lines of ``-q``, or of the parts that ``-d`` names. Raises KeyError for an unknown name."""
     tags = None if displays is None else {tag for one in displays.split(",") for tag in DISPLAYS[one.strip().upper()]}
     yield ""
     yield "==============NVSMI LOG=============="
@@ -211,7 +211,7 @@ def _as_text(node: Node, depth: int) -> Iterator[str]:
         yield "    " * depth + label
     for below in content:
         if tag == "process_info" and isinstance(below[2], str):
-            yield _line(depth, below[0], below[2], column=42)  # as the real tool: a narrower column there
+            yield _line(depth, below[0], below[2], column=42)  # the real tool has a narrower column here
         else:
             yield from _as_text(below, depth + 1)
 
@@ -230,3 +230,52 @@ def _as_xml(node: Node, depth: int) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # xml.sax would double the start's time
+
+
+_WIDE = "+" + "-" * 89 + "+"
+_RULE = "+-----------------------------------------+------------------------+----------------------+"
+
+
+def listing(boards: tuple[Board, ...]) -> Iterator[str]:
+    """Return the lines of ``-L``."""
+    return (f"GPU {board.number}: {board.gpu.name} (UUID: {board.gpu.uuid})" for board in boards)
+
+
+def table(boards: tuple[Board, ...]) -> Iterator[str]:
+    """Return the lines of the default table."""
+    now = time.localtime()
+    yield f"{time.strftime('%a %b', now)} {now.tm_mday:2d} {time.strftime('%H:%M:%S %Y', now)}       "
+    yield _WIDE
+    yield f"| NVIDIA-SMI {DRIVER:<22} Driver Version: {DRIVER:<14} CUDA Version: {CUDA:<9}|"
+    yield _RULE
+    yield "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |"
+    yield "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |"
+    yield "|                                         |                        |               MIG M. |"
+    yield "|" + _RULE[1:-1].replace("-", "=") + "|"
+    for b in boards:
+        memory = f"{b.used_mib}MiB / {f'{b.total_mib}MiB':>9}"
+        power = f"{b.watts:.0f}W / {f'{FULL_WATTS}W':>5}"
+        yield f"|{b.number:>4}  {_short(b.gpu.name, 27):<27}    On  |   {b.bus_id} Off |{'N/A':>21} |"
+        yield (
+            f"| N/A{f'{b.celsius}C':>6}{'P0' if b.percent else 'P8':>6}{power:>24} |{memory:>23} |"
+            f"{f'{b.percent}%':>8}{'Default':>13} |"
+        )
+        yield f"|{'':41}|{'':24}|{'Disabled':>21} |"
+        yield _RULE
+    yield ""
+    yield _WIDE
+    yield f"|{' Processes:':<89}|"
+    yield f"|{'  GPU   GI   CI              PID   Type   Process name                        GPU Memory ':<89}|"
+    yield f"|{'        ID   ID                                                               Usage      ':<89}|"
+    yield "|" + "=" * 89 + "|"
+    workers = [(board, worker) for board in boards for worker in board.workers]
+    for board, worker in workers:
+        name = _short(worker.name, 36)
+        yield f"|{board.number:>5}   N/A  N/A{worker.pid:>16}      C   {name:<38}{f'{worker.memory_mib}MiB':>8} |"
+    if not workers:
+        yield f"|{'  No running processes found':<89}|"
+    yield _WIDE
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,4 +1,4 @@
-"""What ``bin/nvidia-smi`` starts: finds the package beside itself, since it runs without site packages."""
+"""Started by ``bin/nvidia-smi``. Adds the package to the path, because it runs without site packages."""
 
 import os
 import sys

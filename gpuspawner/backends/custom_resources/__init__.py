@@ -1,0 +1,1 @@
+"""Optional: custom resources. ``base`` is the interface, ``cluster`` reads and writes them in a Kubernetes cluster."""

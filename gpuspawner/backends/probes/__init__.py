@@ -1,0 +1,1 @@
+"""The probe of a workspace: its script and the strict reading of the output."""

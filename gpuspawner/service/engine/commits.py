@@ -1,0 +1,63 @@
+"""Writes steps of leases: the lease, its audit, its successor, and from when its readings are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from gpuspawner.core.leases import events
+from gpuspawner.core.leases.exits import Exit
+from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
+from gpuspawner.core.leases.step_results import Step, finish
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.store import AuditLine, ReadingRow
+
+
+class LeaseCommits:
+    """The one place where a step becomes a write."""
+
+    def __init__(self, registry: LeaseRegistry, observed: ObservedState, clock: Clock) -> None:
+        """Write to ``registry``."""
+        self._registry, self._observed, self._clock = registry, observed, clock
+
+    def commit(self, before: Lease, step: Step, readings: Iterable[ReadingRow] = ()) -> asyncio.Future[None]:
+        """Write a step. It counts for every decision at once, and is stored when the result is done.
+
+        Args:
+            before: the lease that the step began with.
+            step: what follows for it.
+            readings: the readings of the sample that the step judged.
+
+        Raises:
+            Conflict: at once; another live lease has the same key.
+            Unavailable, Superseded: when awaited; nothing was stored.
+        """
+        after, written = step.lease, [step.lease]
+        lines = [self.line(after, note.actor, note.event, note.where) for note in step.notes]
+        if step.successor is not None and after.reason is not None:
+            written.append(step.successor)
+            returned = events.Returned(after.id, after.reason.value)
+            lines.append(self.line(step.successor, "gpuspawner", returned))
+        retold = [self.line(after, note.actor, note.event, note.where) for note in step.retold]
+        kept = [] if step.evidence_since is None else [(after.id, step.evidence_since)]
+        stored = self._registry.save(*written, audit=lines, readings=readings, kept=kept, tells=retold)
+        if _gives_back(before, after):
+            self._observed.give_back(before)
+        return stored
+
+    def finish(self, lease: Lease, how: Exit, *, gone: bool = False, evidence: bool = False) -> asyncio.Future[None]:
+        """Write the end of a lease, or its beginning. See :func:`gpuspawner.core.leases.step_results.finish`."""
+        return self.commit(lease, finish(lease, how, self._clock.now(), gone=gone, evidence=evidence))
+
+    def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
+        """Return an audit line of now."""
+        return AuditLine(self._clock.now(), lease.id, lease.user, actor, event, where)
+
+
+def _gives_back(before: Lease, after: Lease) -> bool:
+    """Return whether a step releases GPUs of which the backend was not asked whether anything still runs on them."""
+    if before.phase is Phase.STOPPING:
+        return False
+    return not after.live or (before.phase in HOLDING and after.phase not in HOLDING)

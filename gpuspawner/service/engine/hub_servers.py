@@ -1,0 +1,85 @@
+"""The hub's servers as it listed them last, and whether it answers."""
+
+from __future__ import annotations
+
+import math
+
+from gpuspawner.backends.base import OutageLog
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.observations import HubServer
+from gpuspawner.core.outages import HUB
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.hub import HubClient
+from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.settings import Settings
+
+HUB_AWAY_SECONDS = 2.0
+"""A hub that does not answer is asked for its list again after this. Arbitrary: short for people who wait for it, and
+long for a hub that boots."""
+
+Place = tuple[str, str]
+"""The hub's key of a server: its user's ``created``, and its name."""
+
+
+def place_of(lease: Lease) -> Place:
+    """Return the hub's key of a lease's server."""
+    return lease.key.user_created, lease.key.server
+
+
+class HubServers:
+    """The last list of servers. ``servers`` is None while the hub is away.
+
+    ``in_doubt`` is true from the first question that the hub does not answer until its next list.
+    """
+
+    def __init__(self, hub: HubClient, observed: ObservedState, clock: Clock, settings: Settings) -> None:
+        """Start without a list. ``observed`` is told whether the hub answers."""
+        self._hub, self._observed, self._clock, self._settings = hub, observed, clock, settings
+        self._listed_at = -math.inf
+        self._outages = OutageLog()
+        self._answered_at: float | None = None
+        self.servers: dict[Place, HubServer] | None = None
+        self.in_doubt = False
+
+    def is_due(self) -> bool:
+        """Return whether it is time to ask for the list."""
+        due_seconds = self._settings.hub_seconds if self._observed.hub_answers else HUB_AWAY_SECONDS
+        return self._clock.now() - self._listed_at >= due_seconds
+
+    async def list_servers(self) -> bool:
+        """Ask for the list. Return whether the hub answered."""
+        self._listed_at = self._clock.now()
+        try:
+            servers = await self._hub.servers()
+        except Unavailable as error:
+            self._outages.begin(HUB, str(error), self._clock.now(), self._answered_at)
+            self._observed.hub_outage = self._outages.outage
+            self._observed.hub_answers, self.in_doubt = False, True
+            self.servers = None
+            return False
+        self._answered_at = self._clock.now()
+        self._outages.end(self._answered_at)
+        self._observed.hub_outage = None
+        self._observed.hub_answers, self.in_doubt = True, False
+        self.servers = {(one.user_created, one.name): one for one in servers}
+        return True
+
+    def server_of(self, lease: Lease) -> HubServer | None:
+        """Return the server of a lease's key as last listed."""
+        return (self.servers or {}).get(place_of(lease))
+
+    async def ask(self, lease: Lease) -> HubServer | None:
+        """Ask the hub about one server. A hub that failed to answer is asked nothing else until its next list.
+
+        Raises:
+            Unavailable: the hub does not answer.
+        """
+        if self.in_doubt:  # it began to fail while this question waited for its turn
+            raise Unavailable("The hub does not answer.", HUB)
+        try:
+            return await self._hub.server(lease.user, lease.key.server)
+        except Unavailable:
+            self.in_doubt = True
+            self._listed_at = -math.inf
+            raise

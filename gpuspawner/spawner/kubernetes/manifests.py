@@ -1,0 +1,381 @@
+"""The pod manifest of a lease: the lease's patch applied to KubeSpawner's manifest, and the pod's resource claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from kubernetes_asyncio.client import models
+
+from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.gpus.vendors import exposes_gpus
+from gpuspawner.spawner.kubernetes.gpu_faults import (
+    VISIBLE,
+    faults_of_annotations,
+    faults_of_container,
+    faults_of_pod,
+    faults_of_server,
+    is_privileged,
+)
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
+
+
+def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
+    """Return a model that says ``after`` where it said ``before``, all else of it untouched and of the same type.
+
+    An administrator's ``modify_pod_hook`` meets the objects that KubeSpawner itself would have given it.
+
+    Args:
+        value: the model, or a part of it: a list, a dict, a plain value, None.
+        before: what it says, as JSON of the API.
+        after: what it shall say.
+        kind: its type as the client writes it: ``V1Pod``, ``list[V1Container]``, ``dict(str, str)``.
+    """
+    if before == after:
+        return value
+    names = getattr(value, "attribute_map", None)
+    if names is not None:
+        for attribute, key in names.items():
+            if key in after or key in before:
+                now = getattr(value, attribute)
+                part = written_back(now, before.get(key), after.get(key), value.openapi_types[attribute])
+                setattr(value, attribute, part)
+        return value
+    if isinstance(value, list) and isinstance(before, list) and isinstance(after, list):
+        inner = kind.removeprefix("list[").removesuffix("]")
+        if len(after) < len(value):
+            return typed(after, kind)
+        kept = [written_back(*each, inner) for each in zip(value, before, after[: len(value)], strict=True)]
+        return [*kept, *(typed(new, inner) for new in after[len(value) :])]
+    return after if isinstance(value, dict) else typed(after, kind)
+
+
+def typed(data: Any, kind: str) -> Any:
+    """Return JSON of the API as the client's model of this type; what is no model stays as it is."""
+    if data is None:
+        return None
+    if kind.startswith("list["):
+        return [typed(item, kind.removeprefix("list[").removesuffix("]")) for item in data]
+    model = getattr(models, kind, None)
+    if model is None or not hasattr(model, "attribute_map"):
+        return data
+    attributes = {key: attribute for attribute, key in model.attribute_map.items()}
+    return model(**{attributes[key]: typed(part, model.openapi_types[attributes[key]]) for key, part in data.items()})
+
+
+Json = dict[str, Any]
+
+CLAIM, CLAIM_API = "gpu", "resource.k8s.io/v1"
+"""What a pod calls its claim, and the API that serves claims from Kubernetes 1.34 on."""
+
+
+def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
+    """Return the ResourceClaim of a start's pod, which that is to own; {} for a pod that claims nothing.
+
+    The name is the start's own: that of the start before may still be ending.
+    """
+    spec = patch.get("pod", {}).get("claim")
+    if not spec:
+        return {}
+    labels, _ = to_metadata(patch.get("environment", {}))
+    metadata = {"name": f"gpuspawner-{mark}", "labels": labels}
+    return {"apiVersion": CLAIM_API, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def owned(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> Json:
+    """Return the claim of a pod that is there, whose owner that is: the cluster deletes it with the pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{**owner, "controller": True}]}}
+
+
+def name_claim(spec: Json, server: Json, claim: Mapping[str, Any]) -> None:
+    """Let a pod wait for its claim, and its server have the devices."""
+    if claim:
+        spec["resourceClaims"] = [{"name": CLAIM, "resourceClaimName": claim["metadata"]["name"]}]
+        server["resources"] = {**(server.get("resources") or {}), "claims": [{"name": CLAIM}]}
+
+
+def without_claim(pod: Mapping[str, Any], server: Json, claim: Mapping[str, Any]) -> tuple[Json, Json] | None:
+    """Return a pod and its server without their claim; None where they claim other than that."""
+    named: tuple[Json, Json] = ({}, {})
+    name_claim(*named, claim)
+    resources = server.get("resources") or {}
+    if (pod["spec"].get("resourceClaims") or []) != named[0].get("resourceClaims", []):
+        return None
+    if (resources.get("claims") or []) != named[1].get("resources", {}).get("claims", []):
+        return None
+    return {**pod, "spec": {**pod["spec"], "resourceClaims": []}}, {**server, "resources": {**resources, "claims": []}}
+
+
+START_MARK = "gpuspawner.io/start"
+"""The annotation by which a start knows its own pod from one of the same name."""
+STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
+it does all others, and nobody would be asked.
+"""
+SAID_SECONDS = 5
+"""For how long the preStop hook waits until the service says whether the cluster ends the pod or somebody stops it. The
+service sees either within two seconds, and writes it into the workspace. Arbitrary beyond that.
+"""
+SHARED_MEMORY = "gpuspawner-shm"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """What every workspace's pod gets beside its GPUs.
+
+    ``shared_memory_bytes`` is the size of ``/dev/shm`` (0: the runtime's 64 MiB), ``grace_seconds`` the time between
+    SIGTERM and SIGKILL. ``restricted`` fills in what the *restricted* Pod Security Standard demands. ``runtime_class``
+    is for pods with GPUs. Of CPU and memory, which are its limits, a part may be all that is guaranteed.
+    """
+
+    cpu_cores: float
+    memory_bytes: int
+    guaranteed_cpu_cores: float | None = None
+    guaranteed_memory_bytes: int | None = None
+    shared_memory_bytes: int = 0
+    grace_seconds: int = 30
+    restricted: bool = True
+    runtime_class: str = ""
+    always_pull: bool = False
+    """Of an image that its user may replace under the same name, so that a node never gives another one's copy."""
+
+
+def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: PodSettings, mark: str) -> Json:
+    """Return the manifest of a workspace's pod.
+
+    Args:
+        manifest: as KubeSpawner made it: the administrator's own settings and profiles are in it.
+        patch: of the lease; see ``Backend.patch``.
+        settings: of this hub, with the CPU and memory of this request.
+        mark: names this start.
+
+    Raises:
+        Conflict: a setting of the administrator contradicts the lease; says which, and what to do.
+    """
+    pod: Json = deepcopy(dict(manifest))
+    spec, server = pod["spec"], container(pod)
+    gpus, claim = _gpus(patch), claim_of(patch, mark)
+    _refuse_own_gpus(server, gpus)
+    _resources(server, gpus, settings)
+    if more := _beyond(spec, gpus):
+        raise Conflict(
+            f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
+            f"{more} Let it ask for none: GPUs come from the lease alone."
+        )
+    for fault in _faults("c.KubeSpawner (or a profile)", pod, server, has_gpus=bool(gpus or claim)):
+        raise Conflict(fault)
+    _identity(pod, patch, mark)
+    _hide_gpus(spec, server)
+    if settings.shared_memory_bytes:
+        _shared_memory(spec, server, settings.shared_memory_bytes)
+    ours = patch.get("pod", {}).get("spec", {})
+    _append(spec, "tolerations", ours.get("tolerations", []))
+    if ours.get("affinity"):
+        _node_affinity(spec, ours["affinity"]["nodeAffinity"])
+    _beside(pod, patch.get("pod", {}).get("beside", {}))
+    name_claim(spec, server, claim)
+    if (gpus or claim) and settings.runtime_class:
+        spec.setdefault("runtimeClassName", settings.runtime_class)
+    if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
+        spec.setdefault("automountServiceAccountToken", False)
+    _let_save(server, spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds))
+    if settings.always_pull:
+        server["imagePullPolicy"] = "Always"
+    server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
+    if settings.restricted:
+        _restrict(spec)
+    return pod
+
+
+def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
+    """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
+    metadata = pod.get("metadata", {})
+    labels, annotations = to_metadata(patch.get("environment", {}))
+    lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
+    wanted = {**annotations, START_MARK: mark}
+    lost += [key for key, value in wanted.items() if metadata.get("annotations", {}).get(key) != value]
+    hook = "c.KubeSpawner.modify_pod_hook"
+    if lost:
+        return f"{hook} removes or changes {', '.join(lost)}. Without it the workspace's lease is lost: keep it."
+    try:
+        server = container(pod)
+    except Conflict as error:
+        return str(error)
+    if is_privileged(server):
+        return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
+    limits = server.get("resources", {}).get("limits", {})
+    changed = {**{name: "0" for name in limits if exposes_gpus(name)}, **_gpus(patch)}
+    for name, count in changed.items():
+        if str(limits.get(name, "0")) != count:
+            given = limits.get(name, "none")
+            return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
+    claim, more = claim_of(patch, mark), _beyond(pod["spec"], _gpus(patch))
+    rest = without_claim(pod, server, claim)
+    if more or rest is None:
+        return f"{hook} {more or 'changes what the pod claims.'} GPUs come from the lease alone."
+    return next(_faults(hook, *rest, has_gpus=bool(_gpus(patch) or claim)), "")
+
+
+def container(pod: Mapping[str, Any]) -> Json:
+    """Return the container of the server. Raises Conflict where there is none."""
+    for one in pod["spec"]["containers"]:
+        if one.get("name") == NOTEBOOK:
+            found: Json = one
+            return found
+    raise Conflict(f"The pod has no container `{NOTEBOOK}`: c.KubeSpawner's settings or its hook renamed it.")
+
+
+@cache
+def _pre_stop() -> str:
+    return resources.files("gpuspawner.spawner.kubernetes").joinpath("pre_stop.sh").read_text()
+
+
+def _let_save(server: Json, grace_seconds: int) -> None:
+    """Have programs save when the pod ends, and the server stay until an end that the cluster announces.
+
+    What the administrator has run then stays.
+    """
+    if not (server.get("lifecycle") or {}).get("preStop"):
+        seconds = max(1, grace_seconds - SERVER_SECONDS)
+        command = ["sh", "-c", _pre_stop(), PRE_STOP, str(seconds), str(min(SAID_SECONDS, seconds))]
+        server["lifecycle"] = {**(server.get("lifecycle") or {}), "preStop": {"exec": {"command": command}}}
+
+
+def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
+    limits = patch.get("pod", {}).get("container", {}).get("resources", {}).get("limits", {})
+    return {str(name): str(count) for name, count in limits.items()}
+
+
+def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
+    if is_privileged(server):
+        raise Conflict("c.KubeSpawner makes the server privileged, which sees every GPU of its node. Take that out.")
+    resources = server.get("resources") or {}
+    written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    for name in written:
+        if exposes_gpus(name, frozenset(gpus)):
+            raise Conflict(
+                f"c.KubeSpawner.extra_resource_limits (or a profile's) names {name}. GPUs come from the lease alone: "
+                "take it out, and offer the GPU in the catalog's templates."
+            )
+
+
+def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool) -> Iterator[str]:
+    """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
+    yield from (faults_of_server if has_gpus else faults_of_container)(f"{where}: the server", server)
+    yield from faults_of_pod(where, pod["spec"], server=NOTEBOOK)
+    yield from faults_of_annotations(where, pod.get("metadata", {}).get("annotations"))
+
+
+def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
+    """Return what the other containers make of the pod's GPUs, as the scheduler counts them; "" where nothing."""
+    taken = requested_gpus(spec, frozenset(gpus))
+    for name in sorted({*taken, *gpus}):
+        if str(taken.get(name, 0)) != gpus.get(name, "0"):
+            return f"makes the pod take {taken.get(name, 0)} {name}; the lease is for {gpus.get(name, '0')}."
+    return ""
+
+
+def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
+    """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
+    resources = server["resources"] = {**(server.get("resources") or {})}
+    cores, size_bytes = settings.guaranteed_cpu_cores, settings.guaranteed_memory_bytes
+    sizes = {
+        "limits": (settings.cpu_cores, settings.memory_bytes),
+        "requests": (cores or settings.cpu_cores, size_bytes or settings.memory_bytes),
+    }
+    for part, (cpu, memory) in sizes.items():
+        own = {"cpu": f"{cpu:.10g}", "memory": _quantity(memory), **gpus}
+        resources[part] = {**(resources.get(part) or {}), **own}
+
+
+def _quantity(size_bytes: int) -> str:
+    """Return a size as people write it for Kubernetes, where it is one."""
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if size_bytes % size == 0:
+            return f"{size_bytes // size}{unit}"
+    return str(size_bytes)
+
+
+def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
+    labels, annotations = to_metadata(patch.get("environment", {}))
+    metadata = pod["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["annotations"] = {**STAYS, **(metadata.get("annotations") or {}), **annotations, START_MARK: mark}
+
+
+def _hide_gpus(spec: Json, server: Json) -> None:
+    """No container but the server's sees a GPU: an image of CUDA would ask for all."""
+    for other in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        if other is not server and all(v["name"] != VISIBLE for v in other.get("env") or []):
+            other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
+
+
+def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
+    mounts = server.get("volumeMounts") or []
+    if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
+        return
+    server["volumeMounts"] = [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - likewise
+    volume = {"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(size_bytes)}}
+    spec["volumes"] = [*(spec.get("volumes") or []), volume]
+
+
+def _beside(pod: Json, beside: Mapping[str, Any]) -> None:
+    """Add what an external scheduler wants a pod to have; what the administrator or the lease set stays."""
+    spec, metadata = pod["spec"], pod.setdefault("metadata", {})
+    _append(spec, "tolerations", beside.get("tolerations", []))
+    for holder, name in ((metadata, "labels"), (metadata, "annotations"), (spec, "nodeSelector")):
+        if beside.get(name):
+            holder[name] = {**beside[name], **(holder.get(name) or {})}
+    for name in ("schedulerName", "priorityClassName", "runtimeClassName"):
+        if beside.get(name) and not spec.get(name):
+            spec[name] = beside[name]
+
+
+def _append(holder: Json, name: str, items: list[Any]) -> None:
+    there = holder.get(name) or []
+    added = [item for item in items if item not in there]
+    if added:
+        holder[name] = [*there, *added]
+
+
+def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
+    """Add preferences; join requirements so that theirs and ours hold: each of their terms with each of ours."""
+    spec["affinity"] = {**(spec.get("affinity") or {})}
+    node = spec["affinity"]["nodeAffinity"] = {**(spec["affinity"].get("nodeAffinity") or {})}
+    _append(node, PREFERRED, ours.get(PREFERRED, []))
+    required = ours.get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    if not required:
+        return
+    theirs = (node.get(REQUIRED) or {}).get("nodeSelectorTerms", [])
+    node[REQUIRED] = {"nodeSelectorTerms": [_both(one, other) for one in theirs or [{}] for other in required]}
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+    parts = {key: [*one.get(key, []), *other.get(key, [])] for key in ("matchExpressions", "matchFields")}
+    return {key: requirements for key, requirements in parts.items() if requirements}
+
+
+def _restrict(spec: Json) -> None:
+    """Fill in what the *restricted* standard demands, for each container that was not given rights on purpose."""
+    whole = spec.get("securityContext") or {}
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        own = {**(one.get("securityContext") or {})}
+        said = {**whole, **own}
+        added = (own.get("capabilities") or {}).get("add")
+        if own.get("privileged") or own.get("allowPrivilegeEscalation") or said.get("runAsUser") == 0 or added:
+            continue
+        own.setdefault("allowPrivilegeEscalation", False)
+        own["capabilities"] = {"drop": ["ALL"], **(own.get("capabilities") or {})}
+        if "runAsNonRoot" not in said:
+            own["runAsNonRoot"] = True
+        if "seccompProfile" not in said:
+            own["seccompProfile"] = {"type": "RuntimeDefault"}
+        one["securityContext"] = own

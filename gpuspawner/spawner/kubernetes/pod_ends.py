@@ -1,0 +1,303 @@
+"""The end of a pod: why it ended, its last output, and which answers of the API server refuse it for good."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuspawner.backends.kubernetes.nodes import amount_of
+from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
+from gpuspawner.core.leases.reports import likely_cause
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+
+Json = Mapping[str, Any]
+
+NO_RIGHT = (
+    "[Not its whole output: this hub has no right to read it. Its administrator can give it `get` on `pods/log` in "
+    "this namespace.]"
+)
+"""Told in the place of lines."""
+
+
+def server_of(pod: Json) -> Json:
+    """Return the state of a pod's server; empty where it has none yet."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
+
+
+def has_run(pod: Json) -> bool:
+    """Whether the server ever ran, so that there may be output."""
+    server = server_of(pod)
+    return bool(server.get("restartCount") or {"running", "terminated"} & server.get("state", {}).keys())
+
+
+def is_of_run_before(pod: Json) -> bool:
+    """Whether the server that failed is not the one that runs now."""
+    server = server_of(pod)
+    return "running" in server.get("state", {}) and server.get("restartCount", 0) > 0
+
+
+def said(pod: Json) -> str:
+    """Return what the kubelet kept of the output of the run that ended last; "" where that is nothing."""
+    server = server_of(pod)
+    ended: Json = server.get("state", {}).get("terminated") or server.get("lastState", {}).get("terminated") or {}
+    return str(ended.get("message") or "")
+
+
+def environment_of(pod: Json) -> dict[str, str]:
+    """Return the variables of the server that stand in the pod, not those that the cluster takes from elsewhere."""
+    containers = pod.get("spec", {}).get("containers", [])
+    server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
+    return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
+
+
+FILES = "Your files on its volume are untouched."
+KILLED = 137
+TERMINATED = 143
+
+_EVENTS = {
+    "Preempted": DISRUPTION_SENTENCES["PreemptionByScheduler"],
+    "TaintManagerEviction": DISRUPTION_SENTENCES["DeletionByTaintManager"],
+    "NodeNotReady": DISRUPTION_SENTENCES["DeletionByTaintManager"],
+    "EvictedByVPA": "The cluster moved it to change its size.",
+}
+_NODE = {
+    "NodeShutdown": "Its node was shut down.",
+    "Shutdown": "Its node was shut down.",
+    "Terminated": "Its node was shut down.",
+    "NodeLost": DISRUPTION_SENTENCES["DeletionByTaintManager"],
+    "NodeAffinity": "Its node no longer fits what it asked for.",
+    "DeadlineExceeded": "It reached the longest time that the cluster lets a pod run.",
+}
+
+
+_SPARED = "Cancelling deletion"
+"""How the message of a TaintManagerEviction begins whose pod stays: its node answers again."""
+
+
+def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
+    """Return why a pod ended, with what its user can do; "" where nothing tells.
+
+    Args:
+        pod: as it was last seen, whether or not it is still there; None where it was never seen.
+        events: of this pod alone, oldest first.
+    """
+    cause = _cause(pod or {}, _standing(events))
+    return f"{cause} {FILES}" if cause else ""
+
+
+def restarts(pod: Json | None) -> int:
+    """Return how often the kubelet has started the pod's server again."""
+    return int(server_of(pod or {}).get("restartCount", 0))
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether the pod's server has ended and was not started again."""
+    return _terminated(pod) is not None
+
+
+def before_restart(pod: Json) -> Json:
+    """Return a pod whose server was started again as it looked before: its server has ended, and said how."""
+    status = pod["status"]
+    servers = [
+        {**one, "state": one.get("lastState", {})} if one.get("name") == NOTEBOOK else one
+        for one in status["containerStatuses"]
+    ]
+    return {**pod, "status": {**status, "containerStatuses": servers}}
+
+
+def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
+    """How a server ended that nobody stopped: one of ``leases.reports.OUTCOMES``. Takes what `why_ended` takes."""
+    if _was_disrupted(pod, events):
+        return "preempted"
+    terminated = _terminated(pod or {})
+    is_evicted = (pod or {}).get("status", {}).get("reason") == "Evicted"
+    ended = is_evicted or (pod or {}).get("metadata", {}).get("deletionTimestamp")
+    return "quit" if terminated and terminated.get("exitCode") == 0 and not ended else "died"
+
+
+def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
+    """Whether the cluster ended a pod for something else: preempted, its node emptied or lost; not for its excess."""
+    for condition in (pod or {}).get("status", {}).get("conditions", []):
+        if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
+            return not is_eviction(condition)
+    return _is_lost(pod or {}) or any(
+        event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events)
+    )
+
+
+def _standing(events: Sequence[Json]) -> Sequence[Json]:
+    """Return the events since its node last came back."""
+    spared = [at for at, event in enumerate(events, 1) if str(event.get("message", "")).startswith(_SPARED)]
+    return events[spared[-1] :] if spared else events
+
+
+def _cause(pod: Json, events: Sequence[Json]) -> str:
+    """Return the first that tells: what the cluster says of the pod, then the server's own end, then its events."""
+    status = pod.get("status", {})
+    message, reason = str(status.get("message", "")), str(status.get("reason", ""))
+    failed = f"The cluster ended it: {short(message)}" if status.get("phase") == "Failed" and message else ""
+    return (
+        (_evicted(message) if reason == "Evicted" else "")
+        or _disruption(status)
+        or _NODE.get(reason, "")
+        or ("Its node, or what runs containers on it, was restarted: what ran in it is lost." if _is_lost(pod) else "")
+        or _container_end(pod)
+        or failed
+        or _told(events)
+        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _gone(pod) else "")
+    )
+
+
+def _told(events: Sequence[Json]) -> str:
+    for event in reversed(events):
+        if event.get("reason") == "Evicted":
+            return _evicted(str(event.get("message", "")))
+        if event.get("reason") in _EVENTS:
+            return _EVENTS[event["reason"]]
+    return ""
+
+
+def _disruption(status: Json) -> str:
+    for condition in status.get("conditions", []):
+        if condition.get("status") != "True":
+            continue
+        if condition.get("type") == "TerminationTarget":
+            return DISRUPTION_SENTENCES["TerminationTarget"]
+        if condition.get("type") == "DisruptionTarget":
+            if is_eviction(condition):
+                return _evicted(str(condition.get("message", "")))
+            said = short(condition.get("message", condition.get("reason", "")))
+            return disruption_words(condition) or f"The cluster ended it: {said}"
+    return ""
+
+
+def _evicted(message: str) -> str:
+    """Tell of a node that threw the pod out because something ran short."""
+    for resource, words in (
+        ("EmptyDir", "It wrote more to its temporary files or shared memory than it may"),
+        ("ephemeral", "It or its node ran out of temporary disk space"),
+        ("memory", "Its node ran out of memory"),
+        ("inodes", "Its node ran out of disk space for files"),
+        ("pids", "Its node ran out of processes"),
+    ):
+        if resource in message:
+            return f"{words} (evicted): {short(message)}"
+    return f"Its node ended it (evicted): {short(message)}" if message else "Its node ended it (evicted)."
+
+
+def _container_end(pod: Json) -> str:
+    terminated = _terminated(pod)
+    if terminated is None:
+        return ""
+    code, reason = terminated.get("exitCode"), terminated.get("reason", "")
+    if reason == "OOMKilled":
+        limit = _memory_limit(pod)
+        return f"It used more memory than {limit or 'it has'} and was ended. Start it with more memory, or use less."
+    if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
+        return ""  # it was told to end: who told it knows why
+    if code == 0:
+        return "It was shut down from inside, for example from JupyterLab's menu."
+    if code == KILLED:
+        return "Its server was killed from outside (signal 9), perhaps because its node ran out of memory."
+    cause = likely_cause(str(terminated.get("message", "")))
+    return f"Its server ended by itself with exit code {code}{f': {cause}' if cause else ''}."
+
+
+def _is_lost(pod: Json) -> bool:
+    """Whether nobody saw the server end: so containerd and the kubelet tell of what ran before they came back."""
+    told = pod.get("metadata", {}).get("deletionTimestamp") or pod.get("status", {}).get("reason") == "Evicted"
+    return not told and (_terminated(pod) or {}).get("reason") in {"Unknown", "ContainerStatusUnknown"}
+
+
+def _terminated(pod: Json) -> Json | None:
+    terminated: Json | None = server_of(pod).get("state", {}).get("terminated")
+    return terminated
+
+
+def _memory_limit(pod: Json) -> str:
+    containers = pod.get("spec", {}).get("containers", [])
+    server: Json = next((c for c in containers if c.get("name") == NOTEBOOK), {})
+    return str(server.get("resources", {}).get("limits", {}).get("memory", ""))
+
+
+def _gone(pod: Json) -> bool:
+    """Whether a pod that was seen, and ended by nothing else, is going or gone."""
+    deleted = pod.get("metadata", {}).get("deletionTimestamp")
+    return bool(deleted or pod.get("status", {}).get("phase") == "Running")
+
+
+def refusal(code: int, message: str) -> str:
+    """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
+    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
+        return ""
+    if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
+        return ""
+    cause = short(re.sub(r'^(pods|Pod) "[^"]*" is (forbidden|invalid): ', "", message))
+    quota = _quota(message)
+    if quota is not None:
+        remedy = (
+            "Your administrator must raise it, or remove volumes that nobody uses; nothing was charged."
+            if message.startswith("persistentvolumeclaims ")
+            else "Ask for less, or start when a colleague of the same namespace stops."
+            if quota.passes
+            else "Ask for less, or ask your administrator to raise it: that is more than all may have together."
+        )
+        return f"{quota.words} {remedy}"
+    if "violates PodSecurity" in message:
+        return (
+            f"The cluster's security standard refuses this workspace: {cause} "
+            "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
+        )
+    if code == 404:  # noqa: PLR2004 - HTTP's own number
+        return f"Its pod cannot be made: {cause} Your administrator must create it or name another."
+    return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
+
+
+def shortage(code: int, message: str) -> str:
+    """Return which quota leaves a pod no room for now, in words; "" where the API server refuses it for anything else.
+
+    What is asked would fit, were nothing else there. It comes back, as a GPU does: nothing of that is a failure.
+    """
+    quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
+    return quota.words if quota is not None and quota.passes else ""
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """What the API server says of a quota that a pod would exceed. ``passes``: none of it is more than all may have."""
+
+    words: str
+    passes: bool
+
+
+def _quota(message: str) -> _Quota | None:
+    found = re.search(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)", message)
+    if found is None:
+        return None
+    name, asked, used, limit = found.groups()
+    words = (
+        f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} in use."
+    )
+    most = _amounts(limit)
+    passes = all(_at_most(amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    return _Quota(words, passes)
+
+
+def _amounts(quantities: str) -> dict[str, int | None]:
+    """Return ``requests.cpu=500m`` as whole numbers by name, None for a quantity that is not understood."""
+    parts = (part.partition("=") for part in quantities.split(","))
+    return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
+
+
+def _at_most(amount: int | None, most: int | None) -> bool:
+    return amount is not None and most is not None and amount <= most
+
+
+def _plain(quantities: str) -> str:
+    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
+    parts = (part.partition("=") for part in quantities.split(","))
+    named = (f"{value} {name.removeprefix('requests.').removeprefix('limits.')}" for name, _, value in parts)
+    return " and ".join(dict.fromkeys(named))

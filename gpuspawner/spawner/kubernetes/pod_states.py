@@ -1,0 +1,347 @@
+"""What the start of a pod looks like to its user: which step it is at, and whether it can still come right.
+
+Pure: from a pod and its events, as plain JSON of the Kubernetes API, to words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuspawner.backends.kubernetes.pods import waits_for_volume, without_preemption
+from gpuspawner.core.leases.reports import likely_cause
+from gpuspawner.core.units import show_bytes, show_duration
+from gpuspawner.schedulers.pod_queues import explain_reason
+
+Json = Mapping[str, Any]
+
+NOTEBOOK = "notebook"
+"""What KubeSpawner calls the container of the server."""
+SETTLED_SECONDS = 6.0
+"""What is missing this long after the pod was made is not on its way any more: a claim, a secret.
+
+KubeSpawner makes the secret of an encrypted hub just after the pod."""
+LONGEST_CAUSE = 300
+_MISSING = re.compile(r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|hostPath type check failed')
+"""How the kubelet says that what an administrator makes is not there. A storage's driver is "not found" too until it
+has registered on a new node, and so is a node that its cloud has not booked: those come by themselves."""
+REFUSED = "unauthorized|authorization failed|authentication required|access denied|forbidden"
+"""How registries say that they do not let one in, by way of containerd or CRI-O."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a start stands. ``fatal`` says why it can never come right, "" while it may.
+
+    ``shortage`` is set where the cluster has no room, whatever was granted: ``waiting`` while the scheduler still looks
+    for some, ``lost`` where this pod can never have any: it must go, and its workspace ask again.
+    """
+
+    progress: int
+    words: str
+    fatal: str = ""
+    shortage: Literal["", "waiting", "lost"] = ""
+    link: str = ""
+    """Where its user can mend it, "" where nowhere; ``link_text`` calls it."""
+    link_text: str = ""
+    stop: str = ""
+    """The lease of another workspace of its user, for which it waits; "" where it waits for none."""
+
+
+def stage_of(
+    pod: Json | None,
+    events: Sequence[Json],
+    seconds: float,
+    own_claim: str = "",
+    node_seconds: float = 0.0,
+    waits_in: str = "",
+    answer_seconds: float = 0.0,
+) -> Stage:
+    """Return where the start of a pod stands, ``seconds`` after the pod was made.
+
+    Args:
+        pod: as the API server shows it; None while it does not show any.
+        events: of this pod alone, oldest first.
+        seconds: since the pod was made, as the spawner counts.
+        own_claim: the claim that this very start made for the pod, "" where it made none.
+        node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
+        waits_in: in words, in which queue of the cluster it waits; "" where in none.
+        answer_seconds: how long its server may take to answer once the pod is ready; 0 where that is not bounded.
+    """
+    if pod is None:
+        return Stage(55, "Creating its pod.")
+    if pod["metadata"].get("deletionTimestamp"):
+        fatal = _deleted(events)
+        return Stage(55, fatal, fatal)
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed":
+        return _failed(status)
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") != "True":
+        waits = Stage(55, _queueing(scheduled, waits_in), shortage="waiting") if waits_in else None
+        return _scheduling(scheduled, events, seconds, own_claim, node_seconds, waits)
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        found = _container(container, events)
+        if found is not None:
+            return found
+    return (
+        _over(pod)
+        or _sandbox(events)
+        or _preparing(events)
+        or _mounting(status, events, seconds)
+        or _under_way(pod, events, answer_seconds)
+    )
+
+
+def _queueing(scheduled: Json, waits_in: str) -> str:
+    """Return that it waits in a queue of the cluster and, where that says so of the pod, why."""
+    why = explain_reason("", str(scheduled.get("message", "")))
+    return f"It waits {waits_in}. {why}".rstrip() + " This start goes on; you can close this page."
+
+
+def _scheduling(
+    scheduled: Json, events: Sequence[Json], seconds: float, own_claim: str, node_seconds: float, waits: Stage | None
+) -> Stage:
+    message = str(scheduled.get("message", ""))
+    if scheduled.get("reason") == "SchedulingGated":
+        return Stage(55, "Waiting for the cluster's own queue to admit it.")
+    if scheduled.get("reason") != "Unschedulable":
+        return waits or Stage(55, "Looking for a node.")
+    volume = re.search(r'persistentvolumeclaim "([^"]+)" (not found|is being deleted)', message)
+    if volume:
+        return _volume(volume[1], seconds, new=volume[1] == own_claim and volume[2] == "not found")
+    if waits_for_volume(message):
+        return Stage(55, "Its volume is not ready yet: the cluster's storage is making it. This start goes on.")
+    if waits is not None:
+        return waits
+    words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
+    if node_seconds:
+        words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."
+    elif any(event.get("reason") == "TriggeredScaleUp" for event in events):
+        words = "No node has room; the cluster is starting one. This takes some minutes."
+    return Stage(55, words, shortage="waiting")
+
+
+def _volume(name: str, seconds: float, *, new: bool) -> Stage:
+    if new:
+        return Stage(55, f"Its volume {name} was made just now; the cluster has yet to see it.")
+    words = f"Its volume {name} is missing."
+    remedy = f"{words} Your administrator must create the claim or take it out of the settings; nothing was charged."
+    return Stage(55, words, remedy if seconds >= SETTLED_SECONDS else "")
+
+
+_NO_ROOM = {
+    *("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "TaintToleration"),  # not admitted
+    *("Evicted", "NodeShutdown", "Terminated", "Preempting"),  # thrown out
+}
+"""Why a kubelet fails a pod whose node the scheduler took for one with room."""
+
+
+def _failed(status: Json) -> Stage:
+    """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
+    reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    if "maximum request size for shared resources" in message:
+        fatal = (
+            "The cluster gives no workspace more than one share of a GPU. Start it with a count of 1. Your "
+            "administrator can write no more than 1 of it in the templates; nothing was charged."
+        )
+        return Stage(55, fatal, fatal)
+    if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # on any node alike
+        fatal = f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
+        return Stage(55, fatal, fatal)
+    if reason.startswith("OutOf") or reason in _NO_ROOM:
+        return Stage(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
+    servers = status.get("containerStatuses", [])
+    crashed = next((c for c in servers if c.get("state", {}).get("terminated", {}).get("exitCode")), None)
+    if crashed is not None and not reason:  # the settings say that it is not started again
+        return _crashed(crashed, crashed["state"]["terminated"], often=False)
+    fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
+    return Stage(55, fatal, fatal)
+
+
+def _container(container: Json, events: Sequence[Json]) -> Stage | None:
+    """Tell of a container that cannot be pulled, made or kept running; None of one that goes well."""
+    state = container.get("state", {})
+    waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
+    reason, message, image = waiting.get("reason", ""), waiting.get("message", ""), container.get("image", "")
+    if reason in {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "InvalidImageName", "ErrImageNeverPull"}:
+        return _pull(image, reason, [message, *(e.get("message", "") for e in events if e.get("reason") == "Failed")])
+    if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
+        return _create(message)
+    last = terminated or container.get("lastState", {}).get("terminated", {})
+    if reason == "CrashLoopBackOff":
+        return _crashed(container, last)
+    if terminated.get("exitCode", 0) != 0 and (_unstartable(terminated) or container.get("restartCount", 0) > 0):
+        return _crashed(container, last)
+    return None
+
+
+def _pull(image: str, reason: str, messages: Sequence[str]) -> Stage:
+    text = " ".join(messages)
+    tell = "Tell your administrator, who names the image in the template; nothing was charged."
+    fatal = ""
+    if reason == "InvalidImageName":
+        fatal = f"{image} is no valid name of an image. {tell}"
+    elif reason == "ErrImageNeverPull":
+        fatal = f"The node does not have the image {image}, and the settings forbid to pull it. {tell}"
+    elif re.search("toomanyrequests|too many requests", text, re.IGNORECASE):
+        pass
+    elif re.search(REFUSED, text, re.IGNORECASE):
+        fatal = f"The registry does not let this cluster pull {image} (or it does not exist): unauthorized. {tell}"
+    elif re.search(r"not found|manifest unknown|name unknown|code = NotFound", text) and "no such host" not in text:
+        fatal = f"The image {image} does not exist in its registry. {tell}"
+    elif "no match for platform" in text:
+        fatal = f"The image {image} is made for other processors than this node's. {tell}"
+    if fatal:
+        return Stage(62, fatal, fatal)
+    cause = next((_cause(m) for m in messages if _cause(m)), "the registry does not answer")
+    return Stage(62, f"The image {image} cannot be pulled yet: {cause} The cluster keeps trying.")
+
+
+def _cause(message: str) -> str:
+    """Return the last, most exact part of a chain of errors; "" of one that only says that it waits."""
+    if not message or message.startswith(("Back-off", "Error:")):
+        return ""
+    return short(message.rsplit(": ", 2)[-1] if len(message) > LONGEST_CAUSE // 2 else message)
+
+
+def _create(message: str) -> Stage:
+    if "runAsNonRoot" in message or "non-numeric user" in message:
+        fatal = (
+            "The image wants to run as root, which this cluster forbids. Your administrator must choose an image "
+            "with a numeric user, or set c.KubeSpawner.uid."
+        )
+        return Stage(70, fatal, fatal)
+    final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
+    if final and "sandbox container task" not in message:  # a sandbox that died: the kubelet makes another
+        fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
+        return Stage(70, fatal, fatal)
+    return Stage(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
+
+
+def _unstartable(terminated: Json) -> bool:
+    """Whether the command itself is missing: by the runtime, or by an entry point such as tini."""
+    return terminated.get("reason") in {"StartError", "ContainerCannotRun"} or terminated.get("exitCode") in {126, 127}
+
+
+def _crashed(container: Json, last: Json, *, often: bool = True) -> Stage:
+    name, code = container.get("name", ""), last.get("exitCode")
+    what = "Its server" if name == NOTEBOOK else f"Its container {name}"
+    said = short(str(last.get("message", "")))
+    if last.get("reason") == "OOMKilled":
+        again = ", again and again" if often else ""
+        fatal = f"{what} needed more memory than it has{again}. Start it with more memory."
+    elif _unstartable(last):
+        own = code in {126, 127} and last.get("reason") == "Error"  # what its own programs say, and no runtime
+        why = f"{likely_cause(said, code)}." if own or not said else said
+        fatal = f"{what} cannot be run: {why} Your administrator must mend image or command."
+    else:
+        cause = likely_cause(said)
+        when = "each time it was started" if often else "before it answered"
+        fatal = f"{what} ended with exit code {code} {when}{f': {cause}' if cause else ''}. Tell your administrator."
+    return Stage(75, fatal, fatal)
+
+
+def _over(pod: Json) -> Stage | None:
+    """Tell of a server that ended well and is not started again; None of one that has not ended, or will be."""
+    servers = (c for c in pod["status"].get("containerStatuses", []) if c.get("name") == NOTEBOOK)
+    ended = any(c.get("state", {}).get("terminated", {}).get("exitCode") == 0 for c in servers)
+    if not ended or pod["spec"].get("restartPolicy") == "Always":
+        return None
+    fatal = (
+        "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
+        "Tell your administrator, who names image and command; nothing was charged."
+    )
+    return Stage(75, fatal, fatal)
+
+
+def _sandbox(events: Sequence[Json]) -> Stage | None:
+    """Tell of a pod whose node cannot begin it: its network is not up, or the runtime it asks for is not there."""
+    begun = {"FailedCreatePodSandBox", "Pulling", "Pulled", "Created", "Started"}
+    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    if last.get("reason") != "FailedCreatePodSandBox":
+        return None
+    cause = str(last.get("message", "")).rpartition(" desc = ")[2]
+    if re.search(r"no runtime for \S+ is configured|failed to find runtime handler", cause):
+        fatal = (
+            f"Its node does not have the container runtime that it asks for: {short(cause)} Your administrator must "
+            "set c.GPUSpawner.gpu_runtime_class to one that the nodes have; nothing was charged."
+        )
+        return Stage(60, fatal, fatal)
+    return Stage(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
+
+
+def _preparing(events: Sequence[Json]) -> Stage | None:
+    """Tell of a node whose driver does not give the devices that the pod claims: it is asked again and again."""
+    begun = {"FailedPrepareDynamicResources", "Pulling", "Pulled", "Created", "Started"}
+    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    if last.get("reason") != "FailedPrepareDynamicResources":
+        return None
+    return Stage(60, f"Its node cannot give it its GPU yet: {short(str(last.get('message', '')))} It keeps trying.")
+
+
+def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | None:
+    if any("running" in c.get("state", {}) for c in status.get("containerStatuses", [])):
+        return None
+    last = next((e for e in reversed(events) if e.get("reason") in {"FailedMount", "FailedAttachVolume"}), None)
+    if last is None or any(e.get("reason") in {"Pulling", "Pulled"} for e in events):
+        return None
+    message = str(last.get("message", ""))
+    volume = re.search(r'volume "([^"]+)"', message)
+    name = f"volume {volume[1]}" if volume else "volume"
+    if _MISSING.search(message):
+        words = f"Its {name} is missing: {short(message.split(' : ', 1)[-1])}"
+        fatal = f"{words} Your administrator must create it or take it out of the settings; nothing was charged."
+        return Stage(60, words, fatal if seconds >= SETTLED_SECONDS else "")
+    if "Multi-Attach" in message:
+        return Stage(60, f"Its {name} is still attached to another node; it comes when that one lets go.")
+    return Stage(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
+
+
+def _under_way(pod: Json, events: Sequence[Json], answer_seconds: float) -> Stage:
+    node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
+    server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
+    if "running" in server.get("state", {}):
+        if unready := sorted(c.get("name", "") for c in status["containerStatuses"] if c.get("ready") is False):
+            return Stage(75, f"Started on {node}. Waiting until the cluster calls it ready ({', '.join(unready)}).")
+        limit = f", {show_duration(answer_seconds)} at most" if answer_seconds else ""
+        return Stage(76, f"Started on {node}. Its pod is ready. Waiting for its server to answer{limit}.")
+    sidecars = {c["name"] for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"}
+    init = (c for c in status.get("initContainerStatuses", []) if c["name"] not in sidecars)
+    preparing = next((c for c in init if "running" in c.get("state", {})), None)
+    if preparing is not None:
+        return Stage(64, f"Preparing it on {node} ({preparing['name']}).")
+    last = next((e for e in reversed(events) if e.get("reason") in {"Pulling", "Pulled"}), None)
+    if last is not None and last["reason"] == "Pulling":
+        image = re.search(r'"([^"]+)"', last.get("message", ""))
+        return Stage(64, f"Pulling the image {image[1] if image else ''} on {node}. Large ones take minutes, once.")
+    if last is not None:
+        size = re.search(r"Image size: (\d+) bytes", last.get("message", ""))
+        pulled = f"Image pulled ({show_bytes(int(size[1]))})" if size else "The image is there"
+        return Stage(70, f"{pulled}; starting it on {node}.")
+    return Stage(60, f"Placed on {node}.")
+
+
+def _deleted(events: Sequence[Json]) -> str:
+    if any(event.get("reason") == "Preempted" for event in events):
+        return "The cluster took its place for more important work before it started. Start it again to queue."
+    return "Its pod was deleted before it started. Start it again, or ask your administrator who deleted it."
+
+
+def _condition(status: Json, kind: str) -> Json:
+    found: Json = next((c for c in status.get("conditions", []) if c.get("type") == kind), {})
+    return found
+
+
+def _nodes(message: str) -> str:
+    """Return why no node fits, without the scheduler's own view of preemption."""
+    return short(without_preemption(message)).rstrip(".")
+
+
+def short(text: str) -> str:
+    """Return text of the cluster as a sentence of ours: one line, bounded."""
+    line = " ".join(text.split())
+    line = line if len(line) <= LONGEST_CAUSE else f"{line[: LONGEST_CAUSE - 1]}…"
+    return line if not line or line.endswith((".", "…", "!")) else f"{line}."

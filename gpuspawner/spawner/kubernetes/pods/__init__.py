@@ -1,1 +1,0 @@
-"""One pod: what is made, refused, watched and read of it."""

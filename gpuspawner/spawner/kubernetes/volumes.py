@@ -1,0 +1,152 @@
+"""Home volumes: which pod mounts a volume that only one pod may mount, and the wait until it is free."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from kubernetes_asyncio.client import ApiException
+
+from gpuspawner.backends.kubernetes.nodes import seconds_of
+from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
+from gpuspawner.core.units import show_time
+from gpuspawner.spawner.kubernetes.clusters import InCluster
+from gpuspawner.spawner.kubernetes.pod_states import Stage
+
+Json = Mapping[str, Any]
+
+ONE_POD = "ReadWriteOncePod"
+BLOCKED_SECONDS = 120.0
+"""So long a start waits for its volume, and keeps the GPU that it was granted: for its user to stop the other one.
+Arbitrary: time to read and to decide, and a grace to end in."""
+_USER, _SERVER = "hub.jupyter.org/username", "hub.jupyter.org/servername"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The pod that mounts a claim: whose workspace it is, by name, and since when, in seconds since the epoch.
+
+    ``lease`` is its lease's id; ``node`` where it is. "" of each that is not known.
+    """
+
+    claim: str
+    user: str
+    server: str
+    lease: str
+    since: float
+    node: str
+
+
+def claims_of(pod: Json) -> frozenset[str]:
+    """Return the names of the claims that a pod mounts."""
+    volumes = (volume.get("persistentVolumeClaim") for volume in pod["spec"].get("volumes") or ())
+    return frozenset(claim["claimName"] for claim in volumes if claim)
+
+
+def for_one_pod(claim: Json) -> bool:
+    """Whether a claim lets one pod alone mount it: the scheduler then lets a second one wait without end.
+
+    A claim of ReadWriteOnce may be mounted by many pods of a node, and by some storage on many nodes: what mounts such
+    a one is known to be blocked where its node says so (:func:`is_attached_elsewhere`).
+    """
+    return ONE_POD in (claim.get("spec", {}).get("accessModes") or ())
+
+
+def is_attached_elsewhere(events: Sequence[Json]) -> bool:
+    """Whether a pod's node cannot have its volume, as it is attached to another; ``events`` are the pod's."""
+    reasons = {"FailedMount", "FailedAttachVolume", "Pulling", "Pulled"}
+    last = next((event for event in reversed(events) if event.get("reason") in reasons), {})
+    return "Multi-Attach" in str(last.get("message", ""))
+
+
+def holder_of(pod: Json, claims: Collection[str], pods: Iterable[Json]) -> Holder | None:
+    """Return what mounts one of these ``claims`` of a pod beside it, the oldest first; None where nothing does."""
+    own = pod["metadata"]
+    found = []
+    for one in pods:
+        meta, shared = one["metadata"], sorted(claims_of(one) & claims_of(pod) & set(claims))
+        is_itself = (meta["namespace"], meta["name"]) == (own.get("namespace", meta["namespace"]), own["name"])
+        is_over = one.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+        if not shared or is_itself or is_over:
+            continue
+        told = meta.get("annotations") or {}
+        found.append(
+            Holder(
+                shared[0],
+                told.get(_USER, ""),
+                told.get(_SERVER, ""),
+                (meta.get("labels") or {}).get(LEASE_LABEL, ""),
+                seconds_of(meta.get("creationTimestamp")),
+                one["spec"].get("nodeName") or "",
+            )
+        )
+    return min(found, key=lambda holder: (holder.since, holder.lease), default=None)
+
+
+def holder_words(holder: Holder, user: str, since: str) -> str:
+    """Return in a sentence why ``user``'s start waits; ``since`` is when the other one was made, as people read it."""
+    whose = "another pod"
+    if holder.user == user:
+        whose = f"your workspace {holder.server}" if holder.server else "your default workspace"
+    where = f", on {holder.node}" if holder.node else ""
+    return f"Your home is mounted by one workspace at a time, and {whose} has it since {since}{where}."
+
+
+LOOK_SECONDS = 0.2
+
+
+class HomeWaits(InCluster):
+    """What a start of a pod knows of who has its volumes."""
+
+    async def _gpu_until_home_is_free(self, pod: Mapping[str, Any]) -> None:
+        """Return once no other pod mounts what one pod alone may mount. How long that may take, `_gpu_blocked` says.
+
+        A pod made before would wait for that as one that finds no node, and go back to the queue again and again.
+        """
+        alone = [claim for claim in sorted(claims_of(pod)) if await self._gpu_is_for_one_pod(claim)]
+        while alone and (holder := holder_of(pod, alone, self._gpu_pods_seen())) is not None:
+            known = self._gpu_attempt.pod.blocked_at
+            self._gpu_attempt = self._gpu_attempt.with_pod(holder=holder, blocked_at=known or time.monotonic())
+            await asyncio.sleep(LOOK_SECONDS)
+        self._gpu_attempt = self._gpu_attempt.with_pod(holder=None)
+
+    def _gpu_blocked(
+        self, pod: Mapping[str, Any] | None, events: Sequence[Mapping[str, Any]], seconds: float
+    ) -> Stage | None:
+        """Return where a start stands whose volume another pod has; None where it waits for none.
+
+        ``seconds`` is how long ago its pod was made.
+        """
+        holder, blocked_at = self._gpu_attempt.pod.holder, self._gpu_attempt.pod.blocked_at
+        if pod is None and holder is not None and blocked_at is not None:
+            return self._gpu_held_by(holder, time.monotonic() - blocked_at)
+        if pod is None or not is_attached_elsewhere(events):
+            return None
+        found = holder_of(pod, claims_of(pod), self._gpu_pods_seen())
+        return None if found is None else self._gpu_held_by(found, seconds)
+
+    def _gpu_held_by(self, holder: Holder, seconds: float) -> Stage:
+        since = show_time(holder.since, time.time(), ZoneInfo(self.gpu_catalog.rules.timezone))
+        words, own = holder_words(holder, self.user.name, since), holder.user == self.user.name
+        goes_on = f"{words} {'Stop that one, and this' if own else 'This'} start goes on by itself once it has ended."
+        stop = f"Stop that one on its page, or by gpuspawner stop {holder.server or '-'}: then start this again."
+        fatal = f"{words} {stop if own else 'Start this again once that has ended.'}"
+        lease = holder.lease if own else ""
+        link = f"{self.gpu_service_prefix}workspaces/{lease}" if lease else ""
+        over = fatal if seconds >= BLOCKED_SECONDS else ""
+        return Stage(55, goes_on, over, link=link, link_text="Its page, to stop it", stop=lease)
+
+    def _gpu_pods_seen(self) -> list[Mapping[str, Any]]:
+        reflector = self.pod_reflector
+        return [] if reflector is None else list(reflector.pods.values())
+
+    async def _gpu_is_for_one_pod(self, claim: str) -> bool:
+        try:
+            found = await self._gpu_asked(self.api.read_namespaced_persistent_volume_claim, claim, self.namespace)
+        except ApiException:  # not there, or no right to see it: its pod tells
+            return False
+        return for_one_pod(self._gpu_as_json(found))

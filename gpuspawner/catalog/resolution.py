@@ -248,7 +248,7 @@ def what_is_wrong(refused: Sequence[RequestRefused]) -> str:
     if len(refused) == 1:
         return str(refused[0])
     *labels, last = dict.fromkeys(label_of(one.field) for one in refused)
-    return f"Not possible as it is: see {', '.join(labels)}{' and ' if labels else ''}{last}."
+    return f"Change {', '.join(labels)}{' and ' if labels else ''}{last} first."
 
 
 def all_words(error: Conflict | RequestRefused) -> str:

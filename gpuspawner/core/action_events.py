@@ -10,7 +10,7 @@ from gpuspawner.core.leases.events import Audience, TextEvent
 class EndAnnounced(TextEvent):
     """An administrator announced the end or the move of a workspace. ``text`` has the time and the reason."""
 
-    name, words, told, marked = "end announced", "Told that it ends", Audience.USER, True
+    name, words, told, marked = "end announced", "End announced", Audience.USER, True
 
 
 class GpuClosed(TextEvent):
@@ -46,7 +46,7 @@ class GpusReserved(TextEvent):
 class Exempted(TextEvent):
     """An administrator exempted a workspace or a user from idle stops."""
 
-    name, words = "exempted", "Exempted from idleness"
+    name, words = "exempted", "Exempted from idle stops"
 
 
 class Lifted(TextEvent):
@@ -76,13 +76,13 @@ class ClaimMade(TextEvent):
 class ClaimGivenUp(TextEvent):
     """An administrator gave up a claim."""
 
-    name, words = "claim given up", "Gave a claim up"
+    name, words = "claim given up", "Gave up a claim"
 
 
 class ClaimServed(TextEvent):
     """The claimed GPUs are in use by the claimant."""
 
-    name, words = "claim served", "Took GPUs that were claimed"
+    name, words = "claim served", "Used claimed GPUs"
 
 
 # --- announcements
@@ -91,13 +91,13 @@ class ClaimServed(TextEvent):
 class AnnouncementSent(TextEvent):
     """An administrator sent an announcement. ``text`` has its readers, its end and its text."""
 
-    name, words = "message sent", "Sent a message"
+    name, words = "message sent", "Sent an announcement"
 
 
 class AnnouncementWithdrawn(TextEvent):
     """An administrator withdrew an announcement."""
 
-    name, words = "message withdrawn", "Withdrew a message"
+    name, words = "message withdrawn", "Withdrew an announcement"
 
 
 # --- schedules
@@ -106,31 +106,31 @@ class AnnouncementWithdrawn(TextEvent):
 class ScheduleAdded(TextEvent):
     """A user added a schedule. ``text`` has its times."""
 
-    name, words = "ready wished", "Wished a workspace ready"
+    name, words = "ready wished", "Added a schedule"
 
 
 class ScheduleResumed(TextEvent):
     """A user resumed a paused schedule."""
 
-    name, words = "ready resumed", "Resumed a workspace ready at a time"
+    name, words = "ready resumed", "Resumed a schedule"
 
 
 class SchedulePaused(TextEvent):
     """A user paused a schedule."""
 
-    name, words = "ready halted", "Paused a workspace ready at a time"
+    name, words = "ready halted", "Paused a schedule"
 
 
 class ScheduleRemoved(TextEvent):
     """A user removed a schedule."""
 
-    name, words = "ready removed", "Removed a workspace ready at a time"
+    name, words = "ready removed", "Removed a schedule"
 
 
 class ScheduleSuspended(TextEvent):
     """The service paused a schedule because the user missed several days. ``text`` says which and how many."""
 
-    name, words, told = "ready paused", "Paused: nobody came", Audience.USER
+    name, words, told = "ready paused", "Schedule paused: you missed it", Audience.USER
 
 
 # --- the queue

@@ -100,7 +100,7 @@ def _closed(gpu: Gpu, closing: Mapping[str, Restriction]) -> Gpu:
     one = next((x for x in found if x is not None and x.closes(gpu)), None)
     if one is None:
         return gpu
-    what = f"{gpu.node} is drained" if one.measure is RestrictionKind.DRAIN else "It is in quarantine"
+    what = f"{gpu.node} is drained" if one.measure is RestrictionKind.DRAIN else "The GPU is in quarantine"
     return replace(gpu, closed=f"{what}: {one.reason}")
 
 
@@ -177,12 +177,12 @@ class Notice:
 
 
 NOTICE_TITLES: Mapping[type[Event], str] = {
-    events.Granted: "Its turn came",
-    events.WarnedIdle: "Warned: it was idle",
-    events.WarnedOfEnd: "Warned: its time was nearly over",
-    events.WarnedOfClaim: "Warned: it had to make room",
-    events.Disrupted: "Warned: the cluster was about to end it",
-    events.Answered: "An answer to what you called wrong",
+    events.Granted: "Your workspace got its GPU",
+    events.WarnedIdle: "Idle warning",
+    events.WarnedOfEnd: "End warning",
+    events.WarnedOfClaim: "Preemption warning",
+    events.Disrupted: "Cluster warning",
+    events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",
 }
 """Titles of events whose own words are too short for an inbox."""
@@ -222,7 +222,7 @@ def _notice(step: LeaseStep, *, unread: bool) -> Notice:
     if isinstance(event, events.Stopped):
         title = _of_end(event)
     elif isinstance(event, events.Granted):
-        text = f"It waited {show_duration(step.at - step.asked_at)}."
+        text = f"The wait was {show_duration(step.at - step.asked_at)}."
     by = "" if step.actor in SYSTEM_ACTORS else step.actor
     ends = isinstance(event, END_EVENTS)
     return Notice(f"s{step.number}", step.at, event.name, title, text, unread, step.lease, step.server, by, ends)
@@ -230,7 +230,7 @@ def _notice(step: LeaseStep, *, unread: bool) -> Notice:
 
 def _of_end(event: events.Stopped) -> str:
     if event.reason not in {one.value for one in ExitReason}:
-        return "It ended"
+        return "Workspace ended"
     return EXIT_KINDS[ExitReason(event.reason)].words
 
 
@@ -328,7 +328,7 @@ def parse_audience(value: object) -> tuple[AnnouncementAudience, str]:
         named = {AnnouncementAudience.USER.value, AnnouncementAudience.GROUP.value}
         if kind in named and 0 < len(name) <= LONGEST_NAME:
             return AnnouncementAudience(kind), name
-    raise BadValue(f"{quoted(value)} is nobody", AUDIENCE_HELP)
+    raise BadValue(f"{quoted(value)} is not an audience", AUDIENCE_HELP)
 
 
 def parse_announcement(value: object) -> str:
@@ -339,7 +339,7 @@ def parse_announcement(value: object) -> str:
     """
     right = f"write 1 to {LONGEST_CHARACTERS} characters of plain text"
     if not isinstance(value, str) or not value.strip():
-        raise BadValue("a message without a text says nothing", right)
+        raise BadValue("the announcement has no text", right)
     text = "\n".join(line.strip() for line in value.strip().splitlines())
     if len(text) > LONGEST_CHARACTERS:
         raise BadValue(f"a text of {len(text)} characters is too long", right)

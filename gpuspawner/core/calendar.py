@@ -287,14 +287,14 @@ def parse_until(value: object, now: float, zone: ZoneInfo) -> float:
         BadValue: the value is not an end, has passed, or is more than a year away.
     """
     if not isinstance(value, str):
-        raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP)
+        raise BadValue(f"{quoted(value)} is not a time", UNTIL_HELP)
     text = " ".join(value.lower().split())
     until = _end(text, now, zone)
     if until is None:
         try:
             until = now + parse_duration(text)
         except BadValue as error:
-            raise BadValue(f"{quoted(value)} is no time", UNTIL_HELP) from error
+            raise BadValue(f"{quoted(value)} is not a time", UNTIL_HELP) from error
     if not now < until <= now + MOST_SECONDS:
         raise OutOfRange(
             f"{quoted(value)} has passed" if until <= now else f"{quoted(value)} is over a year away", UNTIL_HELP
@@ -314,7 +314,7 @@ def parse_from(value: object, now: float, zone: ZoneInfo) -> float:
     day = _day(text, now, zone)
     if day is None:
         if text in {f"this {per.value}" for per in Per}:
-            raise BadValue(f"{quoted(value)} is no time to begin", FROM_HELP)
+            raise BadValue(f"{quoted(value)} cannot be a beginning", FROM_HELP)
         return parse_until(value, now, zone)
     parse_until(value, now, zone)  # one that is over, or too far ahead, is refused
     return max(now, datetime.combine(day, time(), zone).timestamp())
@@ -364,7 +364,7 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     try:
         day = date.fromisoformat(str(value))
     except ValueError as error:
-        raise BadValue(f"{quoted(value)} is no day", right) from error
+        raise BadValue(f"{quoted(value)} is not a day", right) from error
     if day.year in {MINYEAR, MAXYEAR}:  # a day has one before and one after it
         raise OutOfRange(f"{quoted(value)} is too far away", right)
     return day.isoformat()

@@ -112,23 +112,24 @@ def decide_schedule(
 ) -> ScheduleDecision:
     """Return the next step. ``lead_seconds`` is the present wait in the queue, or None if it is not known."""
     if schedule.paused:
-        return ScheduleDecision(ScheduleStep.PAUSE, "Paused. Resume it to have it again.")
+        return ScheduleDecision(ScheduleStep.PAUSE, "Paused. Resume it to use it again.")
     if schedule.missed >= MOST_MISSED:
         return ScheduleDecision(
-            ScheduleStep.PAUSE, f"Paused: on {schedule.missed} days in a row nobody came. Resume it to have it again."
+            ScheduleStep.PAUSE,
+            f"Paused, because you missed it on {schedule.missed} days in a row. Resume it to use it again.",
         )
     at, left_out = next_ready_time(schedule, now, zone, is_closed)
     if at is None:
         why = "its days have no such time" if left_out is None else f"its next {MOST_LEFT_OUT} times are closed"
-        return ScheduleDecision(ScheduleStep.WAIT, f"It is never ready: {why}.")
+        return ScheduleDecision(ScheduleStep.WAIT, f"It never starts, because {why}.")
     begins = at - lead_seconds_of(lead_seconds, schedule.start_seconds)
     ready = show_time(at, now, zone)
     said = f" {schedule.said}" if schedule.said else ""
     if now >= begins:
-        return ScheduleDecision(ScheduleStep.ASK, f"It is asked for now, to be ready {ready}.{said}", at)
-    skipped = f" Not {show_time(left_out, now, zone)}: that day is closed." if left_out is not None else ""
-    unknown = ", as nobody can tell how long it will wait" if lead_seconds is None else ", as the queue is now"
-    joins = f" It is asked for about {show_time(begins, now, zone)}{unknown}."
+        return ScheduleDecision(ScheduleStep.ASK, f"Your request joins the queue now, to be ready {ready}.{said}", at)
+    skipped = f" It skips {show_time(left_out, now, zone)}, because that day is closed." if left_out is not None else ""
+    unknown = ", because the wait is not known" if lead_seconds is None else ", by the present queue"
+    joins = f" Your request joins the queue about {show_time(begins, now, zone)}{unknown}."
     return ScheduleDecision(ScheduleStep.WAIT, f"Next ready {ready}.{skipped}{joins}{said}", at, begins)
 
 
@@ -181,7 +182,7 @@ def parse_time_of_day(value: object) -> int:
     """Read a time of day, for example ``8:00``, and return its minute of the day. Raises BadValue."""
     found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
-        raise BadValue(f"{quoted(value)} is no time of day", "write one like 8:00 or 17:30")
+        raise BadValue(f"{quoted(value)} is not a time of day", "write one like 8:00 or 17:30")
     return int(found[1]) * 60 + int(found[2])
 
 
@@ -191,6 +192,6 @@ def parse_weekdays(value: object) -> tuple[int, ...]:
     for word in re.split(r"[\s,]+", value.strip().lower()) if isinstance(value, str) else [""]:
         named = DAY_GROUPS.get(word) or [day for day in WEEKDAYS if word in {day, day[:3]}]
         if not named:
-            raise BadValue(f"{quoted(value)} are no days", "write weekdays, weekend, daily, or days like mon, wed")
+            raise BadValue(f"{quoted(value)} are not days", "write weekdays, weekend, daily, or days like mon, wed")
         days.update(named)
     return tuple(number for number, day in enumerate(WEEKDAYS) if day in days)

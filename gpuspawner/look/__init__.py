@@ -1,4 +1,4 @@
-"""What the pages of the hub and of the service share: style sheet, script, icons, macros and shell.
+"""The shared look of the hub's and the service's pages: style sheet, script, icons, macros and shell.
 
 gs_macros.html says at its head how a page uses them.
 """

@@ -1,4 +1,4 @@
-// What pages do beside HTML: the theme, menus, dialogs, copying, and fields that belong together. Pages work without it.
+// The script of all pages: theme, menus, dialogs, copying, and fields that belong together. Pages work without it.
 (() => {
   'use strict';
   const KEY = 'jupyterhub-bs-theme'; // JupyterHub's own pages keep the choice under this name
@@ -40,7 +40,15 @@
     const label = button.getAttribute('aria-label');
     const icon = button.querySelector('use');
     const before = icon?.getAttribute('href');
-    await navigator.clipboard?.writeText(button.dataset.copy).catch(() => {});
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+    } catch { // browsers have no clipboard on pages that are opened over http
+      const field = Object.assign(document.createElement('textarea'), { value: button.dataset.copy });
+      button.after(field);
+      field.select();
+      document.execCommand('copy');
+      field.remove();
+    }
     button.setAttribute('aria-label', 'Copied');
     icon?.setAttribute('href', '#i-check');
     setTimeout(() => {
@@ -52,7 +60,8 @@
 
   const step = (button) => {
     const input = button.parentElement.querySelector('input');
-    if (button === button.parentElement.firstElementChild) input.stepDown();
+    if (input.value === '') input.value = input.placeholder;
+    else if (button === button.parentElement.firstElementChild) input.stepDown();
     else input.stepUp();
     input.dispatchEvent(new Event('input', { bubbles: true }));
     input.dispatchEvent(new Event('change', { bubbles: true }));

@@ -70,7 +70,7 @@ class Failures:
     def note_wait(self, step: str, subject: str, error: GpuspawnerError) -> None:
         """Log once why a step waits, until it succeeds or waits for something else.
 
-        A part that is away has two lines of its own: see :class:`gpuspawner.backends.outages.OutageLog`.
+        A part that is away has two lines of its own: see :class:`gpuspawner.backends.base.OutageLog`.
         """
         if isinstance(error, Unavailable) and error.part:
             log.debug("%s waits%s: %s", step, _of(subject), error)

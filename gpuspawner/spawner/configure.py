@@ -32,7 +32,7 @@ from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
 from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import confirm, domains, pages, renewal, second
+from gpuspawner.spawner.web import domains, handlers, pages
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -59,6 +59,7 @@ def configure(
     token_file: str | Path | None = None,
     store: str | None = None,
     store_password_file: str | Path | None = None,
+    replace_home: bool = True,
 ) -> None:
     """Wrap the configured spawner class, and add the service, its roles and the pages.
 
@@ -80,6 +81,7 @@ def configure(
             log and the administrator's page tell it. None keeps the folder's own, or makes one.
         store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
         store_password_file: the password for it, which only the hub's user may read.
+        replace_home: whether people land on their workspaces after signing in. False keeps the hub's own Home.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
@@ -105,7 +107,7 @@ def configure(
         service.add_elsewhere(c, known)
         _tell_domain(c)
     add_roles(c, service_settings or {})
-    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known)
+    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known, replace_home=replace_home)
 
 
 def _tell_domain(c: Any) -> None:
@@ -153,7 +155,9 @@ def _refuse_port(port: object) -> None:
         raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
 
 
-def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known) -> None:
+def _set_up_hub(
+    c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known, *, replace_home: bool
+) -> None:
     """Set the hub's spawner and limits, add what its pages need, hear who stops a server, and name who else does."""
     c.JupyterHub.spawner_class = wrapped
     _name_cullers(c, wrapped)
@@ -165,12 +169,12 @@ def _set_up_hub(c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, k
     c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
-        *pages.handlers(),
-        *renewal.handlers(known.secret_file),
-        *confirm.handlers(known.secret_file, seen),
+        *handlers.extra_handlers(known.secret_file, seen),
         *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),
     ]
-    second.route_first()
+    handlers.route_first(known.secret_file, url, seen, replace_home=replace_home)
+    if replace_home and not c.JupyterHub.get("default_url"):
+        c.JupyterHub.default_url = f"{_base_url(c)}/hub/home"
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
     told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}

@@ -77,14 +77,14 @@ def test_tljh_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_server_g
     catalog["templates"]["trial"]["extends"] = "lab"
     (tmp_path / "config" / "gpu" / "catalog.yaml").write_text(yaml.safe_dump(catalog))
     try:
-        hub.start_service(f"{command} --fast 20")
+        hub.start_service(f"{command} --fast 8")
         hub.start()
         eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
         hub.add_user("ada", "bob")
         for user, template in (("ada", "lab"), ("bob", "trial")):
             eventually(lambda u=user, t=template: hub.begin(u, template=t).status_code in {201, 202}, 60, "it starts")
             assert hub.until(user, "running")["gpus"], f"{user} has a GPU"
-        hub.until_ended("bob", "idle")
+        hub.until_ended("bob", "idle", 240)
         (doctor,) = [line for line in LINES if " doctor " in line]
         words = shlex.split(hub.put(doctor))[2:]
         here = [sys.executable, "-m", "gpuspawner.cli", *words, "--service", f"http://127.0.0.1:{hub.service_port}"]

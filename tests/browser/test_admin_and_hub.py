@@ -30,10 +30,10 @@ def hub(tmp_path_factory):
 def test_from_a_kind_that_matches_nothing_to_a_drained_node_a_message_and_who_wasted_most(hub, page, user, admin):
     hub.begin(user, template="lab", gpu="a100", count=2)
     hub.until(user, "running")
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
 
-    admin.goto(f"{hub.url}/hub/home")
-    admin.get_by_role("link", name="GPU workspaces").first.click()
+    admin.goto(f"{hub.url}/hub/home?hub")
+    admin.get_by_role("link", name="Workspaces", exact=True).click()
     admin.get_by_role("link", name="Admin", exact=True).click()
     expect(admin.get_by_role("region", name="Problems")).to_contain_text("No GPU matches the kind t4")
 

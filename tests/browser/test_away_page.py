@@ -13,7 +13,7 @@ def test_the_page_of_a_server_that_is_down_stays_the_hubs_own(hub, page, user):
     (pid,) = hub.server_pids(hub.until(user, "running", 60)["id"])
     os.kill(pid, signal.SIGKILL)  # the hub looks every two seconds
     page.goto(f"{hub.url}/user/{user}/lab")
-    expect(page.locator("h1:visible")).to_contain_text("503")
+    expect(page.locator("h1:visible")).to_contain_text("This does not answer now")
     expect(page.locator("body")).to_contain_text("Your server appears to be down", use_inner_text=True)
     expect(page.locator("#gs-away")).to_be_hidden()
 
@@ -30,3 +30,19 @@ def test_while_the_service_is_away_its_pages_say_so_and_load_again_by_themselves
     assert_accessible(page)
     away.unlink()
     expect(page).to_have_title("GPU workspaces", timeout=40_000)
+
+
+def test_home_says_what_works_meanwhile_and_leads_on_once_the_service_is_back(
+    hub, page, user, request, assert_accessible
+):
+    hub.begin(user, template="cpu")
+    hub.until(user, "running", 60)
+    away = request.getfixturevalue("away")
+    page.goto(f"{hub.url}/hub/home")
+    expect(page.get_by_role("heading", name="The GPU service is away")).to_be_visible()
+    running = page.get_by_role("region", name="Running, as the hub knows it")
+    expect(running.get_by_role("link", name="Open default workspace")).to_have_attribute("href", f"/user/{user}/")
+    expect(page.get_by_role("link", name="Start without a GPU")).to_be_visible()
+    assert_accessible(page, phone=True)
+    away.unlink()
+    expect(page).to_have_url(f"{hub.url}/services/gpu/", timeout=40_000)

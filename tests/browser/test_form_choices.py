@@ -68,35 +68,47 @@ def asked(browser: Browser):
     context.close()
 
 
+def open_dialog(page: Page) -> None:
+    """Open the dialog of presets, as gs.js of the hub's page does."""
+    page.evaluate("document.getElementById('gs-preset-dialog').showModal()")
+
+
 def test_all_that_is_wrong_stands_beside_its_field_and_what_was_understood_too(asked: tuple[Page, list]):
     page, _ = asked
     refused = {
         "message": "GPUs: no.",
         "field": "cpu",
-        "sentence": "Not possible as it is: see CPU cores and Memory.",
+        "sentence": "Change CPU cores and Memory first.",
         "fields": [{"field": "cpu", "words": "Too many."}, {"field": "memory", "words": "No size."}],
         "understood": {"lifetime": "1 h 30 min"},
     }
     page.route("**/check", lambda route: route.fulfill(status=400, json={"error": refused}))
+    page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "90")
     expect(page.locator("#gs-sentence")).to_have_text(refused["sentence"])
-    expect(page.get_by_label("CPU cores")).to_have_accessible_description("1 to 8 Too many.")
+    expect(page.get_by_role("textbox", name="CPU cores")).to_have_accessible_description("1 to 8 Too many.")
     expect(page.get_by_label("Memory", exact=True)).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_label("Lifetime", exact=True)).to_have_accessible_description("30m to 24h = 1 h 30 min")
+    expect(page.get_by_role("textbox", name="Run time")).to_have_accessible_description("30 min to 24 h = 1 h 30 min")
     expect(page.locator("#gs-lifetime")).to_have_value("90")
-    page.get_by_role("button", name="4h", exact=True).press("Enter")
+    four = page.get_by_role("radio", name="4 h", exact=True)
+    four.press("Space")
     expect(page.locator("#gs-lifetime")).to_have_value("4h")
-    expect(page.get_by_role("button", name="4h", exact=True)).to_be_focused()
+    expect(four).to_be_focused()
+    page.get_by_role("slider", name="Memory").press("ArrowRight")
+    expect(page.locator("#gs-memory")).to_have_value("16 GiB")
 
 
 def test_a_preset_is_saved_used_renamed_and_deleted_by_keyboard(asked: tuple[Page, list]):
     page, _ = asked
+    page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "1h30")
     page.get_by_label("Image", exact=True).select_option("PyTorch 1")
-    name = page.get_by_label("Name")
+    open_dialog(page)
+    name = page.get_by_label("Name of the preset")
     name.fill("for nightly, 50%")
     name.press("Enter")
-    expect(page.locator("#gs-preset-told")).to_have_text("Saved as for nightly, 50%.")
+    expect(page.locator("#gs-preset-problem")).to_have_text("Saved as for nightly, 50%.")
+    page.keyboard.press("Escape")
     page.check("input[value=other]")
     page.fill("#gs-lifetime", "2h")
     page.get_by_role("button", name="for nightly, 50%").press("Enter")
@@ -104,11 +116,13 @@ def test_a_preset_is_saved_used_renamed_and_deleted_by_keyboard(asked: tuple[Pag
     expect(page.locator("input[value=lab]")).to_be_checked()
     expect(page.get_by_label("Image", exact=True)).to_have_value("old")
     expect(page.get_by_role("button", name="for nightly, 50%")).to_be_focused()
+    open_dialog(page)
     name.fill("nightly")
     page.get_by_role("button", name="Rename").press("Enter")
-    expect(page.get_by_role("button", name="nightly", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#gs-preset-problem")).to_have_text("for nightly, 50% is called nightly now.")
+    expect(page.locator("#gs-preset-list button")).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name="Delete").press("Enter")
-    expect(page.locator("#gs-preset-told")).to_have_text("nightly is deleted.")
+    expect(page.locator("#gs-preset-problem")).to_have_text("nightly is deleted.")
     expect(page.locator("#gs-preset-list button")).to_have_count(0)
     expect(name).to_be_focused()
     assert page.url == f"{HUB}/hub/spawn", "Enter in the name starts nothing"
@@ -119,12 +133,15 @@ def test_the_tools_are_those_of_the_template_chosen_and_part_of_presets_and_not_
     with page.expect_request(lambda request: '"tools":["nlp","cv"]' in (request.post_data or "")):
         page.get_by_label("nlp a").check()
         page.get_by_label("cv b").check()
-    name = page.get_by_label("Name")
+    open_dialog(page)
+    name = page.get_by_label("Name of the preset")
     name.fill("both")
     name.press("Enter")
-    expect(page.locator("#gs-preset-told")).to_have_text("Saved as both.")
-    page.click("#gs-copy")
-    assert "tools" not in page.locator("#gs-url").input_value(), "whoever opens a link ticks them by themselves"
+    expect(page.locator("#gs-preset-problem")).to_have_text("Saved as both.")
+    page.keyboard.press("Escape")
+    assert "tools" not in page.locator("#gs-copy").get_attribute("data-copy"), (
+        "whoever opens a link ticks them by themselves"
+    )
     page.check("input[value=other]")
     expect(page.get_by_role("group", name="Tools").get_by_role("checkbox")).to_have_count(1)
     expect(page.get_by_label("nlp c")).not_to_be_checked()
@@ -135,8 +152,8 @@ def test_the_tools_are_those_of_the_template_chosen_and_part_of_presets_and_not_
     expect(page.get_by_label("nlp a")).to_be_checked()
     expect(page.get_by_label("cv b")).to_be_checked()
     page.check("input[value=other]")
-    with page.expect_request(lambda request: '"template":"other"' in (request.post_data or "")) as check:
-        page.fill("#gs-lifetime", "2h")
+    with page.expect_request(lambda request: '"lifetime":"1h"' in (request.post_data or "")) as check:
+        page.get_by_role("radio", name="1 h", exact=True).press("Space")
     assert "tools" not in check.value.post_data
 
 
@@ -152,8 +169,7 @@ def test_the_choices_are_those_of_the_template_chosen_and_are_checked_before_sta
         "image": "old",
         "image--unlisted-choice": "bad",
     }
-    page.click("#gs-copy")
-    link = parse_qs(urlsplit(page.locator("#gs-url").input_value()).query)
+    link = parse_qs(urlsplit(page.locator("#gs-copy").get_attribute("data-copy")).query)
     assert link["opt-template"] == ["lab"]
     assert not [key for key in link if "image" in key], "whoever opens a link chooses an image by themselves"
     page.check("input[value=other]")

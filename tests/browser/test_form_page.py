@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 import pytest
@@ -23,7 +24,7 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     expect(page.locator("input[name=template][value=lab]")).to_be_checked()
     expect(page.locator("input[name=gpu][value=a100]")).to_be_checked()
     expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free")
-    expect(page.locator("[data-kind=a100]")).to_contain_text("simulated")
+    expect(page.get_by_role("group", name="GPU Simulated GPUs")).to_be_visible()
     expect(page.locator("#gs-quota")).to_have_text("0 of 4 GPUs")
     expect(sentence(page)).to_contain_text("Starts now on 1 simulated A100 (4 free). Ends at")
     assert_accessible(page, phone=True)
@@ -37,14 +38,16 @@ def test_all_that_is_needed_is_in_view_and_start_stays_in_reach(hub, page):
     page.set_viewport_size({"width": 1280, "height": 800})
     show_form(page, hub)
     expect(sentence(page)).to_contain_text("Starts now")
-    bar = page.locator("#gs-does").bounding_box()["y"]
-    for needed in ("#gs-count", "#gs-cpu", "#gs-memory", "#gs-lifetime", "[data-kind=a100]", "[data-kind=half]"):
-        assert bottom(needed) <= bar
+    for needed in ("#gs-count", "#gs-cpu", "#gs-memory", "#gs-lifetimes", "[data-kind=a100]", "[data-kind=half]"):
+        assert bottom(needed) <= 800
     assert bottom(START) <= 800
     page.set_viewport_size({"width": 390, "height": 500})
     assert bottom(START) <= 500
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     assert 0 < bottom(START) <= 500
+    words, start = page.locator("#gs-go-words").bounding_box(), page.locator(START).bounding_box()
+    assert words["x"] + words["width"] <= start["x"], "what Start does stands beside the button"
+    assert page.locator("#gs-go-words").text_content().startswith("Starts now")
 
 
 def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
@@ -71,7 +74,7 @@ def test_a_form_whose_user_is_signed_out_says_so_with_the_way_back_and_starts_no
     over = {"status": 403, "json": {"error": {"message": "Over."}}}
     page.route("**/services/gpu/api/v1/offers", lambda route: route.fulfill(**over))
     note = page.locator("#gs-signed-out")
-    expect(note).to_contain_text("You are signed out, and what stands here may be old. Sign in again")
+    expect(note).to_contain_text("You are signed out. What stands here may be old. Sign in again")
     expect(page.locator(START)).to_be_disabled()
     expect(sentence(page)).to_have_text("You are signed out.")
     there = unquote(note.locator("a").get_attribute("href") or "")
@@ -108,6 +111,7 @@ def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):
 )
 def test_a_field_can_be_emptied_by_keyboard_and_typed_anew(hub, page, field, typed):
     show_form(page, hub)
+    page.locator("[data-other]").check()
     locator = page.locator(f"#{field}")
     usual = locator.input_value()
     locator.press("End")
@@ -138,7 +142,7 @@ def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_tak
     show_form(page, hub)
     page.check("input[name=gpu][value=half]")
     order = page.locator("[data-kind]").evaluate_all("rows => rows.map(row => row.dataset.kind)")
-    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("0 of 4 free")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("None free")
     hub.stop("hoarder")
     expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("4 of 4 free", timeout=15000)
     expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
@@ -160,7 +164,7 @@ def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
     page.click(START)
     expect(page.locator(".spawn-error-msg")).to_contain_text("Memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
     expect(page.locator("#gs-memory")).to_have_value("64 GiB")
-    expect(sentence(page)).to_have_text("Not possible as it is: see above.")  # it stands there once
+    expect(sentence(page)).to_have_text("Change what is named above.")  # it stands there once
     page.fill("#gs-memory", "2 GiB")
     expect(sentence(page)).to_contain_text("Starts now")
     expect(page.locator(".spawn-error-msg")).to_have_count(0)
@@ -197,10 +201,14 @@ def test_a_link_that_asks_the_impossible_says_so_and_runs_no_script(hub, page, u
 def test_the_copied_link_fills_in_what_was_chosen(hub, page):
     show_form(page, hub)
     page.check("input[name=gpu][value=half]")
+    page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "90m")
-    page.click("#gs-copy")
-    link = page.input_value("#gs-url")
-    page.goto(link)
+    page.get_by_role("button", name="Copy as…").click()
+    link = page.get_by_role("button", name="Link to these choices")
+    expect(link).to_have_attribute("data-copy", re.compile("90m"))
+    command = page.get_by_role("button", name="Command").get_attribute("data-copy")
+    assert command == "gpuspawner start lab --gpu half --count 1 --cpu 1 --memory '1 GiB' --lifetime 90m"
+    page.goto(link.get_attribute("data-copy"))
     expect(page.locator("input[name=gpu][value=half]")).to_be_checked()
     expect(page.locator("#gs-lifetime")).to_have_value("1h30m")
 
@@ -208,8 +216,8 @@ def test_the_copied_link_fills_in_what_was_chosen(hub, page):
 def test_the_copied_link_of_a_named_servers_form_is_for_whoever_opens_it(hub, page, user):
     page.goto(f"{hub.url}/hub/spawn/{user}/train")
     expect(sentence(page)).to_contain_text("Starts now")
-    page.click("#gs-copy")
-    assert page.input_value("#gs-url").startswith(f"{hub.url}/hub/spawn?opt-template=lab&")
+    copied = page.locator("#gs-copy").get_attribute("data-copy")
+    assert copied.startswith(f"{hub.url}/hub/spawn?opt-template=lab&")
 
 
 def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
@@ -229,7 +237,7 @@ def test_without_javascript_everything_can_be_chosen(hub, plain_page, user):
 def test_while_the_service_is_away_the_form_says_so_and_works_again_after(hub, page, away):
     show_form(page, hub)
     expect(sentence(page)).to_contain_text("GPUs can't be granted now")
-    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("free: unknown")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("Not known")
     expect(page.locator("input[name=gpu][value=none]")).to_be_enabled()
     away.unlink()
     expect(sentence(page)).to_contain_text("Starts now", timeout=60000)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from gpuspawner.catalog import load_text
+from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.live import Live
 
@@ -24,14 +25,14 @@ templates:
 """)
 HUB = "http://hub.test"
 TEAMS = (("vision", "Vision lab"), ("speech", "Speech group with a name that is longer than a phone is wide"))
-QUOTA = ["1 of 2 GPUs (up to 4 while free)", "team vision: 9 of 16 GPUs"]
+QUOTA = ["1 of 2 GPUs (up to 4 if available)", "team vision: 9 of 16 GPUs"]
 
 
 @pytest.fixture
 def asked(browser: Browser):
-    """Return the page, and the options of each check it asked for. Of Big an H100 was consented to the last time."""
+    """Return the page, and the options of each check it asked for."""
     checks: list[dict[str, object]] = []
-    live = Live({}, "Starts now.", consents={"big": ["h100"]})
+    live = Live({}, "Starts now.")
     html = form.render(
         CATALOG, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}, live=live, teams=TEAMS
     )
@@ -50,6 +51,8 @@ def asked(browser: Browser):
             route.fulfill(json=told)
         elif path.endswith("/offers"):
             route.fulfill(json={"offers": [], "quota": quota})
+        elif path.endswith("/gs.css"):
+            route.fulfill(path=LOOK / "gs.css")
         else:
             send = '<input type="submit" value="Start">'
             page = f'<!doctype html><html lang="en"><title>Start</title><main><form method="post">{html}{send}</form>'
@@ -72,21 +75,21 @@ def sent(page: Page, name: str) -> list[str]:
 def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(asked, assert_accessible):
     page, checks = asked
     expect(page.locator("#gs-sentence")).to_have_text("Say for which team it is.")
-    team = page.get_by_role("group", name="Team").get_by_label("Vision lab")
+    team = page.get_by_label("Team")
     expect(team).to_have_attribute("aria-invalid", "true")
     assert not page.evaluate("document.querySelector('form').checkValidity()"), "the browser asks for it too"
     team.focus()
-    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
     expect(page.locator("#gs-sentence")).to_have_text("Starts now.")
     expect(page.locator("#gs-quota li")).to_have_text(QUOTA)
     assert checks[-1]["team"] == "vision"
     assert_accessible(page, "#gs-form")
 
 
-def test_what_else_is_taken_follows_workspace_and_gpu_and_is_remembered(asked, assert_accessible):
+def test_what_else_is_accepted_follows_template_and_gpu_and_comes_back_with_them(asked, assert_accessible):
     page, _ = asked
-    page.get_by_label("Vision lab").check()
-    box = page.get_by_role("group", name="If it comes sooner").get_by_label("Also take H100 80 GB")
+    page.get_by_label("Team").select_option("Vision lab")
+    box = page.get_by_role("group", name="If another GPU is free sooner").get_by_label("Also accept H100 80 GB")
     expect(box).not_to_be_checked()
     expect(page.locator("[data-given=h100]")).to_contain_text("about 25 min sooner, 4.00 instead of 2.10 an hour")
     with page.expect_request(lambda request: '"substitutes":["h100"]' in (request.post_data or "")):
@@ -100,15 +103,15 @@ def test_what_else_is_taken_follows_workspace_and_gpu_and_is_remembered(asked, a
     expect(box).to_be_checked()
     page.check("input[name=gpu][value=h100]")
     page.check("input[name=template][value=big]")
-    other = page.get_by_label("Also take A100 80 GB")
+    other = page.get_by_label("Also accept A100 80 GB")
     expect(other).not_to_be_checked()
     expect(box).to_be_hidden()
 
 
 def test_another_kind_is_offered_for_as_many_gpus_as_its_template_gives_of_it(asked):
     page, _ = asked
-    page.get_by_label("Vision lab").check()
-    box = page.get_by_label("Also take H100 80 GB")
+    page.get_by_label("Team").select_option("Vision lab")
+    box = page.get_by_label("Also accept H100 80 GB")
     box.check()
     page.fill("#gs-count", "3")  # of four A100, and two H100
     expect(box).to_be_hidden()
@@ -117,24 +120,14 @@ def test_another_kind_is_offered_for_as_many_gpus_as_its_template_gives_of_it(as
     expect(box).to_be_checked()
 
 
-def test_consent_of_the_last_time_is_ticked_for_its_workspace_alone(asked):
-    page, _ = asked
-    box = page.get_by_label("Also take H100 80 GB")
-    expect(box).not_to_be_checked()
-    page.check("input[name=template][value=big]")
-    expect(box).to_be_checked()
-    page.check("input[name=template][value=lab]")
-    expect(box).not_to_be_checked()
-
-
 def test_any_gpu_is_asked_for_by_its_memory(asked):
     page, _ = asked
-    memory = page.get_by_label("Memory of each GPU")
+    memory = page.get_by_role("textbox", name="Memory of each GPU")
     expect(memory).to_be_hidden()
     assert sent(page, "gpu_memory") == []
-    page.get_by_label("Vision lab").check()
+    page.get_by_label("Team").select_option("Vision lab")
     page.get_by_label("Any GPU").check()
-    expect(page.locator("#gs-gpu_memory-hint")).to_have_text("at least; up to 80 GiB")
+    expect(page.locator("#gs-gpu_memory-hint")).to_have_text("At least this much, up to 80 GiB")
     with page.expect_request(lambda request: '"gpu_memory":"40 GiB"' in (request.post_data or "")) as asks:
         memory.fill("40 GiB")
     assert '"gpu":"any"' in (asks.value.post_data or "")

@@ -20,14 +20,14 @@ def hub(tmp_path_factory):
 def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers_keep(hub, page, plain_page, user):
     hub.begin(user, template="lab", gpu="a100")
     hub.until(user, "running")
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     own = page.locator("[aria-label='Your workspaces']")
     expect(own).to_contain_text("Running on 1 simulated A100")
     expect(page.locator("#gs-warnings")).to_be_empty()
     until = own.locator("[data-until]")
     expect(until).to_contain_text("until ")
     expect(until).to_be_visible()
-    plain_page.goto(f"{hub.url}/hub/home")
+    plain_page.goto(f"{hub.url}/hub/home?hub")
     expect(plain_page.locator("[data-until]")).to_be_visible()
     left = hub.until(user, "reclaiming", 60)["keep"]["left"]
     expect(page.locator("#gs-warnings")).to_contain_text("GPU 0 has done nothing for", timeout=7000)

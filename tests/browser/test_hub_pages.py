@@ -28,11 +28,12 @@ def press(page, selector):
 
 def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn")
+    page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "40s")
     page.click(START)
     page.wait_for_url(f"**/user/{user}/**", timeout=20000)
 
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Running on 1 simulated A100", timeout=15000)
     expect(page.locator("#gs-warnings")).to_contain_text("Save your work")
     expect(page.locator(".gs-left")).to_have_text(re.compile(r"\d+ s left\."))
@@ -41,11 +42,11 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     hub.until_ended(user, "expired", 60)
     expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.", timeout=15000)
     page.goto(f"{hub.url}/user/{user}/lab")
-    expect(page.locator("h1.h3")).to_contain_text("Your workspace ended at")
+    expect(page.locator("#gs-why")).to_contain_text("Your workspace ended at")
     expect(page.locator("#gs-ended")).to_contain_text("Its lifetime was 40 s.")
     assert_accessible(page)
 
-    page.goto(f"{hub.url}/hub/home")  # read once, it is told no more
+    page.goto(f"{hub.url}/hub/home?hub")  # read once, it is told no more
     expect_no_warnings(page)
     page.goto(f"{hub.url}/user/{user}/lab")
     page.click("text=Start again")
@@ -55,10 +56,10 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
 def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user, assert_accessible):
     said = "Maintenance on <i>Friday</i>."
     hub.gpu("/messages", "POST", {"to": f"user:{user}", "text": said, "until": "2h"})
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     told = page.locator("#gs-messages")
     expect(told).to_contain_text(said)
-    expect(page).to_have_title("(1) JupyterHub")
+    expect(page).to_have_title("(1) Workspaces")
     expect(page.get_by_role("link", name="Inbox 1 unread")).to_be_visible()
     assert_accessible(page, "#gs-banner, nav")
     hub.begin(user, template="lab")
@@ -66,7 +67,7 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/services/gpu/static/gpu-running.svg")
     told.get_by_role("button", name="Got it").press("Enter")
     expect(told).to_be_empty()
-    expect(page).to_have_title("JupyterHub")
+    expect(page).to_have_title("Workspaces")
     page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_role("link", name="Inbox").click()
     expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
@@ -74,6 +75,19 @@ def test_messages_inbox_and_state_are_told_on_the_hubs_own_pages(hub, page, user
     page.get_by_role("link", name="Start", exact=True).click()
     page.get_by_role("link", name="Workspaces", exact=True).click()
     expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
+
+
+def test_people_land_on_their_workspaces_and_administrators_still_find_the_hubs_home(hub, page, admin):
+    for path in ("/", "/hub/home"):
+        page.goto(f"{hub.url}{path}")
+        expect(page).to_have_url(f"{hub.url}/services/gpu/")
+    page.locator(".gs-who").click()
+    expect(page.get_by_role("link", name="Log out")).to_be_visible()
+    expect(page.get_by_role("link", name="JupyterHub home")).to_have_count(0)
+    admin.goto(f"{hub.url}/hub/spawn")
+    admin.locator(".gs-who").click()
+    admin.get_by_role("link", name="JupyterHub home").click()
+    expect(admin.get_by_role("heading", name="Named Servers")).to_be_visible()
 
 
 def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
@@ -97,7 +111,7 @@ def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(
     hub.begin(user, template="lab", lifetime="2s")
     eventually(lambda: hub.last_end(user)["id"] != wrong, 30)
     hub.gpu(f"/workspaces/{wrong}/answer", "POST", {"sentence": "You get two hours more."})
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     note = page.locator("#gs-warnings .gs-note", has_text="answered what you called wrong")
     expect(note).to_contain_text("tests answered what you called wrong. “You get two hours more.”")
     assert_accessible(page, "#gs-banner")
@@ -113,7 +127,7 @@ def test_each_server_s_end_is_told_until_it_is_read_or_that_server_has_a_workspa
     eventually(lambda: all(one["user"] != user for one in hub.workspaces()), 60)
     hub.begin(user, "twice", template="lab", gpu="none")
     hub.until(user, "running", server="twice")
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     notes = page.locator("#gs-warnings .gs-note")
     expect(notes).to_have_count(2)
     train = notes.filter(has_text="Workspace train ended. Its time was over.")
@@ -129,11 +143,11 @@ def test_an_end_is_told_unless_its_user_stopped_it_on_the_home_page(hub, page, u
     for server in ("", "theirs"):
         hub.begin(user, server, template="lab", gpu="none")
         hub.until(user, "running", server=server)
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     press(page, "#stop")
     eventually(lambda: hub.last_end(user)["end"]["by"] == user, 60)
     hub.stop(user, "theirs")
-    for path in ("home", "spawn"):
+    for path in ("home?hub", "spawn"):
         if not page.url.endswith(path):
             page.goto(f"{hub.url}/hub/{path}")
         notes = page.locator("#gs-warnings .gs-note")
@@ -145,7 +159,7 @@ def test_an_end_is_told_unless_its_user_stopped_it_on_the_home_page(hub, page, u
 def test_an_open_home_page_tells_of_a_workspace_that_was_started_again_in_place_of_its_end(hub, page, user):
     hub.begin(user, "mv", template="lab", gpu="none")
     old = hub.until(user, "running", server="mv")
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     own = page.locator("[aria-label='Your workspaces']")
     expect(own).to_contain_text("mv: Running")
     hub.stop(user, "mv")
@@ -163,7 +177,7 @@ def test_extend_from_any_page_of_the_hub(hub, page, user):
     hub.begin(user, template="lab", gpu="none", lifetime="5m")
     before = hub.until(user, "running")["ends_at"]
     page.goto(f"{hub.url}/hub/token")
-    page.click("text=Extend 1 h")
+    page.click("text=Extend by 1 h")
     expect(page.locator("#gs-warnings")).to_be_empty()
     assert hub.lease(user)["ends_at"] == pytest.approx(before + 3600, abs=1)
 
@@ -173,14 +187,15 @@ def test_a_place_in_the_queue_is_parked_and_starts_by_itself(hub, page, user, al
     expect(page.locator("#gs-sentence")).to_contain_text("All 4 simulated A100 are in use. You would be 1st in line")
     page.click(START)
     page.wait_for_url("**/spawn-pending/**")
-    expect(page.locator("#gs-steps")).to_contain_text("GPU, place 1 of 1")
+    expect(page.locator("#gs-line [aria-current]")).to_contain_text("You, 1 simulated A100")
     expect(page.locator("#gs-log")).to_contain_text("You are 1st in line")
+    expect(page.locator("#gs-state")).to_have_text("Waiting")
     assert_accessible(page)
-    page.goto(f"{hub.url}/hub/home")
+    page.goto(f"{hub.url}/hub/home?hub")
     expect(page.locator("[aria-label='Your workspaces']")).to_contain_text("Waiting for 1 simulated A100")
     page.goto(f"{hub.url}/hub/spawn-pending/{user}")
-    expect(page.locator("text=It starts by itself when its turn comes.")).to_be_visible(timeout=30000)
-    expect(page.locator("h1.h3")).to_have_text("Waiting for a GPU")
+    expect(page.locator("#gs-progress[data-state=stopped]")).to_be_visible(timeout=30000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("default workspace Waiting")
     assert_accessible(page)
     all_taken()
     page.wait_for_url(f"**/user/{user}/**", timeout=20000)
@@ -189,10 +204,11 @@ def test_a_place_in_the_queue_is_parked_and_starts_by_itself(hub, page, user, al
 def test_withdraw_from_the_queue(hub, page, user, all_taken):
     page.goto(f"{hub.url}/hub/spawn")
     page.click(START)
-    page.click("text=Withdraw from the queue")
+    page.get_by_role("button", name="Withdraw").click()
+    page.get_by_role("dialog", name="Withdraw this request?").get_by_role("button", name="Withdraw request").click()
     expect(page.locator("#gs-ended")).to_contain_text("The request was withdrawn.", timeout=15000)
-    expect(page.locator("#gs-ended h1")).to_contain_text("Your start of a workspace ended at")
-    expect(page.get_by_role("link", name="What was asked and done")).to_be_visible()
+    expect(page.locator("#gs-why")).to_contain_text("Your start of a workspace ended at")
+    expect(page.get_by_role("link", name="Details")).to_be_visible()
     assert hub.last_end(user)["end"]["reason"] == "cancelled"
 
 
@@ -210,11 +226,12 @@ def test_the_progress_page_survives_the_hubs_restart(hub, page, user, all_taken)
     page.goto(f"{hub.url}/hub/spawn")
     page.click(START)
     page.wait_for_url("**/spawn-pending/**")
-    expect(page.locator("#gs-steps")).to_contain_text("place 1 of 1")
+    expect(page.locator("#gs-sentence")).to_contain_text("1st in line")
     hub.kill_hub()
     expect(page.locator("#gs-sentence")).to_contain_text("does not answer", timeout=15000)
     hub.start_hub()
-    expect(page.locator("h1.h3")).to_have_text(re.compile("Waiting"), timeout=30000)
+    expect(page.locator("#gs-state")).to_have_text("Waiting", timeout=30000)
+    expect(page.locator("#gs-sentence")).to_contain_text("1st in line", timeout=30000)
     hub.until("hoarder", "running", 60)
     all_taken()
     page.wait_for_url(f"**/user/{user}/**", timeout=40000)

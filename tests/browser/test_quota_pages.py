@@ -83,7 +83,7 @@ def test_a_line_of_home_leads_to_its_rule(browser, world):
 
 def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_it_ends(browser, world):
     page = open_page(browser, world, "workspaces/waits")
-    expect(page.locator("#state")).to_contain_text("2 GPUs asked; team vision has 2 of 3 in use. Ask for 1")
+    expect(page.locator("#state")).to_contain_text("You asked for 2 GPUs. Team vision has 2 of 3 in use. Ask for 1")
     page.get_by_role("link", name="quota vision").click()
     expect(page).to_have_url(re.compile("/quota#rule-vision$"))
     page = open_page(browser, world, "workspaces/claimed")
@@ -105,7 +105,7 @@ def test_extra_quota_is_given_corrected_and_taken_back_by_keyboard(browser, worl
     form.get_by_role("button", name="Give extra quota").press("Enter")
     until = form.get_by_label("Until")
     expect(until).to_have_attribute("aria-invalid", "true")
-    expect(until).to_have_accessible_description(re.compile("'someday' is no time. Allowed: a day"))
+    expect(until).to_have_accessible_description(re.compile("'someday' is not a time. Allowed: a day"))
     expect(form.get_by_label("User", exact=True)).to_have_value("bob")
     expect(form.get_by_label("Of what")).to_have_value("t4")
     if scripts:

@@ -64,17 +64,19 @@ def test_more_gpus_than_a_quota_gives_are_refused_and_what_it_says_instead_start
 def test_what_a_template_bounds_is_told_of_every_field_at_once_and_the_allowed_starts(hub, page, user):
     sentence = show_form(page, hub)
     page.fill("#gs-memory", "64GB")
+    page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "3 days")
-    expect(sentence).to_have_text("Not possible as it is: see Memory and Lifetime.")
+    expect(sentence).to_have_text("Change Memory and Lifetime first.")
     expect(page.get_by_label("Memory", exact=True)).to_have_accessible_description(
         re.compile("allowed: 1 GiB to 8 GiB")
     )
-    expect(page.get_by_label("Lifetime", exact=True)).to_have_accessible_description(
+    expect(page.get_by_role("textbox", name="Run time")).to_have_accessible_description(
         re.compile("allowed: 10 min to 12 h")
     )
     with page.expect_navigation():  # the hub's words stand above the form until the form has its own
         page.click(START)
-    expect(sentence).to_have_text("Not possible as it is: see Memory and Lifetime.")
+    expect(page.locator("#gs-problems")).to_contain_text("Nothing was started. 2 fields need a change.")
+    expect(page.locator("#gs-problems").get_by_role("link")).to_have_text(["Memory", "Lifetime"])
     expect(page.locator("#gs-memory")).to_have_value("64GB")
     page.fill("#gs-memory", "8")
     page.fill("#gs-lifetime", "12 h")
@@ -102,7 +104,7 @@ def test_a_team_that_is_full_is_waited_for_and_it_starts_when_a_colleague_stops(
     join(hub, user, "vision")
     hub.begin("colleague", template="lab", gpu="a100", count=2)
     hub.until("colleague", "running")
-    full = "1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops"
+    full = "You asked for 1 GPU. Team vision has 2 of 2 in use. Wait until a colleague stops"
     expect(show_form(page, hub)).to_contain_text(full)
     page.click(START)
     expect(page.locator("#gs-sentence")).to_contain_text(full)
@@ -138,7 +140,7 @@ def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, use
 @pytest.mark.slow  # catalog/test_own_software.py has the rule
 def test_a_password_in_the_address_of_a_repository_is_refused_beside_it(hub, page, user):
     show_form(page, hub)
-    page.get_by_text("Repository, variables, start-up script").click()
+    page.get_by_text("Advanced options").click()
     page.fill("#gs-repository", "https://me:secret@git.example.org/a.git")
     expect(page.locator("#gs-repository-wrong")).to_contain_text("password")
     page.fill("#gs-repository", "https://git.example.org/a.git")
@@ -164,7 +166,7 @@ def test_gpus_that_are_held_for_somebody_are_told_and_waited_for(hub, page, user
     made = hub.gpu("/admin/restrictions", "POST", held)["restrictions"][0]
     sentence = show_form(page, hub)
     expect(sentence).to_contain_text("4 A100 are reserved for guest until ")
-    expect(page.locator("[data-kind=a100] [data-free]")).to_contain_text("0 of 4 free")
+    expect(page.locator("[data-kind=a100] [data-free]")).to_have_text("None free")
     page.click(START)
     hub.until(user, "queued")
     hub.gpu(f"/admin/restrictions/{made['id']}", "DELETE", {"reason": "it is over"})

@@ -21,6 +21,6 @@ def test_form_progress_and_home_fit_the_narrowest_and_the_widest_screen(hub, pag
     hub.begin(user, template="lab", gpu="a100")
     hub.until(user, "queued")
     fits(f"spawn-pending/{user}")
-    fits("home")
+    fits("home?hub")
     hub.stop("holder")
     hub.until_ended("holder", "stopped")

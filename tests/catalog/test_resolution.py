@@ -214,7 +214,7 @@ def test_all_refusals_are_reported_at_once_with_the_labels_of_the_form(catalog):
     refused = found.refused
     assert (found.accepted, found.understood) == ({"cpu": "4 cores"}, {"cpu": "4"})
     assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
-    assert what_is_wrong(refused[1:]) == "Not possible as it is: see GPUs, Memory and Lifetime."
+    assert what_is_wrong(refused[1:]) == "Change GPUs, Memory and Lifetime first."
     beside = "'3 days' (3 d) asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
     assert (refused[3].details, what_is_wrong(refused[3:])) == (beside, f"Lifetime: {beside}")
     flood = {f"key-{n}": n for n in range(5000)}

@@ -102,7 +102,7 @@ def test_lists_and_explanations_read_well(kubectl):
     for kind in KINDS:
         wait_for(lambda kind=kind: "FIELDS:" in kubectl("explain", f"{kind.plural}.spec"), f"{kind.name} is explained")
     said = " ".join(kubectl("explain", "gvm.spec.lifetime").split())
-    assert "Raised while it runs it extends the workspace" in said
+    assert "A longer lifetime extends a running workspace" in said
     shown = kubectl("explain", "devgpuvmrequests.spec")
     assert set(re.findall(r"^  (\w+)\t", shown, re.MULTILINE)) == set(keys_of(RequestSpec))
 

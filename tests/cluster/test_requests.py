@@ -95,7 +95,8 @@ def test_lists_and_descriptions_are_as_the_documents_show(hub, kubectl):
     hub.until("bob", "running", WAIT_SECONDS)
 
     def same(*command):
-        expected = shown(" ".join(("kubectl", *command)))
+        told = shown(" ".join(("kubectl", *command)))
+        expected = [line for line in told if not line.startswith("  Page:")]  # this hub has no public address
         tries_until = time.monotonic() + 120  # what is measured is told with the next minute
         while (found := list(steady(kubectl(*command)))) != expected and time.monotonic() < tries_until:
             time.sleep(2)

@@ -1,4 +1,4 @@
-"""Tests are no package: what they share is found beside them."""
+"""Tests are not a package. This lets them import the modules that they share."""
 
 import sys
 from pathlib import Path

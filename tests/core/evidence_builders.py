@@ -50,7 +50,7 @@ def exported(percent: float, coverage: float = 1.0, **more) -> SourceReading:
 
 
 def judged(seen: Sample, since_busy_seconds: float = 60.0, policy: IdlePolicy = POLICY) -> tuple[SampleKind, str]:
-    """Return what a sample of a minute proves that comes so long after the last GPU work, and why."""
+    """Classify a sample of one minute that comes this long after the last GPU work."""
     before = Streak(since_busy_seconds=since_busy_seconds - min(seen.interval_seconds, 90.0))
     return classify(before, read_evidence(seen, policy), policy)
 
@@ -60,10 +60,10 @@ def kind_of(seen: Sample, since_busy_seconds: float = 60.0, policy: IdlePolicy =
 
 
 def gpu_of(seen: Sample, policy: IdlePolicy = POLICY) -> GpuEvidence:
-    """Return what a sample says of its first GPU."""
+    """Return the evidence about the first GPU of a sample."""
     return read_evidence(seen, policy).gpus[0]
 
 
 LOW = exclusive(1.0)
 WOKEN = {"holders": 0, "memory_used_bytes": 0, "persistence": False}
-"""Of a GPU without persistence mode that no process uses."""
+"""A reading of an unused GPU without persistence mode."""

@@ -84,7 +84,7 @@ def test_the_streak_is_that_of_gpus() -> None:
 
 
 def test_what_the_hub_tells_late_counts_once() -> None:
-    """It learns of traffic every five minutes: what is newer than the last known use begins the streak anew, once."""
+    """The hub records traffic every five minutes. A record newer than the last known use resets the streak once."""
     streak = Streak(mode=Mode.ENFORCE)
     kinds = []
     for minute in range(10):

@@ -148,7 +148,9 @@ def test_only_what_came_while_nobody_looked_waits_for_somebody():
     assert transitions.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
     assert transitions.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
     assert transitions.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
-    assert transitions.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, "nobody knows who came meanwhile"
+    assert transitions.run(replace(STARTING, adopted=True), "s", 9.0).arrival is None, (
+        "an arrival in between is not known"
+    )
     dropped = transitions.drop_start(STARTING, 9.0)
     assert recover(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
 

@@ -26,7 +26,7 @@ def nodes(gpus):
 def test_as_many_nodes_may_come_as_are_left_of_the_most():
     assert nodes(coming_gpus([A100, POOL], (), ())) == ["~t4-0", "~t4-1", "~t4-2", "~t4-3"]
     coming = coming_gpus([A100, POOL], THERE, ())
-    assert nodes(coming) == ["~t4-0", "~t4-1"], "half a node is none"
+    assert nodes(coming) == ["~t4-0", "~t4-1"], "half a node does not count"
     assert [one.id for one in coming][:2] == ["~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1"]
     assert {(one.pool, one.is_coming, one.group.coming_kind) for one in coming} == {("t4", True, "t4")}
 

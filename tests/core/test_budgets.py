@@ -124,7 +124,7 @@ def test_the_week_after_has_a_budget_of_its_own():
     assert "your 4 GPU h of the week from Mon 30 Nov 00:00 are" in across.latest_end.words
     set_aside = [runs(MONDAY - 2 * HOUR, MONDAY + 3 * HOUR)]
     less = balances([each(8)], set_aside, now=start, charged=3).verdict(ALICE, ONE, start, 24 * HOUR)
-    assert less.latest_end.at == MONDAY + 5 * HOUR  # three of the new week's eight are set aside for what runs
+    assert less.latest_end.at == MONDAY + 5 * HOUR  # three of the new week's eight are reserved by running workspaces
 
 
 def test_the_tightest_of_all_that_bind_decides():
@@ -275,9 +275,12 @@ def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
     books = balances([each(40)], [runs(TUESDAY, TUESDAY + 2 * HOUR)], charged=38)
     verdict = books.verdict(ALICE, ONE, TUESDAY, HOUR)
     limit, remedy = budget_refusal(verdict, 0, "gpu@example.org", TUESDAY)
-    assert limit == "0 GPU h of your 40 GPU h of this week are left (38 GPU h used, 2 GPU h set aside for what runs)"
+    assert (
+        limit
+        == "0 GPU h of your 40 GPU h of this week are left (38 GPU h used, 2 GPU h reserved by running workspaces)"
+    )
     assert remedy.endswith("Stop what you do not need, or ask gpu@example.org for more.")
-    assert remedy.startswith("They renew Mon 30 Nov 00:00. ")
+    assert remedy.startswith("They reset Mon 30 Nov 00:00. ")
     fewer = budget_refusal(verdict, 1, "", TUESDAY)[1]
     assert fewer.endswith("Ask for 1, stop what you do not need, or ask an administrator for more.")
     with pytest.raises(ValueError, match="nothing"):

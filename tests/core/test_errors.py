@@ -1,4 +1,4 @@
-"""What errors say."""
+"""Texts of errors."""
 
 import pytest
 from hypothesis import given

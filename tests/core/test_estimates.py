@@ -47,7 +47,7 @@ def test_a_workspace_is_expected_to_end_as_one_that_ran_longer_than_it_has_by_no
     assert set(ends(RUNS, past)) == {600, 1800}, "five minutes are over"
     starting = replace(RUNS, phase=Phase.STARTING, running_at=None, deadline_at=None)
     assert set(ends(starting, past)) == {300, 1200, 2400}, "it runs from now on"
-    assert set(ends(RUNS, RunTimes(runs(500)))) == {3000}, "no workspace ran for so long"
+    assert set(ends(RUNS, RunTimes(runs(500)))) == {3000}, "no workspace ran for that long"
     assert set(ends(replace(RUNS, deadline_at=NOW + 900), past)) == {600, 900}, "no later than by its deadline"
     assert set(ends(replace(RUNS, deadline_at=None), past)) == {600, 1800}, "also without a deadline"
 
@@ -125,7 +125,7 @@ def test_later_requests_that_go_first_make_a_start_later():
     assert estimate(waits, run_times=past)["w"].point_seconds == 900
     found = estimate(waits, run_times=past, later=lambda _: [urgent])
     assert found["w"].point_seconds == 900 + 1500
-    assert found.keys() == {"w"}, "nobody asked for the other"
+    assert found.keys() == {"w"}, "the other was not requested"
     early = replace(RUNS, running_at=NOW - 1490, deadline_at=NOW + 2110)
     seen = Snapshot(NOW, KINDS, (early, waits), fleet(gpu(0)))
     found = estimate_starts(seen, Index(seen), seen.claims, past, lambda _: [urgent])

@@ -121,7 +121,7 @@ def play(seen, end_of):
 
 
 def accounts_by(lines, now):
-    """Return what ended workspaces have used by their lines."""
+    """Return the usage of ended workspaces by their lines."""
     used = {}
     for line in lines:
         for account in accounts_of(line.account.user_created, line.account.team):

@@ -1,4 +1,4 @@
-"""What a placement makes of no use to others: fragments, stranded GPU, and what is wanted by name."""
+"""The GPUs that a placement makes useless to others: fragments, stranded GPUs, and GPUs wanted by name."""
 
 import pytest
 from hypothesis import given
@@ -114,7 +114,7 @@ def test_memory_counts_as_cpu_does():
     demand, small = Demand({ResourceRequest(A, 1.0, 1, 0, 8 * GIB): 1.0}, GPUS), ResourceRequest(A, 0.0, 0, 0, 4 * GIB)
     assert demand.growth(NodeState("a", (1.0,), None, 10 * GIB), small).cost > 0
     assert demand.growth(NodeState("a", (1.0,), None, 12 * GIB), small).cost == 0
-    assert demand.growth(NodeState("a", (1.0,), None, None), small).cost == 0, "nobody knows"
+    assert demand.growth(NodeState("a", (1.0,), None, None), small).cost == 0, "not known"
 
 
 def test_who_takes_any_kind_leaves_those_that_others_name():

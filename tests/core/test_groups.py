@@ -79,7 +79,7 @@ def test_a_mark_goes_from_a_gpu_that_is_held_to_one_that_is_free():
     ("seen", "held"),
     [
         pytest.param(fleet(*counted(2, foreign=1)), {G.gpu(0)}, id="nothing held is marked"),
-        pytest.param(fleet(*counted(2, foreign=1)), {G.gpu(0), G.gpu(1)}, id="nobody else's is left"),
+        pytest.param(fleet(*counted(2, foreign=1)), {G.gpu(0), G.gpu(1)}, id="no foreign GPU is left"),
         pytest.param(fleet(*counted(2, healthy=2)), {G.gpu(0)}, id="all are unhealthy"),
         pytest.param(fleet(gpu(0, foreign=True), gpu(1)), {"a100-0"}, id="a GPU with a name of its own"),
     ],

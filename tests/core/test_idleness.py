@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from idleness_play import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, evidence, hidden, play
+from streak_player import BEGIN, END, ENFORCE, GRACE, NONE, OBSERVE, POLICY, RECLAIM, WARN, evidence, hidden, play
 
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import Mode
@@ -175,11 +175,11 @@ def test_warn_tells_people_and_stops_nothing() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "verdicts"),
     [
-        pytest.param(OBSERVE, ENFORCE, [BEGIN, GRACE], id="an imagined grace warned nobody"),
+        pytest.param(OBSERVE, ENFORCE, [BEGIN, GRACE], id="no user was warned of this grace"),
         pytest.param(OBSERVE, WARN, [BEGIN, GRACE], id="nor does it where people are only told"),
-        pytest.param(WARN, ENFORCE, [END, BEGIN, GRACE], id="a grace without an end is told anew, with one"),
+        pytest.param(WARN, ENFORCE, [END, BEGIN, GRACE], id="the warning is repeated with an end"),
         pytest.param(ENFORCE, WARN, [END, BEGIN, GRACE], id="and the other way round"),
-        pytest.param(ENFORCE, OBSERVE, [END, Verdict.WOULD_BEGIN_GRACE, NONE], id="nobody is stopped any more"),
+        pytest.param(ENFORCE, OBSERVE, [END, Verdict.WOULD_BEGIN_GRACE, NONE], id="no workspace is stopped any more"),
     ],
 )
 def test_a_change_of_mode_begins_a_new_grace(before: Mode, after: Mode, verdicts: list[Verdict]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exported, monitored, sample, shared
-from idleness_play import ENFORCE, FAST, OBSERVE, POLICY, WARN, play
+from streak_player import ENFORCE, FAST, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.readings import Sample

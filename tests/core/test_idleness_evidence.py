@@ -1,4 +1,4 @@
-"""What one sample proves: every source by itself, joined for each GPU, and for the workspace."""
+"""The proof of one sample: by each source, for each GPU, and for the workspace."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from gpuspawner.core.idle.verdicts import SampleKind
             sample(exclusive(100, possible_holders=1, **WOKEN)),
             IDLE,
             "GPU 0 at 100 %, but held by no process: nvidia-smi itself wakes it",
-            id="woken by us, beside a process that can't be read",
+            id="woken by us, with a process that can't be read",
         ),
         pytest.param(sample(exclusive(100, **{**WOKEN, "persistence": True})), BUSY, "GPU 0 at 100 %", id="ended"),
         pytest.param(sample(exclusive(100, **{**WOKEN, "persistence": None})), BUSY, "GPU 0 at 100 %", id="mode?"),
@@ -76,7 +76,7 @@ from gpuspawner.core.idle.verdicts import SampleKind
         pytest.param(sample(exclusive(100, **{**WOKEN, "holders": 1})), BUSY, "GPU 0 at 100 %", id="held"),
         pytest.param(sample(exclusive(97), age_seconds=1), BUSY, "GPU 0 at 97 %", id="young but in use"),
         pytest.param(sample(exclusive(97), cpu_cores=None), BUSY, "GPU 0 at 97 %", id="in use, CPU unknown"),
-        pytest.param(sample(exclusive(97), exclusive(None, "b")), BUSY, "GPU 0 at 97 %", id="in use beside unknown"),
+        pytest.param(sample(exclusive(97), exclusive(None, "b")), BUSY, "GPU 0 at 97 %", id="in use and unknown"),
         pytest.param(sample(shared(1, 0.03)), BUSY, "the processes of GPU 0 at 0.03 cores", id="shared, computing"),
         pytest.param(
             sample(shared(0, 0.0, possible_holders=2, possible_cpu_cores=0.03)),
@@ -89,11 +89,11 @@ from gpuspawner.core.idle.verdicts import SampleKind
             sample(shared(1, 0.01, possible_holders=1, possible_cpu_cores=0.0)),
             IDLE,
             "the processes of GPU 0 at 0.01 cores",
-            id="shared, at rest beside a process that can't be read",
+            id="shared, idle, with a process that can't be read",
         ),
         pytest.param(sample(shared(0, None)), IDLE, "GPU 0 held by no process", id="shared, no holder"),
         pytest.param(
-            sample(shared(0, None, utilization_percent=90.0)), IDLE, "GPU 0 held by no process", id="beside neighbours"
+            sample(shared(0, None, utilization_percent=90.0)), IDLE, "GPU 0 held by no process", id="with neighbours"
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_busy_or_idle(seen: Sample, kind: SampleKind, because: str) -> None:
         pytest.param(
             sample(shared(0, 0.0, possible_holders=1, utilization_percent=60.0)),
             "GPU 0 at 60 %, perhaps by others",
-            id="shared, in use beside a process that can't be read",
+            id="shared, in use, with a process that can't be read",
         ),
         pytest.param(sample(LOW, age_seconds=12), "it started less than 1 min ago", id="too young"),
         pytest.param(sample(LOW, cpu_cores=None), "the workspace's CPU use can't be read", id="CPU unknown"),

@@ -1,9 +1,9 @@
-"""What a streak says of itself: its state, its numbers, and the GPUs that could not be read for long."""
+"""The explanation of a streak: its state, its numbers, and the GPUs that could not be read for long."""
 
 from __future__ import annotations
 
 import pytest
-from idleness_play import ENFORCE, OBSERVE, POLICY, WARN, play
+from streak_player import ENFORCE, OBSERVE, POLICY, WARN, play
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import Explanation, IdleState, explain

@@ -25,7 +25,7 @@ PERCENT = {"idle": 1.0, "soft": 4.0, "busy": 80.0, "unknown": None}
 
 @dataclass(frozen=True)
 class Seen:
-    """One line of the books: what the sample was, and the time it stands for."""
+    """One record of the model: the kind of a sample and its credited time."""
 
     kind: str
     interval_seconds: float
@@ -117,7 +117,7 @@ class Idleness(RuleBasedStateMachine):
 
     def see(self, kind: str, interval_seconds: float) -> None:
         self.streak, verdict = judge(self.streak, evidence(kind, interval_seconds), POLICY, self.mode)
-        # Of a gap that was not seen, a period and a half spends the soft budget: the rest is not known.
+        # An unseen gap spends at most a period and a half of the soft budget.
         self.since_busy_seconds = 0.0 if kind == "busy" else self.since_busy_seconds + min(interval_seconds, 1.5)
         if kind == "soft" and self.since_busy_seconds > 40.0:
             kind = "idle"

@@ -1,12 +1,12 @@
-"""What of a streak and its grace survives a restart: read back as it was stored, and refused where it is spoilt."""
+"""A streak and its grace after a restart: read as stored, and refused if damaged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from idleness_play import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM, WARN, evidence, play
 from pydantic import TypeAdapter, ValidationError
+from streak_player import BEGIN, ENFORCE, FAST, GRACE, OBSERVE, POLICY, RECLAIM, WARN, evidence, play
 
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.verdicts import Streak, judge, resume_streak
@@ -40,8 +40,8 @@ def test_after_a_restart_enough_of_the_grace_remains(
     "streak",
     [
         pytest.param(Streak(idle_seconds=600, observed_seconds=600, mode=ENFORCE), id="not in grace"),
-        pytest.param(Streak(countdown_seconds=0.0, mode=WARN), id="nobody is stopped: nothing to tell again"),
-        pytest.param(Streak(countdown_seconds=0.0, mode=OBSERVE), id="nobody was told"),
+        pytest.param(Streak(countdown_seconds=0.0, mode=WARN), id="no workspace is stopped: no second warning"),
+        pytest.param(Streak(countdown_seconds=0.0, mode=OBSERVE), id="no user was warned"),
     ],
 )
 def test_a_restart_leaves_other_streaks_alone(streak: Streak) -> None:

@@ -88,7 +88,7 @@ def test_less_than_one_percent_of_utilization_is_no_work(percent: float) -> None
 @pytest.mark.parametrize(
     ("reading", "without"),
     [
-        pytest.param(COMPUTING, SOFT, id="its processes compute beside it"),
+        pytest.param(COMPUTING, SOFT, id="its processes compute on the CPU"),
         pytest.param(exclusive(0.0, holders=None), UNKNOWN, id="its processes are unknown"),
         pytest.param(exclusive(None), UNKNOWN, id="nvidia-smi failed"),
         pytest.param(ASYNCHRONOUS, UNKNOWN, id="a neighbour or itself uses the device"),

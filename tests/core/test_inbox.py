@@ -1,4 +1,4 @@
-"""What people are told: which steps are notices, whether they are read, and messages of administrators."""
+"""Notices: which steps are notices, whether they are read, and announcements."""
 
 from dataclasses import replace
 
@@ -45,13 +45,13 @@ def test_an_end_has_the_title_of_its_reason_and_says_who_did_it():
     assert notice.unread
     assert notice.ends
     (unknown,) = notices_of([step(1, replace(STOPPED, reason="of another version"))], ReadMarks())
-    assert (unknown.title, unknown.by) == ("It ended", "")
+    assert (unknown.title, unknown.by) == ("Workspace ended", "")
 
 
 def test_that_it_came_is_a_notice_to_who_waited_for_long():
     came = step(1, GRANTED)
     (notice,) = notices_of([came], ReadMarks())
-    assert notice.text.startswith("It waited 1 h")
+    assert notice.text.startswith("The wait was 1 h")
     assert notices_of([replace(came, asked_at=came.at - UNWATCHED_SECONDS + 1)], ReadMarks()) == ()
 
 

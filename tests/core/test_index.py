@@ -1,4 +1,4 @@
-"""What is kept between decisions is what one derived anew holds, whatever happened, and decides the same."""
+"""An index that is kept between decisions equals a new one after any history, and decides the same."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The order of the queue: total, transitive, judged anew after each grant, and nobody waits for ever."""
+"""The queue order is total and transitive, applied again after each grant, and serves each request in the end."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -156,7 +156,7 @@ def ends_as_declared(leases, at):
 
 
 def run(seen, leases, until, step):
-    """Let time pass: who is granted runs its whole lifetime. Return who was granted when, in order."""
+    """Let time pass, with full lifetimes. Return the grants in order with their times."""
     now, told, used = NOW, [], {}
     while now <= until:
         for lease in (x for x in leases if x not in ends_as_declared(leases, now)):
@@ -206,7 +206,7 @@ def test_nobody_starves(data):
 
 @given(st.data())
 def test_backfill_delays_nobody_beyond_the_reserved_time(data):
-    """Whoever passes leaves the GPUs by the time for which they are kept; nobody extends beyond that."""
+    """A request that passes another leaves its GPUs in time, and cannot be extended."""
     nodes = fleet(*(gpu(i, node=f"node-{i // 2}") for i in range(4)))
     held = [
         of(
@@ -258,24 +258,30 @@ def test_who_waits_reads_why_another_goes_first():
         return queue_positions(seen)["w"].why
 
     first = {"asked_at": NOW - 60}
-    assert why(of("w")) == "", "nobody stands before it"
-    assert why(of("w"), of("v", team="vision")) == "Goes after team vision's requests: priority 1 goes before 0."
+    assert why(of("w")) == "", "no request is before it"
+    assert (
+        why(of("w"), of("v", team="vision"))
+        == "A request of team vision goes first, because it has priority 1 and yours has 0."
+    )
     waited = why(of("w"), of("v", "b", asked_at=NOW - 501))
-    assert waited == f"Goes after a request that has waited longer than {show_duration(500.0)}."
+    assert waited == f"A request that has waited longer than {show_duration(500.0)} goes first."
     beyond = of("w", count=3)
-    assert why(beyond, of("v", "b")) == "Goes after a request within its guaranteed share: this one is beyond yours."
+    assert why(beyond, of("v", "b")) == "A request within its guaranteed share goes first. Yours is beyond its share."
     used = Accounts(decayed_gpu_seconds={Account("", "alice born"): 131.0, Account("", "b born"): 100.0})
-    assert why(beyond, of("v", "b", count=3), accounts=used) == "Goes after a request: you used 31 % more lately."
+    assert (
+        why(beyond, of("v", "b", count=3), accounts=used)
+        == "Another request goes first, because you used 31 % more lately."
+    )
     teams = {Account("speech", ""): 262.0, Account("", "b born"): 200.0}
     mine = of("w", team="speech", count=3)
     assert why(mine, of("v", "b", count=3), accounts=Accounts(decayed_gpu_seconds=teams)) == (
-        "Goes after a request: your team used 31 % more for its weight lately."
+        "Another request goes first, because your team used 31 % more for its weight lately."
     )
     members = Accounts(decayed_gpu_seconds={Account("speech", "alice born"): 9.0})
     assert why(mine, of("v", "b", "speech", count=3), accounts=members) == (
-        "Goes after a colleague's request: you used much more of the team's lately."
+        "A colleague's request goes first, because you used much more of the team's GPU hours lately."
     )
-    assert why(of("w"), of("v", "b", **first)) == "Goes after a request that was made 1 min earlier."
+    assert why(of("w"), of("v", "b", **first)) == "A request that was made 1 min earlier goes first."
 
 
 @given(st.data())

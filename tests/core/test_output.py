@@ -1,4 +1,4 @@
-"""What is shown of a server's output: bounded, without secrets, and its cause without a word of it."""
+"""The shown output of a server is bounded and has no secrets. Its cause has no word of it."""
 
 import pytest
 from hypothesis import given
@@ -89,7 +89,7 @@ def test_where_no_line_tells_the_exit_code_does(code, cause):
     assert likely_cause("", code) == cause
 
 
-@pytest.mark.timeout(60)  # with masks that take the square of a text, minutes: nobody is answered meanwhile
+@pytest.mark.timeout(60)  # quadratic masks would block the service for minutes
 @pytest.mark.parametrize(
     "piece", ["token", "-", "--token-", "a", "a.b-", "eyJ-", "http://", 'a="', "key=", "?a", "\x1b]", "password: ", " "]
 )

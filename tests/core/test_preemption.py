@@ -1,4 +1,4 @@
-"""Stronger claims: who gives GPUs, as few as are needed, nobody twice, and no other way would have been cheaper."""
+"""Preemption: as few workspaces as needed end, no user is preempted twice, and no other plan is cheaper."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -208,7 +208,7 @@ def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed
     assert notice_end(two, world, LATER + 7200) == LATER + 7200
 
 
-# What becomes of a claim
+# The life of a claim
 
 
 def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
@@ -291,7 +291,7 @@ def worlds(draw):
 
 
 def covered(mine, world, ended):
-    """Whether a claim could be served once these have ended, counted anew."""
+    """Return whether a claim can be served after these ends, by brute force."""
     share = world.kinds[mine.kind].share
     used = {}
     for lease in world.leases:

@@ -46,13 +46,15 @@ def granted(leases, seen=TWO, **conditions):
             [waits("b", 2), waits("a", 1), waits("c", 3)], {"a": ["a100-0"], "b": ["a100-1"]}, id="the earliest first"
         ),
         pytest.param([waits("b", 1), waits("a", 1)], {"a": ["a100-0"], "b": ["a100-1"]}, id="a tie goes by id"),
-        pytest.param([holds("x", "a100-0"), waits("a", 1, count=2), waits("b", 2)], {}, id="nobody overtakes"),
+        pytest.param([holds("x", "a100-0"), waits("a", 1, count=2), waits("b", 2)], {}, id="no request passes"),
         pytest.param(
             [waits("a", 1, count=2), waits("b", 2), waits("n", 3, gpu=None)],
             {"a": ["a100-0", "a100-1"], "n": []},
             id="who asks for no GPU waits for none",
         ),
-        pytest.param([waits("a", 1, count=3), waits("b", 2)], {"b": ["a100-0"]}, id="more than there is blocks nobody"),
+        pytest.param(
+            [waits("a", 1, count=3), waits("b", 2)], {"b": ["a100-0"]}, id="an impossible request blocks no other"
+        ),
         pytest.param([waits("a", 1, gpu="gone"), waits("b", 2)], {"b": ["a100-0"]}, id="nor does a kind that is gone"),
         pytest.param([waits("a", 1, gpu="t4"), waits("b", 2)], {"b": ["a100-0"]}, id="nor does another pool"),
         pytest.param(
@@ -273,12 +275,12 @@ def test_grants_fit_keep_the_order_and_agree_with_what_people_were_told(world, h
     for claim, got, *_ in decision.grants:
         assert len({slot.gpu for slot in got}) == claim.request.count
         assert len({g.node for g in seen.gpus if g.id in {slot.gpu for slot in got}}) <= 1
-        for kept in decision.reservations:  # it is given to nobody behind who does not end before it is needed
+        for kept in decision.reservations:  # later requests get it only if they end before it is needed
             behind = all(order.index(claim.id) > order.index(name) for name in kept.claim_ids)
             behind = behind and (kept.at is None or NOW + claim.request.lifetime_seconds > kept.at)
             on_both = used_shares((), (*got, *kept.slots)) if behind else {}
             assert all(share <= 1 for share in on_both.values())
-    # Once somebody of a pool is neither granted nor passed over, GPUs are kept for the first who is not.
+    # If a request of a pool is neither granted nor passed, GPUs are reserved for the first such request.
     kept_for = {name for kept in decision.reservations for name in kept.claim_ids}
     waiting = set()
     for lease in sorted(line, key=lambda x: (x.asked_at, x.id)):
@@ -320,7 +322,7 @@ def test_one_pass_answers_for_everybody_and_grows_with_the_queue_alone(monkeypat
     monkeypatch.setattr(forecasts, "decide", lambda *args, **kept: decisions.append(1) or decide(*args, **kept))
 
     def asked(waiting):
-        """Return how many decisions an answer takes for a line of so many, on as many GPUs."""
+        """Return the number of decisions for a queue of this length on as many GPUs."""
         held = [holds(f"x{i:03}", f"a100-{i}", ends_in=60 * i) for i in range(waiting)]
         line = [waits(f"w{i:03}", i, gpu=("a100", "half")[i % 2]) for i in range(waiting)]
         seen = fleet(*(gpu(i) for i in range(waiting)))

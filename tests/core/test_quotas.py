@@ -1,4 +1,4 @@
-"""Quotas: what counts for whom, who is refused and in which words, who waits, and what a soft share says."""
+"""Quotas: their usage, refusals, waiting requests and soft shares, with their sentences."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -164,7 +164,7 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
         f"(next end {show_time(NOW + 3600, NOW)}). Raising it: gpu-team@example.org."
     )
     alone = refused(asks("bob", "vision", number=2), held, TEAM4)
-    assert "Ask for 1" in alone, "nobody else could make room"
+    assert "Ask for 1" in alone, "no other user could release GPUs"
 
 
 def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
@@ -172,7 +172,9 @@ def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(
         asks(team="vision", number=2), KINDS["a100"]
     )
-    assert bar.words.startswith("2 GPUs asked; team vision has 3 of 4 in use. Ask for 1, or wait until a colleague")
+    assert bar.words.startswith(
+        "You asked for 2 GPUs. Team vision has 3 of 4 in use. Ask for 1, or wait until a colleague"
+    )
     assert bar.words.endswith("Raising it: gpu-team@example.org.")
     assert (bar.rule, bar.clears_at) == ("quota TEAM vision", NOW + 3600)
 
@@ -199,17 +201,17 @@ def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, ra
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (quota(QuotaScope.EACH_USER, hard=4), "2 of 4 GPUs, 1 waited for"),
-        (quota(QuotaScope.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 while free), 1 waited for"),
-        (quota(QuotaScope.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waited for"),
-        (quota(QuotaScope.EACH_USER, soft=2), "2 of 2 GPUs (more while free), 1 waited for"),
+        (quota(QuotaScope.EACH_USER, hard=4), "2 of 4 GPUs, 1 waiting"),
+        (quota(QuotaScope.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 if available), 1 waiting"),
+        (quota(QuotaScope.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waiting"),
+        (quota(QuotaScope.EACH_USER, soft=2), "2 of 2 GPUs (more if available), 1 waiting"),
         (quota(QuotaScope.EACH_USER), ""),
         (quota(QuotaScope.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
         (quota(QuotaScope.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
-        (quota(QuotaScope.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 while free)"),
+        (quota(QuotaScope.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 if available)"),
         (
             quota(QuotaScope.EACH_USER, what=LimitedResource.MEMORY, hard=64 * GIB),
-            "2 GiB of 64 GiB memory, 1 GiB waited for",
+            "2 GiB of 64 GiB memory, 1 GiB waiting",
         ),
         (quota(QuotaScope.TEAM, "speech", hard=1), None),
     ],
@@ -230,14 +232,14 @@ def test_soft_limits_are_a_share_that_is_told_and_passed():
     soft = quota(QuotaScope.EACH_USER, soft=2)
     third, tally = asks(), QuotaTally(seen_by([has(number=2)], soft))
     assert not refused(third, [has(number=2)], soft)
-    assert tally.share_words(third, KINDS["a100"]) == "This is your 3rd GPU; your share is 2."
+    assert tally.share_words(third, KINDS["a100"]) == "This is your 3rd GPU. Your share is 2."
     assert not tally.is_guaranteed(third, KINDS["a100"])
     assert tally.share_words(asks("bob", number=2), KINDS["a100"]) == ""
     assert tally.is_guaranteed(asks("bob", number=2), KINDS["a100"])
-    assert "With this you would have 3 GPUs; your share is 2." in tally.share_words(asks("b", number=3), KINDS["a100"])
+    assert "With this you would have 3 GPUs. Your share is 2." in tally.share_words(asks("b", number=3), KINDS["a100"])
     team = quota(QuotaScope.TEAM, "vision", soft=2)
     words = QuotaTally(seen_by([has("b", "vision", number=2)], team)).share_words(asks(team="vision"), KINDS["a100"])
-    assert words == "With this team vision would have 3 GPUs; the share is 2."
+    assert words == "With this team vision would have 3 GPUs. The share is 2."
     assert not QuotaTally(seen_by([])).is_guaranteed(asks(), KINDS["a100"]), (
         "without a soft limit nothing is guaranteed"
     )
@@ -253,8 +255,8 @@ def test_what_is_held_back_keeps_no_gpu_from_others_and_nobody_passes_in_its_quo
     decision = decide(replace(seen, fleet=fleet(*(gpu(i) for i in range(4)))))
     ends = {one.claim.id: one.latest_end and one.latest_end.at for one in decision.grants}
     assert ends == {other.id: None, short.id: NOW + 3600}, "what ends before the quota frees enough passes"
-    assert decision.held_back[large.id].words.startswith("2 GPUs asked; team vision has 3 of 4 in use.")
-    assert "Another request, which goes first" in decision.held_back[small.id].words
+    assert decision.held_back[large.id].words.startswith("You asked for 2 GPUs. Team vision has 3 of 4 in use.")
+    assert "A request ahead of yours waits" in decision.held_back[small.id].words
     assert set(decision.held_back) == {large.id, small.id}
 
 
@@ -281,7 +283,7 @@ TEAM_LIMITS = st.builds(
 
 
 def counted(holdings):
-    """All that is taken, by bucket: in all, by lease and by user."""
+    """The usage of each limit: the total, by lease and by user."""
     both = [(which, *one) for which in ("held", "waiting") for one in getattr(holdings, which).items()]
     return {(which, limit_key): (x.total, {**x.of}, {**x.of_user}) for which, limit_key, x in both if x.of}
 
@@ -302,7 +304,7 @@ def test_no_request_is_granted_over_a_hard_limit_under_any_interleaving(data):
             leases.append(replace(has(who, team, kind, number, Phase.QUEUED), asked_at=now))
         seen = Snapshot(now, KINDS, tuple(leases), gpus, rules=Rules(quotas=quotas))
         before = QuotaTally(seen)
-        assert counted(kept.of(seen)) == counted(quota_usage_of(seen)), "what is kept is what counting anew finds"
+        assert counted(kept.of(seen)) == counted(quota_usage_of(seen)), "the kept usage equals a new count"
         granted = {one.claim.id: one for one in decide(seen).grants}
         leases = [
             replace(x, phase=Phase.RUNNING, slots=granted[x.id].slots, running_at=now, deadline_at=now + 3600)

@@ -1,4 +1,4 @@
-"""What an administrator closes is given to nobody, whatever happens; lifted, it is given again; nothing ends for it."""
+"""GPUs that an administrator closes are not granted until the restriction is lifted. No workspace ends for it."""
 
 from dataclasses import replace
 
@@ -111,7 +111,7 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
             assert not closed & {slot.gpu for slot in one.slots}
     world.closed.clear()
     world.paused.clear()
-    for _ in range(60):  # whoever still waits has their turn: what was closed is given as before
+    for _ in range(60):  # waiting requests get the closed GPUs as before
         world.leases = {name: x for name, x in world.leases.items() if x.phase not in HOLDING}
         world.grant(decide(world.seen()))
     assert not [x for x in world.leases.values() if x.phase in WAITING]
@@ -123,7 +123,7 @@ def test_what_is_closed_is_out_of_service_and_still_waited_for():
     assert (count_free(kind, world.fleet, {}), count_unavailable(kind, world.fleet)) == (3, 3)
     assert largest_fit(kind, world.fleet) == 2
     assert world.fleet.by_id["a100-0"].closed == "node-0 is drained: a new driver"
-    assert world.fleet.by_id["a100-2"].closed == "It is in quarantine: a new driver"
+    assert world.fleet.by_id["a100-2"].closed == "The GPU is in quarantine: a new driver"
     assert close_gpus(world.fleet, []) is world.fleet
 
 
@@ -147,7 +147,7 @@ def test_in_an_outage_nothing_is_granted_but_what_does_not_need_the_part_that_is
     wants = {"a100": ("a100", ()), "t4": ("t4", ()), "either": ("a100", ("t4",)), "none": (None, ())}
 
     def granted(**away):
-        """Return who would be granted something if nobody else waited, and what."""
+        """Return the grant of each request if it were the only one."""
         found = {}
         for name, (kind, substitutes) in wants.items():
             lease = a_lease(name, request=a_request("alice", kind, substitutes=substitutes))

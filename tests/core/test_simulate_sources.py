@@ -1,4 +1,4 @@
-"""What a monitor and DCGM exporter tell of generated sessions, and what they are worth."""
+"""Readings of a monitor and DCGM exporter for generated sessions, and their value."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ PLAIN = Session(
 
 
 def monitored(session: Session, since: float, until: float) -> list[SourceReading]:
-    """What the monitor had seen from one time to another: it writes five seconds later."""
+    """Return the readings of the monitor for an interval, which it writes five seconds later."""
     return by_monitor(session, 0, "a", since + MONITOR_LATE_SECONDS, until + MONITOR_LATE_SECONDS)
 
 
 def exported(session: Session, since: float, until: float, tells: Exporter = Exporter.ENGINE) -> list[SourceReading]:
-    """What DCGM exporter had seen from one time to another: it comes later through Prometheus."""
+    """Return the readings of DCGM exporter for an interval, which come later through Prometheus."""
     return by_exporter(session, 0, "a", since + EXPORTER_LATE_SECONDS, until + EXPORTER_LATE_SECONDS, tells)
 
 

@@ -1,4 +1,4 @@
-"""Tickets: for whom, for how long, and by whose secret."""
+"""Tickets: their user, their validity and their secret."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def test_what_is_no_ticket_is_nobody(text):
 def test_no_single_change_of_a_ticket_makes_another(position, character):
     ticket = sign_ticket(SECRET, "alice", BORN, NOW)
     forged = ticket[:position] + character + ticket[position + 1 :]
-    # base64 has several spellings of the same bytes: such a ticket is the same one, spelled otherwise.
+    # base64 can write the same bytes in several ways. All of them are the same ticket.
     assert read_ticket(SECRET, forged, NOW) in {TicketHolder("alice", BORN), None}
     if position < ticket.index("."):
         assert read_ticket(SECRET, forged, NOW) == (TicketHolder("alice", BORN) if forged == ticket else None)

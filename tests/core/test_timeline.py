@@ -1,4 +1,4 @@
-"""Timelines, each answer beside the one that looking at every second gives."""
+"""Timelines, compared with a look at every second."""
 
 from __future__ import annotations
 

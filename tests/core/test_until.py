@@ -53,11 +53,11 @@ def test_a_time_may_name_its_own_zone():
         ("2026-11-23", "has passed"),
         ("2026-11-24 11:59", "has passed"),
         ("2028-01-01", "over a year away"),
-        ("2026-02-30", "is no time"),
-        ("soon", "is no time"),
-        ("", "is no time"),
-        (None, "is no time"),
-        (5, "is no time"),
+        ("2026-02-30", "is not a time"),
+        ("soon", "is not a time"),
+        ("", "is not a time"),
+        (None, "is not a time"),
+        (5, "is not a time"),
     ],
 )
 def test_what_is_none_is_refused_with_what_would_be(text, wrong):
@@ -78,7 +78,7 @@ def test_any_value_at_all_is_read_or_refused(value):
 def test_a_day_is_read():
     assert parse_day("2026-11-01", NOW, ZURICH) == "2026-11-01"
     assert parse_day("today", NOW, ZURICH) == "2026-11-24"
-    with pytest.raises(BadValue, match="is no day"):
+    with pytest.raises(BadValue, match="is not a day"):
         parse_day("yesterday", NOW, ZURICH)
 
 

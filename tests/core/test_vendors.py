@@ -1,4 +1,4 @@
-"""What counts as a GPU for the service, and what the hub refuses beside it."""
+"""Resources that the service counts as GPUs, and others that the hub refuses."""
 
 import pytest
 

@@ -78,7 +78,7 @@ def refusals(hub, user, token, server="more"):
             page = unescape(hub.submit(session, user, server, template="lab").text)
         except AssertionError:  # the form is not there while the start before it is pending
             return None
-        return re.search(r'class="spawn-error-msg[^>]*>(.*?)</p>', page, re.DOTALL)
+        return re.search(r'spawn-error-msg"[^>]*>(.*?)</p>', page, re.DOTALL)
 
     by_form = eventually(refused, what="the form says why")[1].strip().removeprefix("Error: ")
     by_rest = hub.begin(user, server, template="lab")
@@ -125,7 +125,7 @@ def test_the_end_by_a_budget_is_told_before_start_and_set_aside_and_what_is_left
     assert by_form == by_rest == by_check
     assert by_form.startswith("GPU hours: 1 GPU for 8 h asked; allowed: ")
     assert "0 GPU h of your 2 GPU h of this week are left" in by_form.replace("less than 0.1", "0")
-    renews = first_of(hub, "week").strftime("They renew %a %d %b 00:00.")
+    renews = first_of(hub, "week").strftime("They reset %a %d %b 00:00.")
     assert by_form.endswith(f"{renews} Stop what you do not need, or ask gpu-help@example.org for more.")
     hub.clock.move_to(hub.clock.now() + HOUR)
     stop(hub, lease)
@@ -150,7 +150,7 @@ def test_killed_between_the_warning_and_the_end_the_budget_ends_it_once_and_it_i
     ended = hub.until_ended("mara", "budget")
     assert ended["id"] == lease["id"]
     assert ended["end"]["at"] >= ends_at
-    assert ended["end"]["message"].startswith("Your 2 GPU h of this week are used up. They renew Mon ")
+    assert ended["end"]["message"].startswith("Your 2 GPU h of this week are used up. They reset Mon ")
     assert hub.workspace_pids(lease["id"]) == []
     assert [len(hub.audit(lease["id"], action)) for action in ("warned", "stop")] == [1, 1]
     assert budget(hub, "mara", "each-of-speech")["used"] == pytest.approx(2, abs=0.01)

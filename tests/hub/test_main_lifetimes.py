@@ -109,7 +109,7 @@ def test_a_get_never_acts(hub):
             assert ask(hub, "GET", f"/workspaces/{lease['id']}/{action}", credential).status_code == 405
         page = session.get(f"{hub.url}/services/gpu/workspaces/{lease['id']}/{action}", timeout=20)
         assert page.status_code in {200, 404, 405}
-    for path in ("/user/getter/?stop=1", "/hub/home", f"/services/gpu/workspaces/{lease['id']}"):
+    for path in ("/user/getter/?stop=1", "/hub/home?hub", f"/services/gpu/workspaces/{lease['id']}"):
         session.get(f"{hub.url}{path}", timeout=20)
     now = hub.lease("getter")
     changed = {key for key in ("phase", "ends_at", "extend", "keep", "end") if now[key] != lease[key]}

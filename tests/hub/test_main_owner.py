@@ -63,7 +63,7 @@ def has_nothing_of(hub, user: str, lease: str) -> None:
     for act in ACTS:
         sent = session.post(f"{prefix}/workspaces/{lease}/{act}", data={"_xsrf": xsrf}, timeout=20)
         assert sent.status_code == 404
-    assert lease not in session.get(f"{hub.url}/hub/home", timeout=20).text
+    assert lease not in session.get(f"{hub.url}/hub/home?hub", timeout=20).text
 
 
 def test_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(hub):

@@ -80,7 +80,7 @@ def test_a_smaller_request_passes_only_if_it_ends_before_and_its_end_is_fixed(hu
     assert "You would be 2nd in line" in check(hub, "finn", lifetime="2h")
     told = check(hub, "finn", lifetime="30m")
     assert told.startswith("Starts now on 1 simulated A100 (1 free).")
-    assert ", when another request, which goes first, gets its place." in told
+    assert ", because a request ahead of it needs its GPUs then." in told
     assert hub.begin("finn", lifetime="30m").status_code in {201, 202}
     lease = hub.until("finn", "running")
     assert lease["latest_end"]["at"] <= hub.lease("dirk")["ends_at"] + 1
@@ -131,7 +131,7 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     assert hub.lease("karl")["phase"] in {"queued", "parked"}, "who waited before keeps nothing from the class"
 
 
-@pytest.mark.slow  # core/test_hours.py has the rule
+@pytest.mark.slow  # core/test_policy_hours.py has the rule
 def test_another_policy_judges_at_night_and_says_so_before_start(hub):
     zurich = ZoneInfo("Europe/Zurich")
     evening = datetime.fromtimestamp(hub.clock.now(), zurich).replace(hour=21) + timedelta(days=1)

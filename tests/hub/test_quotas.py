@@ -72,7 +72,9 @@ def test_promise_8_of_two_who_race_for_the_last_gpu_of_a_quota_one_gets_it_and_t
     lease = hub.lease(waits)
     held = lease["queue"]["held_back"]
     assert (held["rule"], held["entry"]) == ("quota vision", "vision")
-    assert held["words"].startswith("1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops (next ")
+    assert held["words"].startswith(
+        "You asked for 1 GPU. Team vision has 2 of 2 in use. Wait until a colleague stops (next "
+    )
     assert held["words"].endswith("Raising it: gpu-help@example.org.")
     told = cli(hub, "explain", lease["id"])
     assert held["words"] in told
@@ -87,7 +89,7 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
     token = token_of(hub, "cleo")
     assert "your share is" not in gpu(hub, token, "/check", {}).json()["sentence"]
     told = gpu(hub, token, "/check", {"count": 2}).json()["sentence"]
-    assert "With this you would have 2 GPUs; your share is 1. It is given while GPUs are free." in told
+    assert "With this you would have 2 GPUs. Your share is 1. It is given while GPUs are free." in told
     assert hub.begin("cleo", count=2).status_code in {201, 202}
     hub.until("cleo", "running")
     refused = hub.begin("cleo", "more")
@@ -97,7 +99,7 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
         "Raising it: gpu-help@example.org."
     )
     words = [line["words"] for line in gpu(hub, token, "/quota").json()["limits"]]
-    assert words == ["2 of 1 GPU (up to 2 while free)", "team vision: 2 of 2 GPUs"]
+    assert words == ["2 of 1 GPU (up to 2 if available)", "team vision: 2 of 2 GPUs"]
     assert cli(hub, "quota", "--user", "cleo").splitlines() == words
 
 

@@ -299,7 +299,7 @@ async def test_a_check_tells_all_that_is_wrong_at_once_and_what_the_rest_means(w
     asked = {"count": "99", "memory": "1 box", "lifetime": "1h30"}
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
     error = answer["error"]
-    assert (status, error["sentence"]) == (400, "Not possible as it is: see GPUs and Memory.")
+    assert (status, error["sentence"]) == (400, "Change GPUs and Memory first.")
     assert [one["field"] for one in error["fields"]] == ["count", "memory"]
     assert error["understood"] == {"lifetime": "1 h 30 min"}
     _, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {"lifetime": "90"})

@@ -221,7 +221,7 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     await world.go_on(720)
     ended = world.now_of(lease)
     assert ended.reason is ExitReason.BUDGET
-    assert ended.message.startswith("Your 2 GPU h of this week are used up. They renew Mon 18 Jan 00:00.")
+    assert ended.message.startswith("Your 2 GPU h of this week are used up. They reset Mon 18 Jan 00:00.")
     assert charged(world, lease) >= 2 * HOUR_MS
     assert charged(world, lease, LedgerKind.OVERRUN) == 0
 
@@ -236,7 +236,7 @@ async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
     assert (error.status, error.field) == (403, "gpu_hours")
     assert str(error).startswith(
         "GPU hours: 1 GPU for 8 h asked; allowed: 0 GPU h of your 2 GPU h of this week are left "
-        "(less than 0.1 GPU h used, 2 GPU h set aside for what runs). They renew Mon 18 Jan 00:00. Stop what you "
+        "(less than 0.1 GPU h used, 2 GPU h reserved by running workspaces). They reset Mon 18 Jan 00:00. Stop what "
     )
     assert str(error).endswith("or ask gpu@example.org for more.")
     await stop(world, first)  # what it did not use returns
@@ -400,7 +400,7 @@ async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_whe
     await world.round()
     held = world.registry.get(waiting.id)
     assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
-    assert "They renew Mon 30 Nov 00:00" in held.held_back.words
+    assert "They reset Mon 30 Nov 00:00" in held.held_back.words
     assert "held back" in world.did(held)
     assert world.registry.get(carol.id).phase is Phase.RESERVED
     await world.allocator.park(waiting.id, waiting.attempt)

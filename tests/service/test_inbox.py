@@ -68,14 +68,14 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
 def test_what_happened_while_away_is_there_until_it_is_read(world):
     ended_idle(world)
     document = inbox(world)
-    assert told(document) == [("It was idle", True), ("Warned: it was idle", True)]
+    assert told(document) == [("It was idle", True), ("Idle warning", True)]
     assert document["unread"] == 2
     first = document["notices"][0]
     assert first["page"] == "/services/gpu/workspaces/gone"
     assert "GPU 0 has done nothing for 40 min" in first["text"]
 
     assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
-    assert told(inbox(world)) == [("It was idle", True), ("Warned: it was idle", False)]
+    assert told(inbox(world)) == [("It was idle", True), ("Idle warning", False)]
     assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["It was idle"]
     assert not world.lease("gone").seen_by_user
     assert read(world, ids=[first["id"]])["unread"] == 0
@@ -88,10 +88,10 @@ def test_nobody_is_told_of_what_they_did_themselves_nor_of_what_they_answered(wo
     save(world, stopped, (NOW - 600, "alice", events.Stopped("stopped", "It was stopped by alice.")))
     kept = page_world.running("kept", server="kept")
     save(world, kept, (NOW - 900, "gpuspawner", events.WarnedIdle("idle")), (NOW - 800, "alice", events.Kept(7200)))
-    assert told(inbox(world)) == [("Warned: it was idle", False)]
+    assert told(inbox(world)) == [("Idle warning", False)]
 
 
-@pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Its turn came"])])
+@pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Your workspace got its GPU"])])
 def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
     lease = page_world.running("came")
     lease = replace(lease, asked_at=lease.granted_at - waited_seconds)
@@ -102,7 +102,7 @@ def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
 def test_who_has_read_why_it_ended_has_read_what_led_to_it(world):
     ended_idle(world)
     assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
-    assert told(inbox(world)) == [("It was idle", False), ("Warned: it was idle", False)]
+    assert told(inbox(world)) == [("It was idle", False), ("Idle warning", False)]
 
 
 def test_somebody_who_has_anothers_name_reads_nothing_of_theirs(world):
@@ -140,7 +140,7 @@ def test_a_message_reaches_those_it_is_for_until_its_end_or_until_they_have_read
     reader = min(readers)
     document = read(world, reader, ids=[f"m{made['id']}"])
     assert (document["unread"], document["messages"]) == (0, [])
-    assert inbox(world, reader)["notices"][0]["title"] == "Announcement from admin"
+    assert inbox(world, reader)["notices"][0]["title"] == "Message from admin"
     world.clock.at += 3 * 3600
     assert all(inbox(world, name)["messages"] == [] for name in readers)
 
@@ -168,10 +168,10 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
         ({"to": "everyone"}, "allowed: all, user:NAME or group:NAME"),
         ({"to": "user:nobody"}, "users of the hub"),
         ({"to": "group:none"}, "groups of the hub with members"),
-        ({"text": " "}, "A message without a text says nothing"),
+        ({"text": " "}, "The announcement has no text"),
         ({"text": "x" * 501}, "A text of 501 characters is too long"),
         ({"text": "a\u202eb"}, "characters that cannot be shown"),
-        ({"until": "yesterday"}, "is no time"),
+        ({"until": "yesterday"}, "is not a time"),
         ({"colour": "red"}, "a field that does not exist"),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
     send(world, text="Cooling is <b>off</b>.")
     mailed = [row.document for row in world.parts.store.outbox.due(NOW, 99)]
     told = sorted((mail["user"], mail["title"], mail["text"].splitlines()[0]) for mail in mailed)
-    assert told == [(n, "Announcement from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
+    assert told == [(n, "Message from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
 
 
 def test_lines_of_a_message_stay_and_other_whitespace_goes():

@@ -39,7 +39,7 @@ async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why
     await world.hub_stops(dave)
     await world.go_on(10, step=5)
     assert (world.phase(bob) in WAITING, world.phase(alice) in WAITING) == (False, True)
-    why = "Goes after a request within its guaranteed share: this one is beyond yours."
+    why = "A request within its guaranteed share goes first. Yours is beyond its share."
     assert ("gpuspawner", "passed", why) in world.audit(alice)
     assert "passed" not in world.did(bob)
 

@@ -73,7 +73,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
         "2 reserved for a request ahead",
     )
     told = lease_view(world.parts, world.now_of(back))["queue"]
-    assert told["sentence"].startswith("What is free is kept for a stronger claim. You are ")
+    assert told["sentence"].startswith("The free GPUs are reserved for a request with priority. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
 

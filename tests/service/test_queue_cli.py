@@ -46,7 +46,7 @@ def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):
     assert code == 0
     assert head.split() == ["ID", "USER", "SERVER", "TEAM", "FOR", "PLACE", "SINCE", "STARTS", "IN"]
     assert mine.startswith("mine  alice  train   vision  1 simulated A100 80 GB  ")
-    assert why.startswith("mine: 1 GPU asked; team vision has 2 of 2 in use. Wait until a colleague stops")
+    assert why.startswith("mine: You asked for 1 GPU. Team vision has 2 of 2 in use. Wait until a colleague stops")
     assert "Held back by the rule quota vision." in why
     assert others == "1 other request waits for 2 simulated A100 80 GB."
     assert "carol" not in out

@@ -79,7 +79,7 @@ def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_th
 
 def test_home_links_each_line_to_its_rule_and_tells_the_team_of_a_workspace(world):
     text = Browser(world, "alice").home.text
-    own = "2 of 1 GPU (up to 4 while free)"
+    own = "2 of 1 GPU (up to 4 if available)"
     assert f'<a href="/services/gpu/quota#rule-each-user">{own}</a>' in text
     assert '<a href="/services/gpu/quota#rule-vision">Team vision: 2 of 8 GPUs</a>' in text
     assert '<span class="gs-tag">Vision</span>' in text
@@ -88,7 +88,7 @@ def test_home_links_each_line_to_its_rule_and_tells_the_team_of_a_workspace(worl
 def test_what_is_waited_for_is_told_beside_what_is_used(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
-    line = "0 of 1 GPU (up to 4 while free), 3 waited for"
+    line = "0 of 1 GPU (up to 4 if available), 3 waiting"
     assert f'<a href="/services/gpu/quota#rule-each-user">{line}</a>' in browser.home.text
     page = browser.look("quota").text
     assert '<td data-label="Waited for">3</td>' in page
@@ -159,13 +159,13 @@ def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reas
 @pytest.mark.parametrize(
     ("wrong", "field", "told"),
     [
-        ({"until": "yesterday"}, "until", "'yesterday' is no time. Allowed: a day (Friday"),
-        ({"number": "many"}, "number", "'many GPUs' is no amount. Allowed: a number"),
+        ({"until": "yesterday"}, "until", "'yesterday' is not a time. Allowed: a day (Friday"),
+        ({"number": "many"}, "number", "'many GPUs' is not an amount. Allowed: a number"),
         ({"number": "-2"}, "number", "adds nothing"),
         ({"user": "", "team": ""}, "user", "Name a user, a team or everybody. Allowed: user, team or everybody."),
         ({"team": "chess"}, "team", "Name a team of the catalog. Allowed: "),
         ({"why": ""}, "why", "Say why."),
-        ({"since": "<b>"}, "since", "'<b>' is no time."),
+        ({"since": "<b>"}, "since", "'<b>' is not a time."),
     ],
 )
 def test_what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays(world, wrong, field, told):

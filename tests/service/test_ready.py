@@ -113,7 +113,7 @@ async def missed(world, is_over):
         await world.hub_stops(up)
         world.clock.advance(DAY - (world.clock.now() - began) % DAY)
     assert told["paused"]
-    assert told["sentence"].startswith("Paused: on 3 days in a row nobody came.")
+    assert told["sentence"].startswith("Paused, because you missed it on 3 days in a row.")
     return up, told
 
 
@@ -248,7 +248,7 @@ async def test_holidays_by_the_hours_of_its_policy_ask_for_nothing_and_other_pol
     assert lease_of(world) is None
     (told,) = await listed(world)
     assert told["next_at"] == world.clock.now() + DAY + (30 - 27) * MINUTE
-    assert ": that day is closed." in told["sentence"]
+    assert "because that day is closed." in told["sentence"]
     policies["other"] = LifecyclePolicy("other")
     world.parts.in_force.catalog = of("other")
     assert (await listed(world))[0]["next_at"] == told["next_at"] - DAY

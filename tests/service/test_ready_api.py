@@ -40,7 +40,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
         assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
     assert "Next ready" in cli("schedule", "--resume", one["id"][:8]).out
     world.call(world.parts.store.schedules.change, alice_of(world), one["id"], partial(replace, missed=3))
-    assert "Paused: on 3 days in a row nobody came." in alice.look("").text
+    assert "Paused, because you missed it on 3 days in a row." in alice.look("").text
     assert "Paused" not in alice.submit("ready", id=one["id"], act="resume").text
     assert cli("schedule", "--remove", one["id"][:8]).out == f"{one['id'][:8]}: removed.\n"
     assert "No schedule has" in cli("schedule", "--remove", one["id"], code=2).err
@@ -89,10 +89,10 @@ def test_there_are_at_most_some_of_each_user(world):
 def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli):  # noqa: F811
     one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
     assert one["asked_for_at"] == one["next_at"] - FIRST_START_SECONDS
-    assert "as the queue is now" in one["sentence"]
+    assert "by the present queue" in one["sentence"]
     assert cli("schedule", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
     assert "The change is missing." in cli("schedule", "--change", one["id"], code=1).err
-    assert "Paused. Resume it to have it again." in cli("schedule", "--pause", one["id"][:6]).out
+    assert "Paused. Resume it to use it again." in cli("schedule", "--pause", one["id"][:6]).out
     alice = Browser(world, "alice")
     assert "Resume" in alice.look("").text
     page = alice.submit("ready", id=one["id"], act="resume").text

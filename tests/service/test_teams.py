@@ -260,14 +260,14 @@ def test_what_bounds_who_asks_is_told_with_offers_and_with_a_check(make_web_worl
     world.observe()
     world.groups = {"bob": {"vision", "speech"}}
     acquire(world, "bob", team="vision")
-    each, vision, speech = "1 of 1 GPU (up to 5 while free)", "team vision: 1 of 8 GPUs", "team speech: 0 of 4 GPUs"
+    each, vision, speech = "1 of 1 GPU (up to 5 if available)", "team vision: 1 of 8 GPUs", "team speech: 0 of 4 GPUs"
     lines = api(world, "bob", "offers").json()["quota"]
     assert [line["words"] for line in lines] == [each, vision, speech]
     known = {"entry": "each", "limit": "gpus", "kind": None, "used": 1.0, "soft": 1.0, "hard": 5.0}
     assert known.items() <= lines[0].items()
     told = check(world, "bob", server="two", team="speech")
     assert [line["words"] for line in told["quota"]] == [each, speech]
-    assert "This is your 2nd GPU; your share is 1." in told["sentence"]
+    assert "This is your 2nd GPU. Your share is 1." in told["sentence"]
 
 
 def test_a_check_tells_what_another_gpu_would_bring(world):
@@ -300,7 +300,7 @@ def test_who_waits_is_told_which_limit_holds_back_what_they_take_instead(make_we
     acquire(world, gpu="h100", server="first", start_id="s0")
     waits = acquire(world, substitutes=["h100"])["lease"]["id"]
     told = api(world, "alice", f"workspaces/{waits}").json()["queue"]["why"]
-    assert "H100, which you take instead: 1 H100 asked; you have 1 of 1 in use." in told
+    assert "H100, which you take instead: You asked for 1 H100. You have 1 of 1 in use." in told
 
 
 def with_money(make_web_world, hard):

@@ -50,7 +50,7 @@ def test_gpus_of_vendors_that_are_not_known_are_told():
     resources = {"a100": "nvidia.com/gpu", "mi300": "amd.com/gpu", "max": "example.com/other"}
     fleet = Fleet(tuple(Gpu(name, name, "n", 0, name, 1, group=Group("n", r)) for name, r in resources.items()))
     (told,) = find_unmeasured_kinds(kinds, fleet)
-    assert told.startswith("GPUs of the kind max: Whose GPUs example.com/other counts is not known")
+    assert told.startswith("GPUs of the kind max: The vendor of example.com/other is not known")
 
 
 def test_administrators_read_it_on_their_page_and_users_do_not(make_web_world):

@@ -60,7 +60,7 @@ def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     assert (week["entry"], week["limit"], week["per"], week["whose"]) == ("each-user", "gpu_hours", "week", "you")
     assert (week["used"], week["set_aside"], week["left"], week["soft"], week["hard"]) == (3, 7, 30, 10, 40)
     assert week["words"].startswith(
-        "3 GPU h used of your 40 GPU h of this week, 7 GPU h set aside for what runs; renews Mon"
+        "3 GPU h used of your 40 GPU h of this week, 7 GPU h reserved by running workspaces; renews Mon"
     )
     assert week["lasts_until"] == NOW + 37 * HOUR
     assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team
@@ -142,7 +142,11 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("by=week", "by: 'week' asked"), ("since=yesterday", "is no day"), ("since=2027-01-10&until=2027-01-09", "up to")],
+    [
+        ("by=week", "by: 'week' asked"),
+        ("since=yesterday", "is not a day"),
+        ("since=2027-01-10&until=2027-01-09", "up to"),
+    ],
 )
 def test_what_cannot_be_asked_is_told(world, query, words):
     assert words in refused(world, f"usage?{query}", "alice", method="GET")
@@ -182,7 +186,7 @@ def test_a_grant_counts_at_once_is_audited_and_lapses(world):
     world.clock.at = made["until"]
     assert ask(world, "quota")["budgets"][0]["hard"] == 40
     assert ask(world, "quota-grants", "admin")["grants"][0]["state"] == "over"
-    assert "nothing to take back" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
+    assert "has ended already" in refused(world, f"quota-grants/{made['id']}", status=409, method="DELETE", why="x")
 
 
 @pytest.mark.postgresql
@@ -252,7 +256,7 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
     [
         ({}, "for whom: nobody asked; allowed: user, team or everybody"),
         ({"user": "alice"}, "a reason of at most 500 letters"),
-        ({"user": "alice", "why": "x"}, "what: none asked; allowed: a number and what it is of"),
+        ({"user": "alice", "why": "x"}, "what: none asked; allowed: a number with its unit"),
         ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: none asked; allowed: a day (Friday"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
@@ -293,7 +297,7 @@ def test_a_correction_is_a_line_of_its_own(world):
         world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used == used
     )
     assert "a user of the hub" in refused(world, "usage/corrections", team="vision", amount="1 h", why="x")
-    assert "is no use" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
+    assert "is not GPU hours or cost" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
 
 
 # The command line

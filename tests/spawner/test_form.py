@@ -168,7 +168,7 @@ def test_a_choice_that_the_profile_no_longer_has_is_not_filled_in_again():
 def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
     shared = {"bounds": {"cpu": "1-8", "memory": "1GiB-64GiB"}, "guarantee": {"cpu": "12.5%"}}
     html = rendered(catalog=load_catalog({"version": 1, "templates": {"lab": shared}}))
-    assert re.findall(r'-hint">(1 .*?)</span>', html) == ["1 to 8, 12.5 % of it guaranteed", "1 GiB to 64 GiB"]
+    assert re.findall(r'-hint">(1 .*?)</p>', html) == ["1 to 8, 12.5 % of it guaranteed", "1 GiB to 64 GiB"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_what_was_chosen_is_sent_again(chosen):
 def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
     kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
     catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
-    words = "Measured by amd-smi or rocm-smi where the image has it; otherwise never stopped as idle."
+    words = "Measured by amd-smi or rocm-smi if the image has it, otherwise never stopped as idle."
     assert words in rendered(catalog=catalog), "by the catalog while the service is away"
     assert words in rendered(catalog=CATALOG, live=live({**offer("a100", 1), "measured": words}))
     assert "Measured by" not in rendered(catalog=CATALOG)
@@ -215,27 +215,28 @@ def test_nothing_that_somebody_wrote_becomes_html(where):
 
 
 @pytest.mark.parametrize(
-    ("free", "words"),
+    ("free", "words", "note"),
     [
-        pytest.param(offer("a100", 3), "3 of 4 free", id="some"),
-        pytest.param(offer("a100", 0, waiting=2), "0 of 4 free, 2 waiting", id="none, and a queue"),
-        pytest.param(offer("a100", None, None), "free: unknown", id="unknown is never 0"),
-        pytest.param(offer("a100", 0, waiting=1, note="full"), "0 of 4 free, 1 waiting; full", id="and why"),
-        pytest.param(offer("a100", 0, 0, waiting=1, note="none yet"), "none yet, 1 waiting", id="none, and what comes"),
+        pytest.param(offer("a100", 3), "3 of 4 free", "", id="some"),
+        pytest.param(offer("a100", 0, waiting=2), "None free", "2 waiting", id="none, and a queue"),
+        pytest.param(offer("a100", None, None), "Not known", "", id="unknown is never 0"),
+        pytest.param(offer("a100", 0, waiting=1, note="full"), "None free", "1 waiting, full", id="and why"),
+        pytest.param(offer("a100", 2, note="2 kept for others"), "2 of 4 free", "2 kept for others", id="not for all"),
     ],
 )
-def test_what_is_free_stands_beside_each_kind(free, words):
+def test_what_is_free_stands_beside_each_kind(free, words, note):
     html = rendered(live=live(free))
-    assert f'<span class="gs-free" data-free>{words}</span>' in html
+    assert f"data-free>{words}</span><small data-note>{note}</small>" in html
     assert "80 GiB each, 2.10 an hour" in html
 
 
 def test_the_quota_is_its_user_s_whoever_looks():
     lines = ("3 of 4 GPUs", "31 of 40 GPU h this week")
     own, others = (rendered(live=live(quota=lines), own=own) for own in (True, False))
-    assert re.findall("<li>(.*?)</li>", own) == re.findall("<li>(.*?)</li>", others) == [*lines]
-    assert 'aria-label="What you may use"' in own
-    assert 'aria-label="What alice may use"' in others
+    told = [re.search(r'id="gs-quota".*?</ul>', html, re.DOTALL)[0] for html in (own, others)]
+    assert [re.findall("<p>(.*?)</p>", one) for one in told] == [[*lines], [*lines]]
+    assert 'aria-label="Your quota"' in own
+    assert 'aria-label="Quota of alice"' in others
     assert re.search(r'id="gs-quota"[^>]*hidden>\s*</ul>', rendered()), "what is not known is not told"
 
 
@@ -257,7 +258,7 @@ def test_how_the_last_one_ended_is_told_once(end, told):
 
 def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
     assert form.AWAY in rendered().replace("&#39;", "'")
-    assert "hidden>simulated<" in rendered()  # this catalog has real GPUs
+    assert "data-simulated hidden>simulated<" in rendered()  # this catalog has real GPUs
     html = rendered(chosen={"memory": "1PiB"})
     assert "Memory: &#39;1PiB&#39; asked; allowed: 1 GiB to 64 GiB." in html
 
@@ -275,7 +276,7 @@ simulated: {a100: 2}
 templates: {lab: {gpus: {a100: 1, half: 1, t4: 1}}}
 """
     html = form.render(load_text(text), user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
-    badges = re.findall(r"<b>([^<]*)</b> <span class=\"gs-tag\" data-simulated (hidden)?>", html)
+    badges = re.findall(r"<b>([^<]*) <span class=\"gs-tag\" data-simulated (hidden)?>", html)
     shown = [title for title, hidden in badges if not hidden]
     assert shown == ([] if devices else ["A100", "Half an A100"])
 

@@ -63,8 +63,9 @@ def button(page, name):
 
 def test_the_meter_shows_use_and_the_time_left_and_says_simulated(page):
     meter = page.locator(".gpuspawner-meter")
-    expect(meter).to_have_text(re.compile(r"^A100 80 GB 0:78 %simulatedends in (4 h|3 h 59 min)$"))
-    assert page.locator(".gpuspawner-fill").evaluate("fill => fill.style.width") == "78.4%"
+    expect(meter).to_have_text(re.compile(r"^A100 80 GB78 %simulated3 of 80 GiB(4 h|3 h 59 min) left$"))
+    look_again_and_show(page)
+    expect(page.locator(".gpuspawner-spark path")).to_have_count(2)
     assert "3.0 of 80.0 GiB used" in meter.get_attribute("title")
     assert meter.get_attribute("href").endswith("/services/gpu/workspaces/lease-7")
     expect(page.locator(".gpuspawner-warning")).to_be_hidden()
@@ -75,7 +76,7 @@ def test_unknown_is_said_and_never_shown_as_zero(page, service, workspace):
     unknown = {**gpus[0], "index": 1, "utilization_percent": None, "problem": "nvidia-smi timed out"}
     service.document = workspace(gpus=[*gpus, unknown])
     look_again(page)
-    expect(page.locator(".gpuspawner-gpus")).to_have_text("A100 80 GB 0:78 %1:unknown")
+    expect(page.locator(".gpuspawner-gpus")).to_have_text("0:78 %1:not measured")
     assert "nvidia-smi timed out" in page.locator(".gpuspawner-meter").get_attribute("title")
 
 
@@ -84,13 +85,13 @@ def test_idle_time_counts_up_in_the_meter(page, service, workspace):
         idle={"state": "idle", "idle_seconds": 40, "for_seconds": 60, "because": "GPU 0 at 1 %"}
     )
     look_again(page)
-    expect(page.locator(".gpuspawner-idle")).to_have_text("idle 40 s of 1 min")
+    expect(page.locator(".gpuspawner-idle")).to_have_text("Idle 40 s of 1 min")
 
 
 def test_a_workspace_without_a_gpu_says_so(page, service, workspace):
     service.document = workspace(gpus=[], simulated=False)
     look_again(page)
-    expect(page.locator(".gpuspawner-meter")).to_have_text(re.compile(r"^No GPUends in"))
+    expect(page.locator(".gpuspawner-meter")).to_have_text(re.compile(r"^No GPU.* left$"))
 
 
 def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warning(
@@ -100,7 +101,7 @@ def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warnin
     warning = idle_warning(120, actions=["keep", "without-gpu"])
     service.document = workspace(warning=warning, going_on=can)
     look_again(page)
-    for name in ("Without a GPU…", "Go on without a GPU…"):
+    for name in ("Without a GPU…", "Restart without GPU…"):
         link = page.get_by_role("link", name=name, exact=True)
         expect(link).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7#go-on$"))
     assert "kernels are lost" in page.get_by_role("link", name="Without a GPU…", exact=True).get_attribute("title")
@@ -109,7 +110,7 @@ def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warnin
     expect(page.get_by_role("link", name="With a GPU…")).to_be_visible()
     service.document = workspace(going_on={**can, "why": "It is offered no more."})
     look_again(page)
-    expect(page.get_by_role("link", name="a GPU…")).to_have_count(0)
+    expect(page.get_by_role("link", name="GPU…")).to_have_count(0)
 
 
 def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, service, workspace, idle_warning):
@@ -118,7 +119,8 @@ def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, servic
     expect(countdown).to_have_text(re.compile(r"^Ends in 1 min 5\d s$"))
     first = countdown.text_content()
     expect(countdown).not_to_have_text(first)
-    button(page, "Keep 2 h (2 left)").click()
+    expect(page.locator(".gpuspawner-keeps")).to_have_text("2 keeps left")
+    button(page, "Keep for 2 h").click()
     expect(page.locator(".gpuspawner-result")).to_have_text("Kept for 2 h; 1 left.")
     expect(page.get_by_role("alert")).to_have_text("")
     assert service.posts() == [("POST", "/keep", f"token {TOKEN}")]
@@ -128,11 +130,11 @@ def test_the_warning_is_reached_and_answered_by_keyboard_alone(page, service, wo
     warn(page, service, workspace, idle_warning(actions=("keep", "extend")))
     page.locator(".jp-LauncherCard").first.focus()
     page.keyboard.press("Alt+Shift+G")
-    expect(button(page, "Keep 2 h (2 left)")).to_be_focused()
+    expect(button(page, "Keep for 2 h")).to_be_focused()
     page.keyboard.press("Tab")
-    expect(button(page, "Extend 4 h")).to_be_focused()
+    expect(button(page, "Extend by 4 h")).to_be_focused()
     look_again_and_show(page)
-    expect(button(page, "Extend 4 h")).to_be_focused()
+    expect(button(page, "Extend by 4 h")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".gpuspawner-result")).to_have_text("Extended: ends in 8 h.")
     assert service.posts() == [("POST", "/extend", f"token {TOKEN}")]
@@ -166,7 +168,7 @@ def test_another_workspace_of_theirs_that_came_is_told_with_the_way_to_it(page, 
     service.document = {**workspace(), "elsewhere": [told]}
     look_again(page)
     expect(page.get_by_role("alert")).to_have_text(told["text"])
-    more = page.locator(".gpuspawner-warning").get_by_role("link", name="More", exact=True)
+    more = page.locator(".gpuspawner-warning").get_by_role("link", name="Details", exact=True)
     assert more.get_attribute("href").endswith("/services/gpu/x")
     service.document = workspace()
     look_again(page)
@@ -179,12 +181,12 @@ def test_close_hides_this_warning_until_half_of_its_time_has_passed(page, servic
     button(page, "Close").click()
     banner = page.locator(".gpuspawner-warning")
     expect(banner).to_be_hidden()
-    expect(page.locator(".gpuspawner-left")).to_have_text(re.compile(r"^ends in [678] s$"))
+    expect(page.locator(".gpuspawner-warned")).to_have_text(re.compile(r"^Stops in [678] s$"))
     expect(banner).to_be_visible(timeout=6_000)
     button(page, "Close").click()
     service.document = workspace(warning={**idle_warning(3600, actions=["extend"]), "kind": "expiry"})
     look_again(page)
-    expect(button(page, "Extend 4 h")).to_be_visible()
+    expect(button(page, "Extend by 4 h")).to_be_visible()
 
 
 def test_text_from_the_service_is_never_markup(page, service, workspace, idle_warning):
@@ -192,7 +194,7 @@ def test_text_from_the_service_is_never_markup(page, service, workspace, idle_wa
     warn(page, service, lambda **parts: workspace(page="javascript:window.evil = 1", **parts), idle_warning(text=evil))
     assert page.locator(".gpuspawner-warning img").count() == 0
     assert page.locator(".gpuspawner-meter").get_attribute("href") is None
-    expect(page.get_by_role("link", name="More")).to_have_count(0)
+    expect(page.get_by_role("link", name="Details")).to_have_count(0)
 
 
 def test_hidden_it_asks_nothing_and_shown_again_at_once(page, service):
@@ -269,12 +271,11 @@ def test_the_workspaces_end_is_said(page):
     look_again(page)
     expect(page.get_by_role("alert")).to_have_text(re.compile("^This workspace has ended"))
     expect(page.locator(".gpuspawner-meter")).to_have_text("Workspace ended")
-    expect(page.get_by_role("link", name="More")).to_be_visible()
+    expect(page.get_by_role("link", name="Details")).to_be_visible()
     expect(button(page, re.compile("^Keep"))).to_be_hidden()
     page.unroute("**/gpuspawner/state")
 
 
-HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
 WHY = "It was idle. GPU 0 has done nothing for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
 
 
@@ -288,7 +289,7 @@ def stopped_page(page, lab):
         route.fulfill(json={"end": {"why": WHY}})
 
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))
-    page.route("**/hub/home", lambda route: route.fulfill(body=HOME, content_type="text/html"))
+    page.route("**/hub/gpuspawner/ticket", lambda route: route.fulfill(json={"ticket": "alices-ticket"}))
     page.route("**/services/gpu/api/v1/workspaces/lease-7", service_answers)
     page.asked = asked
     yield page
@@ -305,7 +306,7 @@ def test_why_it_was_stopped_is_read_over_whatever_jupyterlab_says(stopped_page):
         document.body.append(dialog);
     }""")
     look_again(page)
-    ours = page.get_by_role("dialog", name="This workspace has ended")
+    ours = page.get_by_role("dialog", name="This workspace was stopped")
     expect(ours).to_contain_text(WHY)
     expect(page.locator(".gpuspawner-warning")).to_be_hidden()  # one says it, not both
     expect(ours.get_by_role("link")).to_have_attribute("href", re.compile("/services/gpu/workspaces/lease-7$"))
@@ -325,7 +326,7 @@ def test_why_it_was_stopped_is_read_over_whatever_jupyterlab_says(stopped_page):
 def test_the_dialog_of_an_ended_workspace_goes_when_it_runs_again(stopped_page):
     page = stopped_page
     look_again(page)
-    ours = page.get_by_role("dialog", name="This workspace has ended")
+    ours = page.get_by_role("dialog", name="This workspace was stopped")
     expect(ours).to_be_visible()
     page.unroute_all()
     look_again(page)

@@ -139,9 +139,9 @@ def measurement_note(resource: str) -> str:
     if not resource or (vendor and vendor.tried):
         return ""
     if vendor is None:
-        return f"Whose GPUs {resource} counts is not known: what nvidia-smi does not read is never stopped as idle."
+        return f"The vendor of {resource} is not known. GPUs that nvidia-smi cannot read are never stopped as idle."
     tools = " or ".join(vendor.tools)
-    return f"Measured by {tools} where the image has it; otherwise never stopped as idle."
+    return f"Measured by {tools} if the image has it, otherwise never stopped as idle."
 
 
 # --- spot nodes

@@ -63,7 +63,7 @@ def preemption_reservations(seen: Snapshot, claims: Iterable[Claim]) -> tuple[Re
             seen.now,
             frozenset(x.id for x in waiting if _is_account_of(kept.account, x)),
             PREEMPTION,
-            "What is free is kept for a stronger claim.",
+            "The free GPUs are reserved for a request with priority.",
         )
         for kept in seen.kept
     )
@@ -154,7 +154,7 @@ def _bound(slots: Iterable[Slot], passed: Iterable[Reservation], until: float, n
 
 def backfill_end(at: float, now: float) -> LatestEnd:
     """Return the bound on the end of a request that passes one that goes first."""
-    words = f"ends by {show_time(at, now)}, when another request, which goes first, gets its place"
+    words = f"ends by {show_time(at, now)}, because a request ahead of it needs its GPUs then"
     return LatestEnd(at, BACKFILL, words)
 
 

@@ -167,14 +167,15 @@ def _shown_request(one: Claim | Lease) -> tuple[float, str]:
 def explain_order(claim: Claim, ahead: Claim, standing: QueueOrder, seen: Snapshot) -> str:
     """Return why a request goes after another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
-    theirs = f"team {ahead.request.team}'s requests" if ahead.request.team else "a request"
+    theirs = f"A request of team {ahead.request.team}" if ahead.request.team else "Another request"
     if mine.negated_priority != other.negated_priority:
-        return f"Goes after {theirs}: priority {-other.negated_priority} goes before {-mine.negated_priority}."
+        priorities = f"it has priority {-other.negated_priority} and yours has {-mine.negated_priority}"
+        return f"{theirs} goes first, because {priorities}."
     if mine.not_overdue != other.not_overdue:
         bound = show_duration(policy_of(ahead, seen).queue.longest_wait_seconds)
-        return f"Goes after a request that has waited longer than {bound}."
+        return f"A request that has waited longer than {bound} goes first."
     if mine.beyond_share != other.beyond_share:
-        return "Goes after a request within its guaranteed share: this one is beyond yours."
+        return "A request within its guaranteed share goes first. Yours is beyond its share."
     return _by_use(claim, theirs, mine, other)
 
 
@@ -182,12 +183,12 @@ def _by_use(claim: Claim, theirs: str, mine: QueueRank, other: QueueRank) -> str
     if mine.team_usage != other.team_usage:
         more = _more(mine.team_usage, other.team_usage)
         used = f"your team used {more} for its weight" if claim.request.team else f"you used {more}"
-        return f"Goes after {theirs}: {used} lately."
+        return f"{theirs} goes first, because {used} lately."
     if mine.user_usage != other.user_usage:
         more = _more(mine.user_usage, other.user_usage)
-        return f"Goes after a colleague's request: you used {more} of the team's lately."
+        return f"A colleague's request goes first, because you used {more} of the team's GPU hours lately."
     earlier = show_duration(max(1.0, mine.asked_at - other.asked_at))
-    return f"Goes after a request that was made {earlier} earlier."
+    return f"A request that was made {earlier} earlier goes first."
 
 
 def _more(mine: float, other: float) -> str:

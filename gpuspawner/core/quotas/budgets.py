@@ -359,10 +359,10 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
     left, used, aside = (
         budget_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
     )
-    limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} set aside for what runs)"
+    limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} reserved by running workspaces)"
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (
-        f"They renew {balance.renews(now)}. {less} what you do not need, or ask "
+        f"They reset {balance.renews(now)}. {less} what you do not need, or ask "
         f"{contact or 'an administrator'} for more."
     )
     return limit, remedy

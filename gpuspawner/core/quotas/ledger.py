@@ -286,7 +286,7 @@ _UNITS: dict[str, LimitedResource | BudgetUnit] = {
 }
 _AMOUNT = re.compile(r"([+-]?) ?([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(.+)")
 AMOUNT_HELP = (
-    "write a number and what it is of, such as 4 GPUs, +20 GPU h, 2 h100, 3 workspaces, 16 CPU, 64GiB or 100 cost"
+    "write a number with its unit, for example 4 GPUs, +20 GPU h, 2 h100, 3 workspaces, 16 CPU, 64GiB or 100 cost"
 )
 
 
@@ -326,7 +326,8 @@ def parse_correction(value: object) -> QuotaAmount:
     found = _read(value, ())
     if not isinstance(found.what, BudgetUnit) or not found.number:
         raise BadValue(
-            f"{quoted(value)} is no use", "write GPU hours or cost, such as -3 GPU h, +2.5 GPU h or -10 cost"
+            f"{quoted(value)} is not GPU hours or cost",
+            "write GPU hours or cost, for example -3 GPU h, +2.5 GPU h or -10 cost",
         )
     return found
 
@@ -334,7 +335,7 @@ def parse_correction(value: object) -> QuotaAmount:
 def _read(value: object, kinds: Collection[str]) -> QuotaAmount:
     parts = _AMOUNT.fullmatch(_text(value))
     if parts is None:
-        raise BadValue(f"{quoted(value)} is no amount", AMOUNT_HELP)
+        raise BadValue(f"{quoted(value)} is not an amount", AMOUNT_HELP)
     sign, number, unit = parts.groups()
     much = Fraction(number) * (-1 if sign == "-" else 1)
     if (what := _UNITS.get(" ".join(unit.lower().split()))) is not None:
@@ -342,12 +343,12 @@ def _read(value: object, kinds: Collection[str]) -> QuotaAmount:
     if unit.strip() in kinds:
         return QuotaAmount(LimitedResource.KIND, unit.strip(), much)
     known = f"; the catalog's kinds are {', '.join(kinds)}" if kinds else ""
-    raise BadValue(f"{quoted(unit)} can't be counted", f"{AMOUNT_HELP}{known}")
+    raise BadValue(f"{quoted(unit)} is not a known unit", f"{AMOUNT_HELP}{known}")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > LONGEST:
-        raise BadValue(f"{quoted(value)} is no amount", AMOUNT_HELP)
+        raise BadValue(f"{quoted(value)} is not an amount", AMOUNT_HELP)
     return value.strip()
 
 

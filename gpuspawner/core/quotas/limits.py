@@ -259,15 +259,14 @@ def quota_wait_sentence(bound: EffectiveLimit, use: LimitUsage, count: int, kind
     step = f"wait until {other} stops{until}"
     step = f"{less}, or {step}" if less else step
     raising = f" Raising it: {contact}." if contact else ""
-    asked = (
-        f"{show_amount(limit, use.asked, kinds)} asked; {holder} {_plain(limit, held)} of {_plain(limit, hard)} in use."
-    )
-    return f"{asked} {step[:1].upper()}{step[1:]}.{raising}"
+    asked = f"You asked for {show_amount(limit, use.asked, kinds)}."
+    in_use = f"{holder[0].upper()}{holder[1:]} {_plain(limit, held)} of {_plain(limit, hard)} in use."
+    return f"{asked} {in_use} {step[:1].upper()}{step[1:]}.{raising}"
 
 
 def behind_other_sentence(rule: str) -> str:
     """Return the sentence for a request that waits for another one under the same rule."""
-    return f"Another request, which goes first, waits for what the {rule} leaves."
+    return f"A request ahead of yours waits for the same {rule}."
 
 
 def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
@@ -276,27 +275,27 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
     if bound.entry.whom in SHARED_HOLDERS:
         holder = f"team {bound.entry.subject}" if bound.entry.whom is QuotaScope.TEAM else "all together"
         total = show_amount(limit, held + use.asked, kinds)
-        return f"With this {holder} would have {total}; the share is {format_number(soft)}."
+        return f"With this {holder} would have {total}. The share is {format_number(soft)}."
     if limit.what is LimitedResource.GPUS and use.asked == 1 and held.denominator == 1:
-        return f"This is your {ordinal(int(held) + 1)} GPU; your share is {format_number(soft)}."
+        return f"This is your {ordinal(int(held) + 1)} GPU. Your share is {format_number(soft)}."
     return (
-        f"With this you would have {show_amount(limit, held + use.asked, kinds)}; your share is {_plain(limit, soft)}."
+        f"With this you would have {show_amount(limit, held + use.asked, kinds)}. Your share is {_plain(limit, soft)}."
     )
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 while free), 3 waited for``."""
+    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 if available), 3 waiting``."""
     limit, soft, hard = bound.limit, bound.soft, bound.hard
     most = hard if soft is None else soft
     if most is None:
         return ""
-    more = " (more while free)" if hard is None else ""
+    more = " (more if available)" if hard is None else ""
     if soft is not None and hard is not None and hard > soft:
-        more = f" (up to {_plain(limit, hard)} while free)"
+        more = f" (up to {_plain(limit, hard)} if available)"
     whose = SHARED_PREFIXES.get(bound.entry.whom, "").format(bound.entry.subject)
     in_team = f" for team {bound.entry.subject}" if bound.entry.whom is QuotaScope.EACH_OF_TEAM else ""
     line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
-    return f"{line}, {_plain(limit, waiting)} waited for" if waiting else line
+    return f"{line}, {_plain(limit, waiting)} waiting" if waiting else line
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

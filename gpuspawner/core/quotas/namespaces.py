@@ -129,7 +129,7 @@ def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
         raise _too_large(asked, CPU, most, "")
     most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
     if asked[MEMORY] > most:
-        beside = f" beside {show_resource(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
+        beside = f" with {show_resource(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
         raise _too_large(asked, MEMORY, most, beside)
 
 
@@ -193,7 +193,7 @@ def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> Reques
 def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
     bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
     whole, could = _in_their_terms(asked, resource, most)
-    remedy = f"Ask for less than {show_resource(resource, could)}: the node needs some itself."
+    remedy = f"Ask for less than {show_resource(resource, could)}, because the node needs some itself."
     return RequestRefused(resource, show_resource(resource, whole), bound, remedy, status=403)
 
 

@@ -134,7 +134,9 @@ def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now
 
 
 def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = f", {budget_amount_text(balance.reserved, balance)} set aside for what runs" if balance.reserved else ""
+    reserved = (
+        f", {budget_amount_text(balance.reserved, balance)} reserved by running workspaces" if balance.reserved else ""
+    )
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"

@@ -224,4 +224,4 @@ class BudgetBounds:
             return f"The budget {name} was used up."
         balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)
         words = budget_text(balance, now)
-        return f"{words[0].upper()}{words[1:]} are used up. They renew {balance.renews(now)}."
+        return f"{words[0].upper()}{words[1:]} are used up. They reset {balance.renews(now)}."

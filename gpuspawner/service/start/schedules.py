@@ -86,7 +86,7 @@ class Ready(Answer):
     next_at: float | None
     """The next time, in seconds since the epoch; null while it is paused."""
     asked_for_at: float | None
-    """When it is asked for, as the queue is now; null while it is paused, or asked for already."""
+    """When it is asked for, by the present queue; null while it is paused, or asked for already."""
     paused: bool
     """Paused by its user, or because nobody came on three days in a row."""
     missed_days: int

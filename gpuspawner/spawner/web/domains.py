@@ -1,7 +1,7 @@
 """Where browsers find the service, and the way there from the hub's other domains.
 
 With ``c.JupyterHub.subdomain_host`` each user and each service has a domain of its own, so that no script of one user's
-server acts for another. The hub answers on all domains that are nobody's.
+server acts for another. The hub answers on every domain that belongs to no user and no service.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def service_origin(c: Any, service: str) -> str:
 
 
 def handlers(service: str, origin: str) -> list[Any]:
-    """Return what to add to ``c.JupyterHub.extra_handlers``: nothing where the service shares the hub's domain."""
+    """Return the handlers for ``c.JupyterHub.extra_handlers``: none if the service shares the hub's domain."""
     if not origin:
         return []
     return [(rf"/services/{service}(/.*)?", ToService, {"origin": origin})]
 
 
 class ToService(RequestHandler):
-    """GET: an address of the service on a domain of the hub's. Links in sentences and messages have none of their own.
+    """GET: an address of the service on a domain of the hub's. Links in messages have no domain of their own.
 
     The hub leads ``/services/...`` below its own prefix, where this is.
     """

@@ -1,4 +1,4 @@
-"""The options form: what a user may choose, with what Start will do. It works without JavaScript, and without style.
+"""The options form: a user's choices and the outcome of Start. It works without JavaScript and without style.
 
 The hub puts it inside its own ``<form>`` as it is, so every value in it is escaped here. It brings its own style and
 script: a hub whose administrator wrote another spawn page shows it whole, and it works while the service is away.
@@ -6,35 +6,37 @@ script: a hub whose administrator wrote another spawn page shows it whole, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpuspawner import __version__
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, Guarantee, Template, keys_of_form
+from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, keys_of_form
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE
 from gpuspawner.core.errors import label_of, quoted
 from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
-from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
-from gpuspawner.spawner.web import instead
-from gpuspawner.spawner.web import menus as form_menus
-from gpuspawner.spawner.web.live import Live
-from gpuspawner.spawner.web.offline import judged
+from gpuspawner.look import LOOK
+from gpuspawner.spawner.web import form_fields
+from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
+from gpuspawner.spawner.web.live import Live, judge_offline, split_sentences
 from gpuspawner.spawner.web.pages import TEMPLATES
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
-LONGEST_SHOWN = 200
-"""Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""
-CPU_CHOICES = (0.5, 1, 2, 4, 8, 16, 32, 64, 128)
-MEMORY_CHOICES = tuple(2**power for power in range(29, 41))
-LIFETIME_CHOICES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800)
-LIFETIME_BUTTONS = frozenset({3600, 14400, 28800, 86400, 604800})
+ANCHORS = {
+    "template": "gs-gpus",
+    "gpu": "gs-gpus",
+    "substitutes": "gs-instead",
+    "tools": "gs-tools",
+    "team": "gs-team-choice",
+}
+"""Where a link to a field leads, if its own id does not begin by gs- and its name."""
 
 _environment = Environment(
-    loader=FileSystemLoader(TEMPLATES),
+    loader=FileSystemLoader([TEMPLATES, LOOK]),
     auto_reload=False,  # an upgrade that is installed meanwhile lays others there
     autoescape=True,
     undefined=StrictUndefined,
@@ -56,24 +58,30 @@ def render(
     own: bool = True,
     teams: Sequence[tuple[str, str]] = (),
     own_ticket: str = "",
+    posted: bool = False,
+    names: bool = False,
+    hub_prefix: str = "/hub/",
 ) -> str:
     """Return the form as HTML.
 
     Args:
         catalog: what the user may choose.
-        user: for whom a server starts.
+        user: the user whose server starts.
         server: its name, ``""`` for the default one.
         ticket: a form's, for what the page asks of the service.
         service_prefix: where browsers find the service, ending in ``/``.
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
         notes: what else to tell of them, in sentences.
         live: what the service says now, None where it does not answer.
-        own: whether ``user`` is who looks.
-        own_ticket: the user's own, for what is theirs alone; "" where somebody else may look.
+        own: whether ``user`` looks at the form.
+        own_ticket: a ticket for the user's presets and schedules; "" if another person looks at the form.
         teams: those that the user may have charged, by name and title.
+        posted: whether the choices were submitted and refused.
+        names: whether the hub lets people name servers.
+        hub_prefix: where browsers find the hub, ending in ``/``.
     """
-    now = live or judged(catalog, chosen, user, AWAY)
-    shown = {key: _shown(key, chosen.get(key, "")) for key in OPTIONS}
+    now = live or judge_offline(catalog, chosen, user, AWAY)
+    shown = {key: form_fields.show_value(key, chosen.get(key, "")) for key in OPTIONS}
     template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
     if template is None:
         return _without(now.sentence, None if own else user)
@@ -87,43 +95,64 @@ def render(
         notes=notes,
         template=template,
         **_of_catalog(catalog, live),
-        substitutes=instead.rows(catalog, template, chosen, live),
+        substitutes=form_fields.present_substitutes(catalog, template, chosen, live),
         teams=[{"name": name, "title": title} for name, title in teams],
         team=_team(teams, chosen, live),
-        fields=_fields(catalog, template, now),
-        ticked_tools=instead.ticked(chosen.get("tools")),
-        menus=form_menus.shown(catalog, template, chosen),
-        data=_of_script(catalog, template, chosen, live),
-        **_of_answer(now),
+        fields=form_fields.present_sizes(catalog, template, now),
+        ticked_tools=form_fields.parse_ticked(chosen.get("tools")),
+        menus=form_fields.present_menus(catalog, template, chosen),
+        data={
+            "templates": {name: form_fields.describe_template(catalog, one) for name, one in catalog.templates.items()}
+        },
+        **_present_outlook(now, away=live is None),
+        refused_fields=_refused_fields(now) if posted else [],
+        names=names,
+        hub_prefix=hub_prefix,
+        version=__version__,
         whose=None if own else user,
-        away=live is None,
         away_sentence=AWAY,
     )
 
 
-def _of_answer(now: Live) -> dict[str, Any]:
-    """Return what the page says that Start would do."""
-    return {name: getattr(now, name) for name in ("sentence", "quota", "cost", "wrong", "refused")}
+def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
+    """Return the outcome of Start, as the summary shows it."""
+    icon, kind = ("bolt", "gs-good") if now.starts_now else ("alert", "gs-warn") if away else ("hourglass", "")
+    return {
+        "sentences": split_sentences(now.sentence),
+        "state": {"icon": icon, "kind": kind},
+        "quota": now.quota,
+        "cost": now.cost,
+        "wrong": now.wrong,
+        "refused": now.refused,
+    }
+
+
+def _refused_fields(now: Live) -> list[dict[str, str]]:
+    """Return each refused field: its label, its id, and the reason."""
+    return [
+        {"label": label_of(field), "words": words, "id": ANCHORS.get(field, f"gs-{field}")}
+        for field, words in now.wrong.items()
+    ]
 
 
 def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
-    """Return what the page shows of the catalog, whoever looks."""
-    templates = catalog.templates.values()
+    """Return the parts of the catalog that every visitor sees."""
+    templates, gpus, simulated = catalog.templates.values(), _kinds(catalog, live), _simulated(catalog, live)
     return {
         "templates": templates,
-        "gpus": _kinds(catalog, live),
+        "gpus": gpus,
         "no_gpu": NO_GPU,
         "any_gpu": ANY_GPU if any(len(one.gpus) > 1 for one in templates) else None,
-        "simulated": _simulated(catalog, live),
+        "simulated": simulated,
+        "all_simulated": bool(gpus) and all(one["kind"].name in simulated for one in gpus),
         "own_images": any(one.own_images for one in templates),
         "tools": any(one.tools for one in templates),
         "fast": catalog.fast,
-        "timezone": catalog.rules.timezone,
     }
 
 
 def _without(sentence: str, whose: str | None) -> str:
-    """Return the page of who is offered nothing."""
+    """Return the page of a user to whom nothing is offered."""
     return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
 
 
@@ -142,22 +171,11 @@ def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
     ]
 
 
-def _of_script(
-    catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: Live | None
-) -> dict[str, dict[str, Any]]:
-    """Return what the form's script needs: the fields of each template, and what was consented to."""
-    consents = live.consents if live else {}
-    return {
-        "templates": {name: _data(catalog, one) for name, one in catalog.templates.items()},
-        "consents": {**consents, template.name: sorted(instead.consented(template, chosen, live))},
-    }
-
-
 def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[str, str]:
     """Return the options that a link fills in, from the arguments of ``/hub/spawn`` as the browser sent them.
 
     As JupyterHub 6 has it: if any argument begins with ``opt-``, those without it are ignored (5.x passes them all on).
-    What is no option is left out; the first of several values counts.
+    Unknown options are left out. The first of several values counts.
     """
     texts = {
         key: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
@@ -190,7 +208,7 @@ def _replaced(asked: str, wrong: str, instead: str) -> str:
 
 
 def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """Return what to fill in again after a submitted form was refused."""
+    """Return the values of a refused form, to fill them in again."""
     keys = keys_of_form(catalog, formdata)
     texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
     ticked = {field: [",".join(values)] for field, values in texts.items() if field in TICKED}
@@ -213,14 +231,16 @@ def _more(catalog: Catalog, kind: GpuKind) -> str:
     return ", ".join(filter(None, [*describe_memory(kind), price_words(catalog, kind.name), spot]))
 
 
-def _free(kind: str, live: Live | None) -> str:
+def _free(kind: str, live: Live | None) -> dict[str, str]:
+    """Return how many GPUs of a kind are free, the class of their state, and why the others are not."""
     offer = live.offers.get(kind) if live else None
     if offer is None or offer["free"] is None or offer["total"] is None:
-        return "free: unknown"
-    free = f"{offer['free']} of {offer['total']} free" if offer["total"] or not offer["note"] else offer["note"]
-    waiting = f", {offer['waiting']} waiting" if offer["waiting"] else ""
-    note = f"; {offer['note']}" if offer["total"] and offer["note"] else ""
-    return f"{free}{waiting}{note}"
+        return {"words": "Not known", "state": "", "note": ""}
+    free, total = offer["free"], offer["total"]
+    words = f"{free} of {total} free" if free else "None free"
+    waiting = f"{offer['waiting']} waiting" if offer["waiting"] else ""
+    state = "gs-good" if free and not waiting else "gs-warn"
+    return {"words": words, "state": state, "note": ", ".join(filter(None, [waiting, offer["note"]]))}
 
 
 def _measured(kind: GpuKind, live: Live | None) -> str:
@@ -235,99 +255,3 @@ def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
         return {kind for kind, offer in live.offers.items() if offer["simulated"]}
     here = set() if has_devices() else set(catalog.simulated)
     return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
-
-
-def _fields(catalog: Catalog, template: Template, live: Live) -> list[dict[str, Any]]:
-    """Return the fields beside the GPUs: for each its name, label, default, hint, suggestions, and what it means."""
-    data = _data(catalog, template)
-    return [
-        {"name": name, "label": label_of(name), "understood": live.understood.get(name, ""), **data[name]}
-        for name in ("count", "gpu_memory", "cpu", "memory", "lifetime")
-    ]
-
-
-def _data(catalog: Catalog, template: Template) -> dict[str, Any]:
-    """Return what the page needs to know of a template, as JSON."""
-    menu = catalog.menus.get(template.name)
-    bounds, default, guarantee = template.bounds, template.default, template.guarantee or Guarantee()
-    counts = {kind: {"least": least, "most": most} for kind, (least, most) in template.gpus.items()}
-    defaults = {kind: template.default_count(kind) for kind in counts}
-    if len(counts) > 1:
-        ends = [*template.gpus.values()]
-        counts[ANY_GPU] = {"least": min(least for least, _ in ends), "most": max(most for _, most in ends)}
-        defaults[ANY_GPU] = min(defaults.values())
-    most = max((most for _, most in template.gpus.values()), default=0)
-    count = default.count or ""
-    return {
-        "profile": menu.profile if menu else None,
-        "own_images": template.own_images,
-        "gpu": default.gpu or NO_GPU,
-        "gpus": {kind: {**ends, "default": defaults[kind]} for kind, ends in counts.items()},
-        "count": _field(str(count), f"up to {most}" if most else "none", ()),
-        "substitutes": instead.offered(catalog, template),
-        "gpu_memory": _gpu_memory(catalog, template),
-        "cpu": _sized(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
-        "memory": _sized(
-            show_bytes, default.memory_bytes, bounds.memory_bytes, MEMORY_CHOICES, guarantee.memory_percent
-        ),
-        "lifetime": _field(
-            _written_lifetime(default.lifetime_seconds),
-            *_bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES),
-        ),
-        "lifetimes": _few(bounds.lifetime_seconds),
-    }
-
-
-def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
-    """Return the field for the memory that any GPU is to have at least."""
-    sizes = sorted({catalog.gpus[kind].own_memory_bytes for kind in template.gpus} - {0})
-    hint = f"at least; up to {show_bytes(sizes[-1])}" if sizes else "none"
-    return _field(show_bytes(max(sizes[0], template.needs.memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
-
-
-def _sized(
-    show: Callable[[Any], str], default: float, bounds: tuple[float, float], choices: Sequence[float], percent: float
-) -> dict[str, Any]:
-    """Return a field of CPU or memory, of which a percentage is guaranteed."""
-    hint, suggestions = _bounded(bounds, show, choices)
-    guaranteed = "" if percent == 100 else f", {percent:g} % of it guaranteed"  # noqa: PLR2004 - all of it
-    return _field(show(default), f"{hint}{guaranteed}", suggestions)
-
-
-def _field(default: str, hint: str, suggestions: Iterable[str]) -> dict[str, Any]:
-    return {"default": default, "hint": hint, "suggestions": list(suggestions)}
-
-
-def _bounded(
-    bounds: tuple[float, float], show: Callable[[Any], str], choices: Sequence[float]
-) -> tuple[str, list[str]]:
-    least, most = bounds
-    hint = show(least) if least == most else f"{show(least)} to {show(most)}"
-    return hint, [show(choice) for choice in choices if least <= choice <= most]
-
-
-def _few(bounds: tuple[int, int]) -> list[str]:
-    """Return the lifetimes that stand beside the field as buttons, within the bounds."""
-    within = [seconds for seconds in LIFETIME_CHOICES if bounds[0] <= seconds <= bounds[1]]
-    usual = [seconds for seconds in within if seconds in LIFETIME_BUTTONS]
-    return [_written_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]
-
-
-def _written_lifetime(seconds: float) -> str:
-    """Return a lifetime as people write it, ``1h30m``, so that it reads as the same again."""
-    text = show_duration(seconds).replace("min", "m").replace(" ", "")
-    return text if parse_duration(text) == seconds else f"{seconds:g}s"
-
-
-def _shown(key: str, value: object) -> str:
-    """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``; others as they are."""
-    text = str(value)[:LONGEST_SHOWN]
-    try:
-        if key in {"memory", "gpu_memory"}:
-            nice = show_bytes(parse_bytes(value))
-            return nice if parse_bytes(nice) == parse_bytes(value) else text
-        if key == "lifetime":
-            return _written_lifetime(parse_duration(value))
-    except BadValue:
-        pass  # it is shown as it is, and the sentence says what is wrong with it
-    return text

@@ -1,17 +1,20 @@
-"""What the service says at the moment a hub page is rendered: its numbers stand there without JavaScript too."""
+"""The service's answers at the moment when a hub page is rendered: pages show them without JavaScript, too."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
 from gpuspawner.core.authentication import NONCE_HEADER, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z“'\"])")
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
 ENDED_SHOWN = 5
@@ -20,13 +23,12 @@ ENDED_SHOWN = 5
 
 @dataclass(frozen=True)
 class Live:
-    """What a form shows of the service: its own documents (see ``service.workspaces.presenter``), read once.
+    """The service's answers that a form shows, read once (see ``service.workspaces.presenter``).
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
-    a line for each limit that binds the user. ``team`` is charged where they name none, "" where they must. What they
-    consented to last is ``consents``, by template; ``substitutes`` tells what those of the kind asked for bring now.
-    By option, ``wrong`` says what can't be, and ``understood`` what a size or time was understood to mean.
-    ``cost`` tells what the whole start costs, and leaves of budgets.
+    a line for each limit that binds the user. ``team`` is charged if they name none; it is "" if they must name one.
+    By kind, ``substitutes`` says what accepting it brings now. By option, ``wrong`` says what is not possible, and
+    ``understood`` how a size or time was understood. ``cost`` says what the whole start costs and leaves of budgets.
     """
 
     offers: Mapping[str, Mapping[str, Any]]
@@ -34,18 +36,18 @@ class Live:
     refused: bool = False
     quota: tuple[str, ...] = ()
     team: str = ""
-    consents: Mapping[str, Collection[str]] = field(default_factory=dict)
     substitutes: Mapping[str, str] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
     understood: Mapping[str, str] = field(default_factory=dict)
     cost: tuple[str, ...] = ()
+    starts_now: bool = False
 
 
 @dataclass(frozen=True)
 class ServiceView:
     """The service at ``url`` (with its prefix), asked for one user, by ticket. None always means: no answer.
 
-    What does not prove by ``secret`` to come from this hub's service is none.
+    An answer that does not prove by ``secret`` to come from this hub's service counts as no answer.
     """
 
     url: str
@@ -67,11 +69,11 @@ class ServiceView:
             refused=bool(error),
             quota=tuple(line["words"] for line in check.get("quota", offers["quota"])),
             team=offers["team"] or "",
-            consents=offers["consents"],
             substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
             wrong={one["field"]: one["words"] for one in told.get("fields", ())},
             understood=told.get("understood", {}),
             cost=tuple(check.get("cost", {}).get("words", ())),
+            starts_now=bool(check.get("starts_now")),
         )
 
     async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -80,12 +82,12 @@ class ServiceView:
         return None if answer is None or "error" in answer else tuple(answer["workspaces"])
 
     async def output(self, lease: str) -> str:
-        """Return what the server of a workspace that failed wrote last; "" where none is kept or nobody answers."""
+        """Return the last output of a failed workspace's server; "" if there is none or the service does not answer."""
         answer = await self._ask(f"workspaces/{lease}/output") or {}
         return str(answer.get("text") or "")
 
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """Return the answer, a refusal (4xx) too; None where there is none."""
+        """Return the answer, a refusal (4xx) too. Return None without an answer."""
         nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
         method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
         headers = {"Authorization": f"ticket {self.ticket}", NONCE_HEADER: nonce}
@@ -94,6 +96,30 @@ class ServiceView:
         except Unavailable:
             return None
         return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+
+
+def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
+    """Judge choices by the catalog alone, while the service does not answer.
+
+    Args:
+        catalog: what the user may choose.
+        chosen: the choices.
+        user: the user whose server starts.
+        otherwise: the sentence, if nothing is wrong with the choices.
+    """
+    found = resolve_all(catalog, chosen, user)
+    return Live(
+        {},
+        what_is_wrong(found.refused) if found.refused else otherwise,
+        refused=bool(found.refused),
+        wrong={one.field: one.details for one in found.refused},
+        understood=found.understood,
+    )
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text: the summary of a start shows each on its own."""
+    return SENTENCE_END.split(text)
 
 
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How options arrive: from the form, from a link that only fills it in, and which form is shown."""
+"""The options of a start: from the form, or from a link that only fills in the form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:
 
 
 class FormOptions(_Base):
-    """The part of the mixin that JupyterHub's spawn page meets."""
+    """The part of the mixin for JupyterHub's spawn page."""
 
     gpu_read_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
     gpu_take_added = Callable(
@@ -47,7 +47,7 @@ class FormOptions(_Base):
 
     @property
     def gpu_folder(self) -> Path:
-        """Where the hub keeps what is no secret: the output of servers, and what the service did not hear."""
+        """The folder for files that are not secret: the output of servers, and undelivered reports."""
         return Path(self.gpu_data_dir) if self.gpu_data_dir else Path(self.gpu_secret_file).parent
 
     @property
@@ -57,7 +57,7 @@ class FormOptions(_Base):
         return catalog
 
     async def gpu_follow_catalog(self) -> None:
-        """Take in what custom resources add to the catalog; while the service is away, what they added before stays."""
+        """Update the catalog from custom resources. While the service is away, earlier additions stay."""
         if self.gpu_take_added is not None:
             await self.gpu_take_added(LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret())))
 
@@ -68,7 +68,7 @@ class FormOptions(_Base):
         return frozenset(group.name for group in self.user.orm_user.groups)
 
     def gpu_request(self, options: object) -> Request:
-        """Return what options mean for the user. Which of several teams was the last one, the service alone knows.
+        """Resolve the options of the user. Only the service knows which of several teams was charged last.
 
         Raises:
             AllRefused: as :func:`gpuspawner.catalog.resolve`.
@@ -87,7 +87,7 @@ class FormOptions(_Base):
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
     def gpu_actor(self) -> str:
-        """Return who else shows the form or starts the server; "" where that is its user, or nobody knows."""
+        """Return the name of another person who starts the server for its user; "" without one."""
         actor = getattr(self.handler, "current_user", None)
         return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
 
@@ -130,8 +130,9 @@ class FormOptions(_Base):
         await self.gpu_follow_catalog()
         catalog, groups = self.gpu_catalog, self.gpu_groups()
         offered = visible(catalog, groups)
+        posted = bool(self.user.__dict__.get("gpu_posted"))
         chosen, notes = self._gpu_filled_in(offered)
-        # Whoever may start this server reads this form, which must not let them do what only its user may.
+        # People who may start this server see its form. The form must not let them act as its user.
         secret = bytes.fromhex(self.gpu_secret())
         created, looks = isoformat(self.user.orm_user.created), getattr(self.handler, "current_user", None)
         ticket = sign_ticket(secret, self.user.name, created, time(), form=True)
@@ -148,12 +149,15 @@ class FormOptions(_Base):
             own=not self.gpu_actor(),
             own_ticket=sign_ticket(secret, self.user.name, created, time()) if is_own else "",
             teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
+            posted=posted,
+            names=bool(self.user.allow_named_servers),
+            hub_prefix=self.hub.base_url,
         )
 
     def _gpu_filled_in(self, offered: Catalog) -> tuple[Mapping[str, Any], list[str]]:
-        """Return what the form shows as chosen: what was posted and refused, else the link's, else the last use's.
+        """Return the choices of the form: those of a refused form, else of the link, else of the last start.
 
-        And what to tell of it: what the link asks for and nobody offers.
+        Also return a sentence for each choice of the link that is not offered.
         """
         posted = self.user.__dict__.pop("gpu_posted", None)
         link, self._gpu_link = self._gpu_link, None

@@ -41,7 +41,7 @@ window.gpuspawnerReady ??= (() => {
     const why = hindrance();
     const on = !why && Notification.permission === 'granted' && wish.get();
     const words = document.createElement('span');
-    words.className = 'gs-small';
+    words.className = 'gs-hint';
     words.textContent = why || (on ? 'This browser notifies you when it is ready, while this page is open.' : '');
     if (why) {
       node.replaceChildren(words);

@@ -1,20 +1,19 @@
-/* Why the workspace was stopped: said above JupyterLab's own "Server unavailable", which knows no reason.
- * A modal dialog lies in the browser's top layer, over whatever JupyterLab opens before or after it. */
+/* Why the workspace was stopped, above JupyterLab's own "Server unavailable", which knows no reason.
+ * A modal dialog lies in the browser's top layer, over everything that JupyterLab opens before or after it. */
 import { append, say } from './words.js';
 
 const ANSWER_MILLISECONDS = 8000;
 
 /**
- * Ask the service why a workspace ended. Its server is gone: what is left is that its user is signed in to the hub, whose
- * home page holds a ticket for the service. Resolves to the reason in words, "" where there is none to be had.
+ * Ask the service why a workspace ended. Its server is gone, but its user is signed in to the hub, which gives a ticket
+ * for the service. Resolves to the reason in words, or "" if it is not known.
  *
  * `page` is the workspace's page at the service, `hub` the hub's prefix, both whole addresses on this page's origin.
  */
 export async function whyEnded(page, hub) {
   const options = { cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(ANSWER_MILLISECONDS) };
   try {
-    const home = await (await fetch(`${hub}home`, options)).text();
-    const ticket = new DOMParser().parseFromString(home, 'text/html').querySelector('#gs-banner')?.dataset.ticket;
+    const { ticket } = await (await fetch(`${hub}gpuspawner/ticket`, options)).json();
     const address = page.replace('/workspaces/', '/api/v1/workspaces/');
     const answer = await fetch(address, { ...options, headers: { Authorization: `ticket ${ticket}` } });
     return (answer.ok && (await answer.json()).end?.why) || '';
@@ -30,11 +29,11 @@ export class Ended {
     this.node.addEventListener('close', closed);
     this.node.className = 'gpuspawner-ended';
     this.node.setAttribute('aria-labelledby', 'gpuspawner-ended-heading');
-    append(this.node, 'h2', 'gpuspawner-heading', 'This workspace has ended').id = 'gpuspawner-ended-heading';
+    append(this.node, 'h2', 'gpuspawner-heading', 'This workspace was stopped').id = 'gpuspawner-ended-heading';
     this.why = append(this.node, 'p', 'gpuspawner-why');
-    append(this.node, 'p', 'gpuspawner-stays', 'Files stay as they were last saved. This page no longer saves.');
+    append(this.node, 'p', 'gpuspawner-stays', 'Your files are safe, as last saved. Changes on this page are no longer saved.');
     const actions = append(this.node, 'div', 'gpuspawner-actions');
-    this.page = append(actions, 'a', 'gpuspawner-button gpuspawner-primary', 'Why it was stopped, and start again');
+    this.page = append(actions, 'a', 'gpuspawner-button gpuspawner-primary', 'See why and start again');
     this.page.target = '_blank';
     this.page.rel = 'noopener';
     const close = append(actions, 'button', 'gpuspawner-button', 'Close');

@@ -1,5 +1,5 @@
 /* The warning before a workspace ends: what was measured, a countdown, and what can be done about it. */
-import { append, duration, say } from './words.js';
+import { append, duration, firstSentence, icon, say } from './words.js';
 
 const RESULT_SECONDS = 8; // how long the result of Keep stays once the warning is over; arbitrary: time to read it
 
@@ -15,15 +15,22 @@ export class Warning {
     this.node.setAttribute('aria-label', 'GPU workspace');
     this.node.hidden = true;
     document.body.prepend(this.node);
-    this.text = append(this.node, 'p', 'gpuspawner-text');
+    const card = append(this.node, 'div', 'gpuspawner-card');
+    icon(card, 'alert');
+    this.text = append(card, 'div', 'gpuspawner-text');
     this.text.setAttribute('role', 'alert');
-    this.countdown = append(this.node, 'p', 'gpuspawner-countdown');
+    this.heading = append(this.text, 'h2', 'gpuspawner-heading');
+    this.text.append(' ');
+    this.rest = append(this.text, 'p', 'gpuspawner-rest');
+    this.countdown = append(card, 'p', 'gpuspawner-countdown');
     this.countdown.setAttribute('role', 'timer'); // not read out every second, unlike the alert
-    this.result = append(this.node, 'p', 'gpuspawner-result');
+    this.result = append(card, 'p', 'gpuspawner-result');
     this.result.setAttribute('role', 'status');
-    this.actions = append(this.node, 'div', 'gpuspawner-actions');
+    this.actions = append(card, 'div', 'gpuspawner-actions');
     this.actions.title = 'Alt+Shift+G goes here';
     this._addButtons(this.actions, act);
+    this._addClose(card);
+    this.bar = append(append(this.node, 'span', 'gpuspawner-bar'), 'i', '');
     this.node.addEventListener('focusin', event => {
       if (event.relatedTarget && !this.node.contains(event.relatedTarget)) {
         this.cameFrom = event.relatedTarget;
@@ -41,18 +48,20 @@ export class Warning {
       this.closed = null; // that one is over: the next of its kind is news
     }
     if (!warning) {
-      say(this.text, '');
-      this.keep.hidden = this.extend.hidden = this.without.hidden = true;
+      this._tell('');
+      this.keep.hidden = this.extend.hidden = this.without.hidden = this.keeps.hidden = true;
       return;
     }
-    say(this.text, warning.text);
+    this._tell(warning.text);
     this.keep.hidden = !warning.actions.includes('keep');
     this.extend.hidden = !warning.actions.includes('extend');
     if (!this.keep.hidden) {
-      say(this.keep, `Keep ${duration(workspace.keep.each_seconds)} (${workspace.keep.left} left)`);
+      say(this.keep, `Keep for ${duration(workspace.keep.each_seconds)}`);
+      say(this.keeps, `${workspace.keep.left} ${workspace.keep.left === 1 ? 'keep' : 'keeps'} left`);
     }
+    this.keeps.hidden = this.keep.hidden;
     if (!this.extend.hidden) {
-      say(this.extend, `Extend ${duration(Math.min(workspace.extend.each_seconds, workspace.extend.left_seconds))}`);
+      say(this.extend, `Extend by ${duration(Math.min(workspace.extend.each_seconds, workspace.extend.left_seconds))}`);
     }
     this.more.hidden = !page;
     this.more.href = page || '';
@@ -60,15 +69,25 @@ export class Warning {
     this.without.href = page ? `${page}#go-on` : '';
   }
 
-  /** Show the time left, called every second: `seconds` is null where it is not known, `why` says then why. */
+  _tell(text) {
+    const [first, rest] = firstSentence(text);
+    say(this.heading, first);
+    say(this.rest, rest);
+  }
+
+  /** Show the time left. Called every second: `seconds` is null if it is not known, and `why` says why. */
   tick(seconds, why = '') {
     if (this.warning) {
       // One that was closed comes back when half of the time that was left has passed: nobody is surprised.
       const reminded = this.closed && seconds !== null && seconds < this.closed.left / 2;
       say(this.countdown, seconds === null ? why : seconds > 0 ? `Ends in ${duration(seconds)}` : 'Ending now');
+      this.longest = seconds === null ? null : Math.max(this.longest ?? 0, seconds);
+      this.bar.style.width = this.longest ? `${(100 * Math.max(0, seconds)) / this.longest}%` : '0';
       this._setHidden(this.closed !== null && !reminded);
       this.secondsLeft = seconds;
     } else {
+      this.longest = null;
+      this.bar.style.width = '0';
       say(this.countdown, '');
       this._setHidden(Date.now() >= this.resultUntil);
     }
@@ -79,7 +98,7 @@ export class Warning {
 
   /** Move the focus to what can be done first. */
   focus() {
-    const first = [...this.actions.children].find(element => !element.hidden);
+    const first = [...this.actions.querySelectorAll('a, button'), this.close].find(element => !element.hidden);
     first.focus();
   }
 
@@ -106,15 +125,22 @@ export class Warning {
       });
     }
     this.keep.classList.add('gpuspawner-primary');
-    // What is lost is said there before: so it is asked for there.
-    this.without = append(parent, 'a', 'gpuspawner-button', 'Go on without a GPU…');
+    this.extend.classList.add('gpuspawner-primary');
+    // What is lost is said on that page, before it is asked for there.
+    this.without = append(parent, 'a', 'gpuspawner-button', 'Restart without GPU…');
     this.without.target = '_blank';
     this.without.rel = 'noopener';
-    this.more = append(parent, 'a', 'gpuspawner-button', 'More');
+    this.more = append(parent, 'a', 'gpuspawner-button gpuspawner-plain', 'Details');
     this.more.target = '_blank';
     this.more.rel = 'noopener';
-    const close = append(parent, 'button', 'gpuspawner-button', 'Close');
-    close.addEventListener('click', () => {
+    this.keeps = append(parent, 'small', 'gpuspawner-keeps');
+  }
+
+  _addClose(parent) {
+    this.close = append(parent, 'button', 'gpuspawner-close');
+    this.close.setAttribute('aria-label', 'Close');
+    icon(this.close, 'x');
+    this.close.addEventListener('click', () => {
       this.closed = this.warning && { kind: this.warning.kind, left: this.secondsLeft ?? Infinity };
       this.resultUntil = 0;
       this._setHidden(true);

@@ -40,3 +40,38 @@ export function duration(seconds) {
 export function gibibytes(bytes) {
   return bytes === null || bytes === undefined ? '?' : (bytes / 2 ** 30).toFixed(1);
 }
+
+const PATHS = { // as in gs_icons.svg
+  gpu: 'M3 3.8h10a1.25 1.25 0 0 1 1.25 1.25v4.7A1.25 1.25 0 0 1 13 11H3a1.25 1.25 0 0 1-1.25-1.25v-4.7A1.25 1.25 0 0 1 3 3.8zM7.1 7.4a1.7 1.7 0 1 1-3.4 0 1.7 1.7 0 0 1 3.4 0zM12.3 7.4a1.7 1.7 0 1 1-3.4 0 1.7 1.7 0 0 1 3.4 0zM4 11v2M6.8 11v2',
+  memory: 'M3 4.5h10a1 1 0 0 1 1 1V10a1 1 0 0 1-1 1H3a1 1 0 0 1-1-1V5.5a1 1 0 0 1 1-1zM5 7v1.5M8 7v1.5M11 7v1.5M4.5 11v1.8M8 11v1.8M11.5 11v1.8',
+  pause: 'M6 4.2v7.6M10 4.2v7.6',
+  clock: 'M13.75 8A5.75 5.75 0 1 1 2.25 8a5.75 5.75 0 0 1 11.5 0zM8 4.8V8l2.2 1.4',
+  alert: 'M8 2.3 14.2 13H1.8zM8 6.5v3M8 11.2v.1',
+  x: 'm4 4 8 8M12 4l-8 8'
+};
+
+/** Append an icon. */
+export function icon(parent, name) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('class', 'gpuspawner-icon');
+  svg.setAttribute('viewBox', '0 0 16 16');
+  svg.setAttribute('aria-hidden', 'true');
+  const path = document.createElementNS(svg.namespaceURI, 'path');
+  path.setAttribute('d', PATHS[name]);
+  svg.append(path);
+  parent.append(svg);
+  return svg;
+}
+
+/** Append a span with an icon and a text, and return what holds the text. */
+export function labelled(parent, name, className) {
+  const node = append(parent, 'span', className);
+  icon(node, name);
+  return append(node, 'span', 'gpuspawner-words');
+}
+
+/** Split a text into its first sentence and the rest. */
+export function firstSentence(text) {
+  const end = /[.!?] (?=[A-Z“'"])/.exec(text);
+  return end ? [text.slice(0, end.index + 1), text.slice(end.index + 2)] : [text, ''];
+}

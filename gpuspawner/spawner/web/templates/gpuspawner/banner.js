@@ -5,18 +5,18 @@
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-warnings");
   const api = service(root);
-  const notes = new Map(); // by what they tell: built once, then changed in place, so that nobody loses the focus
+  const notes = new Map(); // by key: built once, then changed in place, so that the focus stays
 
   const newest = (workspaces, server) => workspaces.find((one) => one.server === server); // the live one comes first
   const name = (one) => (one.server ? `Workspace ${one.server}: ` : "");
-  const button = (text, act) => {
-    const made = element("button", { type: "button", className: "gs-button", textContent: text });
+  const button = (text, act, kind = "") => {
+    const made = element("button", { type: "button", className: `gs-button gs-small ${kind}`, textContent: text });
     made.addEventListener("click", async () => {
       made.disabled = true;
       try {
         await act();
       } catch (error) {
-        made.after(element("span", { className: "gs-small", textContent: error.message }));
+        made.after(element("span", { className: "gs-hint", textContent: error.message }));
       } finally {
         made.disabled = false;
       }
@@ -26,41 +26,42 @@
   };
   const act = (one, action) => () => api.call(`workspaces/${one.id}/${action}`, {});
   const more = (one, text) =>
-    element("a", { href: one.page, className: "gs-button", textContent: text });
+    element("a", { href: one.page, className: "gs-button gs-small", textContent: text });
 
   const warning = (one) => {
     const left = element("span", { className: "gs-left" });
     left.setAttribute("aria-hidden", "true"); // the text says when; a countdown read aloud every second says nothing else
-    const buttons = element("div");
+    const buttons = element("div", { className: "gs-actions gs-push" });
     const { each_seconds: keep, left: times } = one.keep;
     if (one.warning.actions.includes("keep")) {
-      buttons.append(button(`Keep ${duration(keep)} (${times} left)`, act(one, "keep")));
+      buttons.append(button(`Keep for ${duration(keep)}`, act(one, "keep"), "gs-primary"));
+      buttons.append(element("small", { className: "gs-quiet", textContent: `${times} ${times === 1 ? "keep" : "keeps"} left` }));
     }
     if (one.warning.actions.includes("extend")) {
-      buttons.append(button(`Extend ${duration(one.extend.each_seconds)}`, act(one, "extend")));
+      buttons.append(button(`Extend by ${duration(one.extend.each_seconds)}`, act(one, "extend"), "gs-primary"));
     }
     if (one.warning.actions.includes("move")) {
-      buttons.append(button("Move it to another GPU", act(one, "move")));
+      buttons.append(button("Move to another GPU", act(one, "move"), "gs-primary"));
     }
-    buttons.append(more(one, "More"));
+    buttons.append(more(one, "Details"));
     const text = element("span", { className: "gs-text", textContent: name(one) + one.warning.text });
     return element("div", { className: "gs-note gs-warn" }, element("p", {}, text, " ", left), buttons);
   };
 
   const ended = (one) => {
     const text = `${one.end.why} `;
-    const why = more(one, "Why, with what was measured");
+    const why = more(one, "See why");
     why.addEventListener("click", () => act(one, "seen")().catch(() => {}));
     const lead = element("b", { textContent: one.server ? `Workspace ${one.server} ended. ` : "Your last workspace ended. " });
-    return element("div", { className: "gs-note gs-warn" }, element("p", {}, lead, text), why, button("Got it", act(one, "seen")));
+    return element("div", { className: "gs-note" }, element("p", {}, lead, text), element("div", { className: "gs-actions gs-push" }, why, button("Got it", act(one, "seen"))));
   };
 
   const answer = (one) => {
     const { answer: said, answered_by: by } = one.end.dispute;
-    const page = more(one, "What you called wrong");
+    const page = more(one, "See the answer");
     page.addEventListener("click", () => act(one, "seen")().catch(() => {}));
     const lead = element("b", { textContent: `${name(one)}${by} answered what you called wrong. ` });
-    return element("div", { className: "gs-note" }, element("p", {}, lead, `“${said}”`), page, button("Got it", act(one, "seen")));
+    return element("div", { className: "gs-note" }, element("p", {}, lead, `“${said}”`), element("div", { className: "gs-actions gs-push" }, page, button("Got it", act(one, "seen"))));
   };
 
   // What there is to tell now: [key, build, workspace].
@@ -105,7 +106,7 @@
     if (latest) came?.see(latest); // who leaves the page before the next look has waited all the same
     came?.watch(async () => (await api.call("workspaces")).workspaces);
   });
-  // The tab's icon, by shape: what needs its user most. It lies at the service; away, the icon stays as it is.
+  // The tab's icon shows by its shape the state that needs the user most. The service has its file.
   const showIcon = (workspaces) => {
     const phases = new Set(workspaces.map((one) => one.phase));
     const state = phases.has("reclaiming") ? "-warned" : phases.has("queued") || phases.has("parked") ? "-waiting"

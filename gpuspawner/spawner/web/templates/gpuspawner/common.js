@@ -1,4 +1,4 @@
-// What every hub page of ours needs: asking the service, and asking again while somebody looks.
+// Helpers of every hub page: asking the service, and asking again while the page is seen.
 window.gpuspawner ??= (() => {
   "use strict";
   const TICKET_MILLISECONDS = 30_000; // half of what a ticket is good for
@@ -22,7 +22,7 @@ window.gpuspawner ??= (() => {
     return made;
   };
 
-  // Change a text only if it differs: screen readers then hear changes alone.
+  // Change a text only if it differs, so that screen readers read only changes.
   const setText = (node, text) => {
     if (node && node.textContent !== text) node.textContent = text;
   };
@@ -34,9 +34,9 @@ window.gpuspawner ??= (() => {
     let note = document.getElementById(SIGNED_OUT);
     if (!note) {
       const link = element("a", { textContent: "Sign in again" });
-      note = element("p", { id: SIGNED_OUT, className: "gs-note gs-warn" }, "You are signed out, and what stands here may be old. ", link, ": you come back to this page.");
+      note = element("p", { id: SIGNED_OUT, className: "gs-note gs-warn" }, element("span", {}, "You are signed out. What stands here may be old. ", link, " to go on. You come back to this page."));
       note.setAttribute("role", "alert");
-      root.prepend(note);
+      (root.querySelector(".gs-stack") ?? root).prepend(note);
     }
     const link = note.querySelector("a");
     if (link.href && !next) return;
@@ -58,7 +58,7 @@ window.gpuspawner ??= (() => {
         keepalive: body !== undefined, // a click on a link may leave the page
         signal: AbortSignal.timeout(8000),
       });
-    // The hub gives another one, to whom it still knows by its cookie: a form's for a form.
+    // The hub gives a new ticket while its cookie is valid: for a form, the form's.
     const { formUser, formServer } = root.dataset;
     const form = formUser === undefined ? "" : `/${[formUser, formServer].map(encodeURIComponent).join("/")}`;
     const renew = async () => {

@@ -1,4 +1,4 @@
-// One's own presets: names that fill in the form. What the workspace allows is judged when they are used, as typed.
+// Presets of the user: names that fill in the form. Values are checked when a preset is used.
 (() => {
   "use strict";
   const { element, form, service, setText } = window.gpuspawner;
@@ -7,7 +7,11 @@
   const api = service(root, form.here);
   const part = (name) => document.getElementById(`gs-preset-${name}`);
   const button = (act) => root.querySelector(`[data-act=${act}]`);
-  const tell = (text) => setText(part("told"), text);
+  const tell = (text) => { // in the dialog while it is open: nothing else is read out then
+    const open = part("dialog").open;
+    setText(part("told"), open ? "" : text);
+    setText(part("problem"), open ? text : "");
+  };
   let presets = [];
   let used = ""; // the one that was filled in last
 
@@ -16,13 +20,14 @@
     const held = list.contains(document.activeElement) && document.activeElement.textContent;
     list.replaceChildren(
       ...presets.map(({ name }) => {
-        const chip = element("button", { type: "button", className: "gs-chip", textContent: name });
+        const chip = element("button", { type: "button", className: "gs-chip" }, element("span", { textContent: name }));
         chip.setAttribute("aria-pressed", String(name === used));
         return chip;
       }),
     );
     [...list.children].find(({ textContent }) => textContent === held)?.focus();
     for (const act of ["rename", "delete"]) button(act).hidden = !used;
+    part("section").hidden = !presets.length;
   };
   const look = async () => {
     ({ presets } = await api.call("presets"));
@@ -68,7 +73,8 @@
   };
 
   root.addEventListener("click", ({ target }) => {
-    const preset = presets.find(({ name }) => target.parentNode === part("list") && name === target.textContent);
+    const chip = target.closest("#gs-preset-list > button");
+    const preset = presets.find(({ name }) => name === chip?.textContent);
     if (preset) {
       used = preset.name;
       part("name").value = used;

@@ -9,7 +9,7 @@
   const have = async () => {
     const on = [...part("days").querySelectorAll(":checked")].map(({ value }) => value).join();
     try {
-      const one = await api.call("ready", { ...form.options(), server: form.server, at: part("at").value, on });
+      const one = await api.call("ready", { ...form.options(), server: form.server(), at: part("at").value, on });
       setText(part("told"), `${one.words}: ${one.sentence}`);
     } catch (error) {
       setText(part("told"), error.message);
@@ -23,7 +23,7 @@
   });
   for (const type of ["input", "change"]) root.addEventListener(type, (event) => event.stopPropagation()); // no choice of the form
   const open = () => {
-    if (window.location.hash === "#gs-ready") root.open = true;
+    if (window.location.hash === "#gs-ready") document.getElementById("gs-more").open = true;
   };
   window.addEventListener("hashchange", open);
   open();

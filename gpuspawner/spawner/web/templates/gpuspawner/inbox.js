@@ -6,22 +6,22 @@
   const root = document.getElementById("gs-banner");
   const list = document.getElementById("gs-messages");
   const api = service(root);
-  const shown = new Map(); // by id: built once, so that nobody loses the focus
+  const shown = new Map(); // by id: built once, so that the focus stays
 
   const build = (one) => {
-    const button = element("button", { type: "button", className: "gs-button", textContent: "Got it" });
+    const button = element("button", { type: "button", className: "gs-button gs-small gs-push", textContent: "Got it" });
     button.addEventListener("click", async () => {
       button.disabled = true;
       try {
         show(await api.call("inbox/read", { ids: [one.id] }));
       } catch (error) {
         button.disabled = false;
-        button.after(element("span", { className: "gs-small", textContent: error.message }));
+        button.after(element("span", { className: "gs-hint", textContent: error.message }));
       }
     });
     const said = element("p", { className: "gs-said" }, element("b", { textContent: one.text }));
-    const who = element("p", { className: "gs-small", textContent: `${one.by}, until ${one.until_words}` });
-    return element("div", { className: "gs-note" }, said, who, button);
+    const who = element("p", { className: "gs-quiet", textContent: `${one.by}, until ${one.until_words}` });
+    return element("div", { className: "gs-note" }, element("div", {}, said, who), button);
   };
 
   const show = ({ unread, messages }) => {

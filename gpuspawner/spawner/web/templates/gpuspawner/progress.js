@@ -6,7 +6,13 @@
   const root = document.getElementById("gs-progress");
   const { server, state, user } = root.dataset;
   const api = service(root);
-  const sentence = document.getElementById("gs-sentence");
+  const part = (name) => document.getElementById(`gs-${name}`);
+  const sentence = part("sentence");
+  const say = (text) => {
+    const [first, ...rest] = text.split(/(?<=[.!?]) (?=[A-Z“'"])/);
+    setText(sentence.querySelector("h2"), first);
+    setText(sentence.querySelector("p"), rest.join(" "));
+  };
   const steps = document.getElementById("gs-steps");
   const log = document.getElementById("gs-log");
   const withdraw = document.getElementById("gs-withdraw");
@@ -19,37 +25,54 @@
 
   const seconds = (from, to) => (from === null ? "" : duration((to ?? Date.now() / 1000 + offset) - from));
 
-  // The steps of a start: [what it is, where it stands, how long it took or takes].
+  // The steps of a start: what each one is called, more about it, where it stands, and how long it took or takes.
   const plan = (one) => {
-    const waits = one.queue !== null;
-    const gpus = one.request.count ? "GPU" : "Place";
-    const place = waits && one.queue.place ? `, place ${one.queue.place}${one.queue.of ? ` of ${one.queue.of}` : ""}` : "";
+    const gpus = one.request.count;
     const served = one.running_at !== null;
-    const starting = one.granted_at !== null && !waits;
+    const assigned = one.granted_at !== null;
+    const what = gpus > 1 ? `${gpus} GPUs` : gpus ? "GPU" : "Place on a node";
     return [
-      [gpus + place, waits ? NOW : DONE, seconds(one.asked_at, waits ? null : one.granted_at)],
-      ["Server", starting ? (served ? DONE : NOW) : LATER, starting ? seconds(one.granted_at, one.running_at) : ""],
-      ["Its pages answer", served ? NOW : LATER, served ? seconds(one.running_at, null) : ""],
+      [assigned ? `${what} assigned` : "Checking the request", "", assigned ? DONE : NOW, seconds(one.asked_at, one.granted_at)],
+      [served ? "Server started" : "Starting the server", "", assigned ? (served ? DONE : NOW) : LATER, assigned ? seconds(one.granted_at, one.running_at) : ""],
+      ["Opening JupyterLab", "", served ? NOW : LATER, served ? seconds(one.running_at, null) : ""],
     ];
   };
 
+  const MARKS = [DONE, NOW, LATER];
+  const mark = (state) => part("marks").content.children[MARKS.indexOf(state)].cloneNode(true);
   const draw = () => {
-    if (!own || own.end) return;
-    plan(own).forEach(([what, mark, time], index) => {
-      const row = steps.children[index] ?? steps.appendChild(element(
-        "li", {},
-        element("span", { className: "gs-mark" }),
-        element("span", { className: "gs-what" }),
-        element("span", { className: "gs-free" }),
-      ));
-      [mark, what, time].forEach((text, part) => setText(row.children[part], text));
-      if (mark === NOW) row.setAttribute("aria-current", "step");
+    if (!own || own.end || own.queue) return;
+    plan(own).forEach(([what, more, state, time], index) => {
+      const row = steps.children[index] ?? steps.appendChild(element("li", {}, mark(state),
+        element("div", {}, element("p", {}, element("b")), element("p", { className: "gs-quiet" })), element("span")));
+      if (row.dataset.mark !== state) {
+        row.dataset.mark = state;
+        row.firstElementChild.replaceWith(mark(state));
+        row.className = state === DONE ? "gs-done" : "";
+      }
+      setText(row.querySelector("b"), what);
+      setText(row.querySelector(".gs-quiet"), more);
+      setText(row.lastElementChild, time);
+      if (state === NOW) row.setAttribute("aria-current", "step");
       else row.removeAttribute("aria-current");
     });
   };
 
-  // While it waits, one click for each other GPU: taken too, or no more. Built anew only where that changes.
-  const consent = document.getElementById("gs-consent");
+  // What stands around the sentence: a request that waits has another column.
+  const show = (state) => {
+    const chip = part("states").content.querySelector(`[data-of=${state}]`).firstElementChild;
+    if (part("state").textContent !== chip.textContent) part("state").replaceChildren(chip.cloneNode(true));
+    const waits = state === "waiting";
+    if (state === "unknown") return;
+    part("columns").className = waits ? "gs-split" : "gs-stack";
+    part("aside").hidden = part("change").hidden = !waits;
+    part("stays").hidden = waits;
+    steps.hidden = waits;
+    setText(withdraw.lastElementChild, waits ? "Withdraw" : "Cancel start");
+  };
+
+  // While the request waits, one button accepts each other GPU, or no longer does. Rebuilt only when it changes.
+  const consent = part("consent");
   let shown = "";
   let asking = false;
   const offerOthers = () => {
@@ -60,9 +83,8 @@
     shown = now;
     const taken = others.filter(({ consented }) => consented).map(({ kind }) => kind);
     const focused = document.activeElement?.dataset.kind;
-    consent.replaceChildren(...others.map(({ kind, title, words, consented }) => {
-      const text = consented ? `Do not take ${title}` : `Also take ${title}${words ? ` (${words})` : ""}`;
-      const button = element("button", { type: "button", className: "gs-button", textContent: text });
+    consent.querySelector("ul").replaceChildren(...others.map(({ kind, title, words, consented }) => {
+      const button = element("button", { type: "button", className: "gs-button", textContent: `${consented ? "Do not accept" : "Accept"} ${title}` });
       button.dataset.kind = kind;
       button.addEventListener("click", async () => {
         if (asking) return; // not disabled meanwhile: it would lose the focus
@@ -71,14 +93,15 @@
         try {
           await api.call(`workspaces/${own.id}/consent`, { substitutes });
         } catch (error) {
-          setText(sentence, error.message);
+          say(error.message);
         }
         asking = false;
         await look();
       });
-      return button;
+      const said = element("div", {}, element("p", {}, element("b", { textContent: consented ? `You also accept ${title}` : `Also accept ${title}` })), element("p", { className: "gs-quiet", textContent: words }));
+      return element("li", {}, part("marks").content.children[3].cloneNode(true), said, button);
     }));
-    [...consent.children].find(({ dataset }) => dataset.kind === focused)?.focus();
+    [...consent.querySelectorAll("button")].find(({ dataset }) => dataset.kind === focused)?.focus();
   };
 
   let told = null; // what tells that it came
@@ -90,16 +113,47 @@
     return date + inZone(at, { hour: "2-digit", minute: "2-digit" });
   };
   const when = (queue) => {
-    const { likely_start_at: likely, unchanged_start_at: unchanged } = queue ?? {};
-    const words = [
-      likely ? `probable start ${clock(likely)}` : "", unchanged ? `${clock(unchanged)} if no workspace ends early` : "",
-    ].filter(Boolean);
-    const node = document.getElementById("gs-when");
-    node.hidden = !words.length;
-    const text = words.join(", ");
-    const may = queue?.precedence ? ` ${queue.precedence}` : "";
-    const sentence = text && `${text[0].toUpperCase()}${text.slice(1)}, later if somebody extends or goes first.`;
-    setText(node, text && `${sentence}${may} Times are in ${zone}.`);
+    const at = { likely: queue?.likely_start_at, latest: queue?.unchanged_start_at };
+    const none = !at.likely && !at.latest;
+    part("times").hidden = none;
+    part("when").hidden = !at.likely || !at.latest;
+    if (none) return;
+    for (const [name, time] of Object.entries(at)) {
+      const row = part("times").querySelector(`[data-when=${name}]`);
+      row.hidden = !time;
+      if (time) setText(row.querySelector("b"), clock(time));
+    }
+    const now = Date.now() / 1000 + offset;
+    const [, tick] = part("when").querySelector(".gs-window").children;
+    if (at.likely && at.latest) tick.style.left = `${Math.min(98, Math.max(2, (100 * (at.likely - now)) / Math.max(1, at.latest - now)))}%`;
+  };
+  // The requests that wait for the same kind of GPU. Others have no names here.
+  const line = async () => {
+    if (!own?.queue || !own.request.gpu) {
+      part("line").hidden = true;
+      return;
+    }
+    const { queue } = await api.call("queue");
+    const same = queue.filter((one) => one.gpu === own.request.gpu).slice(0, 8);
+    part("line").hidden = !same.length;
+    const list = part("line").querySelector("ol");
+    const rows = same.map((one) => {
+      const who = element("p", {}, one.mine ? element("b", { textContent: "You" }) : "Someone", `, ${one.asked}`);
+      const since = element("p", { className: "gs-quiet", textContent: `Waiting for ${duration(own.now - one.asked_at)}` });
+      const row = element("li", {}, element("b", { textContent: one.place ?? "–" }), element("div", {}, who, since));
+      if (one.mine) row.setAttribute("aria-current", "true");
+      return row;
+    });
+    if (list.textContent !== rows.map((row) => row.textContent).join("")) list.replaceChildren(...rows);
+  };
+  const precede = (text) => {
+    const lines = text ? text.split(/(?<=[.!?]) (?=[A-Z“'"])/) : [];
+    part("precedence").hidden = !lines.length;
+    const list = part("precedence").querySelector("ul");
+    if (list.textContent !== lines.join("")) {
+      const icon = () => element("span", { innerHTML: '<svg class="gs-icon" aria-hidden="true"><use href="#i-user"/></svg>' }).firstChild;
+      list.replaceChildren(...lines.map((one) => element("li", {}, icon(), element("p", { textContent: one }))));
+    }
   };
 
   const look = async () => {
@@ -110,17 +164,22 @@
       if (root.dataset.away || (!own && root.dataset.lease)) window.location.reload();
       if (!own) return;
       offset = own.now - Date.now() / 1000;
-      setText(sentence, own.queue ? own.queue.sentence : `${own.words}.`);
-      document.getElementById("gs-page").href = own.page;
+      say(own.queue ? own.queue.sentence : `${own.words}.`);
+      part("page").href = own.page;
+      setText(part("page"), "Details");
+      show(own.queue ? "waiting" : "starting");
       offerOthers();
       told?.see([own]);
       when(own.queue);
-      setText(withdraw, own.queue ? "Withdraw from the queue" : "Stop this start");
+      precede(own.queue?.precedence);
+      await line().catch(() => {});
       draw();
     } catch (error) {
       own = null;
       const why = error.status ? error.message : "The GPU service does not answer.";
-      if (!withdrawn) setText(sentence, `${why} Your place, if you have one, stays; this page looks again.`);
+      if (withdrawn) return;
+      say(`${why} Your place in line is kept. This page tries again by itself.`);
+      show("unknown");
     }
   };
 
@@ -142,13 +201,14 @@
     try {
       if ((await hubState()) !== state) window.location.reload();
     } catch {
-      setText(sentence, "The hub does not answer at this moment; it may be restarting. Your place stays, and this page looks again.");
+      say("The hub does not answer. It may be restarting. Your place in line is kept. This page tries again by itself.");
     }
   };
 
   const stop = async () => {
+    part("withdraw-dialog").close();
     withdraw.disabled = withdrawn = true;
-    setText(sentence, "Withdrawing…");
+    say("Withdrawing…");
     try {
       if (own) {
         await api.call(`workspaces/${own.id}/stop`, {});
@@ -156,7 +216,7 @@
         await fetch(`${hubApi}/${server ? `servers/${encodeURIComponent(server)}` : "server"}`, { method: "DELETE", headers });
       }
     } catch (error) {
-      setText(sentence, error.message);
+      say(error.message);
       withdraw.disabled = withdrawn = false;
       return;
     }
@@ -170,13 +230,13 @@
     if (!lease) return;
     const said = element("p", { textContent: message });
     said.setAttribute("role", "status");
-    const button = element("button", { type: "button", className: "gs-button", textContent: "Stop that one" });
-    const ask = element("p", {}, button, element("span", { textContent: " Its running kernels are lost; files stay." }));
+    const button = element("button", { type: "button", className: "gs-button gs-danger", textContent: "Stop that one" });
+    const ask = element("p", {}, button, element("span", { textContent: " You lose its running kernels. Your files stay." }));
     button.addEventListener("click", async () => {
       button.disabled = true;
       try {
         await api.call(`workspaces/${lease}/stop`, {});
-        setText(said, "That one is ending. This start goes on by itself once it has.");
+        setText(said, "That one is stopping. This start continues by itself then.");
         ask.remove();
       } catch (error) {
         setText(said, error.message);
@@ -192,25 +252,26 @@
       const event = JSON.parse(data);
       // What has links is HTML of the spawner's own, escaped: the hub's page shows it likewise.
       if (event.message) log.append(element("li", event.html_message ? { innerHTML: event.html_message } : { textContent: event.message }));
+      setText(part("log-count"), `${log.children.length} ${log.children.length === 1 ? "entry" : "entries"}`);
       offerStop(event);
       if (event.ready || event.failed) {
         events.close();
-        // The hub then shows the server, or why there is none: to somebody who looks. A hidden tab that opens it would
-        // claim it for nobody; once it is seen, `follow` goes on.
+        // The hub then shows the server, or the reason why there is none. A hidden tab must not open the workspace:
+        // its user has not come. `follow` goes on once the tab is seen.
         if (!document.hidden) window.location.reload();
       }
     });
   }
 
   withdraw.hidden = false;
-  setText(withdraw, "Withdraw");
-  withdraw.addEventListener("click", stop);
+  withdraw.addEventListener("click", () => (own?.queue ? part("withdraw-dialog").showModal() : stop()));
+  part("withdraw-do").addEventListener("click", stop);
   setInterval(draw, 1000);
   poll(2, look);
   poll(3, follow);
   ready(root.dataset.prefix).then((one) => {
     told = one;
-    one?.offer(document.getElementById("gs-notify"));
+    one?.offer(part("notify"));
     one?.watch(async () => (await api.call("workspaces")).workspaces.filter((found) => found.server === server));
   });
   window._jupyterhub_page_loaded = true; // as the hub's own page says to its tests

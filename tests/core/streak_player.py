@@ -1,4 +1,4 @@
-"""What the tests of streaks share: samples by one word each, played to `judge` one a period."""
+"""Helpers for tests of streaks: samples by one word each, passed to `judge` once in each period."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def test_what_is_free_is_kept_for_who_goes_first_and_until_when_is_told():
         pytest.param((TWO, waits("small", 0, 3)), id="it goes first itself"),
         pytest.param(
             (runs("holder", "a100-0", "a100-1", "a100-2", "a100-3"), waits("large", 0, 2), waits("small", 1)),
-            id="none is free",
+            id="no GPU is free",
         ),
-        pytest.param((TWO, waits("small", 1)), id="nobody goes first"),
+        pytest.param((TWO, waits("small", 1)), id="no request goes first"),
     ],
 )
 def test_nothing_is_said_to_be_kept_that_it_would_not_have_or_has(line):

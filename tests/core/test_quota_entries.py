@@ -1,4 +1,4 @@
-"""Which entries of ``quotas`` bind whom, whose use they count, and what grants add."""
+"""The entries of ``quotas`` that bind a user, the usage that they count, and the amounts of grants."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Who gives room to whom by their soft shares: only what is beyond, to what is within, and never in a circle."""
+"""Preemption by soft shares: only from users beyond their share to users within it, and never in turn."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -116,7 +116,7 @@ def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
         (waiting("bob-1", "bob"), {"by": rules(Quota("x", QuotaScope.USER, "alice", (share(2),)))}),
         (waiting("bob-1", "bob"), {"by": rules(Quota("x", QuotaScope.EACH_USER, limits=(share(3),)))}),
     ],
-    ids=["too soon", "beyond", "over", "held back", "backs off", "hub away", "off", "no share", "nobody over"],
+    ids=["too soon", "beyond", "over", "held back", "backs off", "hub away", "off", "no share", "no user over"],
 )
 def test_who_may_not(lease, changes):
     assert list(room_requests(seen([*ALICE, lease], gpus=3, **changes), ())) == []
@@ -173,7 +173,7 @@ def test_preemption_has_no_loop_room_is_made_until_nobody_has_a_claim_and_then_n
         ended = {x.id for x in found.victims}
         leases = [_after(x, claim, found, ended) for x in leases]
         made += 1
-        assert made <= len(leases), "nobody is served twice, so it comes to an end"
+        assert made <= len(leases), "no user is served twice, so it ends"
 
 
 def _steps(world):

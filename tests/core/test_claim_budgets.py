@@ -1,4 +1,4 @@
-"""Whom budgets hold back: it keeps no GPU from others, is told why, and goes on when the period renews."""
+"""A request without budget reserves no GPUs, shows the reason, and starts in the next period."""
 
 from datetime import datetime
 from fractions import Fraction
@@ -48,8 +48,8 @@ def test_who_has_used_up_a_budget_is_held_back_and_keeps_nothing_from_others():
     assert [one.claim.id for one in decision.grants] == ["b"]
     assert decision.held_back["a"].rule == "budget each-user"
     assert decision.held_back["a"].words == (
-        "0 GPU h of your 10 GPU h of this week are left (10 GPU h used, 0 GPU h set aside for what runs). They renew "
-        "Mon 30 Nov 00:00. Stop what you do not need, or ask gpu@example.org for more."
+        "0 GPU h of your 10 GPU h of this week are left (10 GPU h used, 0 GPU h reserved by running workspaces). "
+        "They reset Mon 30 Nov 00:00. Stop what you do not need, or ask gpu@example.org for more."
     )
     assert decision.reservations == ()
 

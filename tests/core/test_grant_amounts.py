@@ -1,4 +1,4 @@
-"""What grants add and corrections charge, as people write it."""
+"""Amounts of grants and corrections as people write them."""
 
 from fractions import Fraction
 
@@ -38,14 +38,14 @@ def test_an_amount_is_read_and_told_again(text, what, kind, number, shown):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("", "no amount"),
-        (None, "no amount"),
-        ("4", "no amount"),
+        ("", "not an amount"),
+        (None, "not an amount"),
+        ("4", "not an amount"),
         ("0 GPUs", "adds nothing"),
         ("-4 GPUs", "adds nothing"),
-        ("4 bananas", "can't be counted.*the catalog's kinds are a100, h100"),
-        ("1e9 GPUs", "can't be counted"),
-        ("4 " + "x" * 50, "no amount"),
+        ("4 bananas", "is not a known unit.*the catalog's kinds are a100, h100"),
+        ("1e9 GPUs", "is not a known unit"),
+        ("4 " + "x" * 50, "not an amount"),
     ],
 )
 def test_what_adds_nothing_is_refused(text, wrong):

@@ -199,7 +199,7 @@ def test_somebody_may_use_what_is_held_for_their_class_team_or_themselves(accoun
 )
 @settings(max_examples=200)
 def test_what_is_granted_before_a_hold_leaves_its_gpus_free_in_time(asks, gpus, hours_before):
-    """Whoever asks, in one pass: at the beginning of the hold its GPUs are free, or its members have them."""
+    """After any requests in one pass, the GPUs of the hold are free at its beginning, or its members have them."""
     now = NINE - hours_before * HOUR
     leases = [
         waiting(f"asks-{number}", count=count, hours=hours, classes=("cs231",) if member else ())
@@ -230,7 +230,7 @@ def test_estimates_count_no_gpu_that_is_held_for_others_before_it_is_not():
     assert wait(waiting()) == HOUR, "the class has both until eleven"
     assert wait(waiting(classes=("cs231",))) == 0
     claimed = PreemptedGpus("claim", slots("a100-0", "a100-1"), None, NINE + HOUR + 600)
-    assert wait(waiting(), rules=Rules(), kept=(claimed,)) == 600, "a stronger claim lapses"
+    assert wait(waiting(), rules=Rules(), kept=(claimed,)) == 600, "a claim ends"
 
 
 def test_an_estimate_leaves_a_class_its_gpus_from_the_time_on_at_which_it_has_them():
@@ -241,7 +241,7 @@ def test_an_estimate_leaves_a_class_its_gpus_from_the_time_on_at_which_it_has_th
     def told(lease, *leases, **more):
         return queue_positions(seen(*leases, lease, **there, **more))["asks"].unchanged_seconds
 
-    assert told(asks, *line, holds=()) == 45 * 60, "once somebody ends"
+    assert told(asks, *line, holds=()) == 45 * 60, "once a workspace ends"
     assert told(asks, *line) == 3 * HOUR, "once the class is over: it would have less than its least time before it"
     assert told(waiting(hours=8.0, classes=("cs231",)), *line) == 45 * 60, "who is in the class does not wait for it"
     sooner = [replace(one, deadline_at=NINE - HOUR / 2) for one in line]

@@ -1,4 +1,4 @@
-"""Which requests a grant goes before though they were made earlier, and why; what comes back stands by which rule."""
+"""Earlier requests that a grant passes, with the reason, and the rank of workspaces that come back."""
 
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ def passed(granted, *others, **more):
 
 def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
     (told,) = passed(waits("late", NOW + 10, 1), waits("early", NOW), waits("later", NOW + 20))
-    assert told == ("early", "Goes after a request: priority 1 goes before 0.")
-    assert passed(waits("late", NOW + 10), waits("early", NOW)) == [], "it was granted beside it, not before it"
+    assert told == ("early", "Another request goes first, because it has priority 1 and yours has 0.")
+    assert passed(waits("late", NOW + 10), waits("early", NOW)) == [], "both were granted"
     assert passed(waits("first", NOW), waits("late", NOW + 1)) == []
 
 

@@ -42,9 +42,9 @@ def do(wish, now, lead=0.0):
 def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_has_passed():
     wish = a_wish()
     told = do(wish, "2026-11-25 12:00")
-    words = "Next ready Thu 26 Nov 08:00. It is asked for about Thu 26 Nov 07:55, as the queue is now."
+    words = "Next ready Thu 26 Nov 08:00. Your request joins the queue about Thu 26 Nov 07:55, by the present queue."
     assert (told.sentence, told.begins) == (words, at("2026-11-26 07:55"))
-    unknown = "Next ready 08:00. It is asked for about 04:00, as nobody can tell how long it will wait."
+    unknown = "Next ready 08:00. Your request joins the queue about 04:00, because the wait is not known."
     assert do(wish, "2026-11-26 03:00", None).sentence == unknown
     assert do(wish, "2026-11-26 07:54").do is ScheduleStep.WAIT
     assert do(wish, "2026-11-26 07:55").do is ScheduleStep.ASK
@@ -60,8 +60,8 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
     assert do(wish, "2026-11-26 09:00").at == at("2026-11-27 08:00")
     asked = replace(wish, asked_for=at("2026-11-27 08:00"), said="Not asked for last time: no.")
     sentence = do(asked, "2026-11-27 08:00").sentence
-    assert sentence.startswith("Next ready Mon 30 Nov 08:00. It is asked for about Mon 30 Nov 07:55")
-    assert sentence.endswith("now. Not asked for last time: no.")
+    assert sentence.startswith("Next ready Mon 30 Nov 08:00. Your request joins the queue about Mon 30 Nov 07:55")
+    assert sentence.endswith("present queue. Not asked for last time: no.")
 
 
 def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew():
@@ -72,7 +72,7 @@ def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew(
     assert after_outcome(wish, came=True).missed == 0
     paused = do(after_outcome(wish, came=False), "2026-11-26 08:00")
     assert (paused.do, paused.at) == (ScheduleStep.PAUSE, None)
-    assert paused.sentence == "Paused: on 3 days in a row nobody came. Resume it to have it again."
+    assert paused.sentence == "Paused, because you missed it on 3 days in a row. Resume it to use it again."
 
 
 @given(
@@ -126,18 +126,20 @@ def test_on_a_closed_day_it_is_not_ready_and_that_is_said():
     closed = {at(f"{day} 08:00") for day in days}.__contains__
     told = decide_schedule(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, closed)
     assert told.at == at("2026-12-28 08:00")
-    assert told.sentence.startswith("Next ready Mon 28 Dec 08:00. Not Thu 24 Dec 08:00: that day is closed. It is ")
+    assert told.sentence.startswith(
+        "Next ready Mon 28 Dec 08:00. It skips Thu 24 Dec 08:00, because that day is closed. Your request "
+    )
     assert decide_schedule(a_wish(), 0.0, at("2026-12-25 08:00"), ZURICH, closed).do is ScheduleStep.WAIT
     told = decide_schedule(a_wish(made_at="2026-12-31 09:00"), None, at("2026-12-31 09:00"), ZURICH, closed)
     assert told.at == at("2027-01-29 08:00"), "a month of them is no end"
     told = decide_schedule(a_wish(), 0.0, at("2026-12-23 09:00"), ZURICH, lambda _at: True)
     assert (told.do, told.at) == (ScheduleStep.WAIT, None)
-    assert told.sentence == "It is never ready: its next 100 times are closed."
+    assert told.sentence == "It never starts, because its next 100 times are closed."
 
 
 def test_paused_by_its_user_it_is_not_asked_for():
     told = do(replace(a_wish(), paused=True), "2026-11-26 08:00")
-    assert (told.do, told.at, told.sentence) == (ScheduleStep.PAUSE, None, "Paused. Resume it to have it again.")
+    assert (told.do, told.at, told.sentence) == (ScheduleStep.PAUSE, None, "Paused. Resume it to use it again.")
 
 
 def test_times_and_days_are_read_as_people_write_them():

@@ -1,4 +1,4 @@
-"""What quotas and limits of a namespace leave."""
+"""Quotas and limits of a namespace."""
 
 import pytest
 from hypothesis import given
@@ -108,12 +108,12 @@ TOO_LARGE = {
     (
         32,
         1,
-    ): "CPU cores: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU: the "
-    "node needs some itself.",
+    ): "CPU cores: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU, because "
+    "the node needs some itself.",
     (2, 512): "Memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
-    "than 256 GiB memory: the node needs some itself.",
-    (12, 128): "Memory: 128 GiB memory asked; allowed: at most 64 GiB memory beside 12 CPU on any node with such GPUs. "
-    "Ask for less than 64 GiB memory: the node needs some itself.",
+    "than 256 GiB memory, because the node needs some itself.",
+    (12, 128): "Memory: 128 GiB memory asked; allowed: at most 64 GiB memory with 12 CPU on any node with such GPUs. "
+    "Ask for less than 64 GiB memory, because the node needs some itself.",
 }
 
 

@@ -1,4 +1,4 @@
-"""What hub and service prove to each other: any other request, answer, nonce or secret has another proof."""
+"""Proofs of hub and service: another request, answer, nonce or secret has another proof."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a workspace is charged: exactly what it held, over months, time changes and lost time."""
+"""Charges equal the held time exactly, over months, time changes and lost time."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -70,7 +70,7 @@ def test_charged_time_equals_held_time_to_the_millisecond(start, seconds, zone):
     held = milliseconds(start + seconds) - milliseconds(start)
     assert total(found) == held == charged_ms(lease, milliseconds(start + seconds))
     assert all(line.end_ms - line.start_ms == line.milliseconds for line in found)
-    for line in found:  # none lies in two days of the zone, so none in two periods
+    for line in found:  # each line is within one day, so within one period
         assert {line.within(period_of(line.start_ms, per, zone)) for per in Per} == {line.milliseconds}
     for per in Per:  # and what the periods are charged adds up to it
         periods = [

@@ -1,4 +1,4 @@
-"""Balances that are kept from one question to the next are those counted anew, and count only what has changed."""
+"""Balances that are kept equal newly computed ones, and only changes are counted."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -39,7 +39,7 @@ def holds(name, user="alice", team="", phase=Phase.RUNNING, gpus=1, hours=4):
 
 @st.composite
 def steps(draw):
-    """Return what is asked when, the leases of each time, and what has been charged."""
+    """Draw the times of questions, the leases at each time, and the charges."""
     leases, now, charged, found = {}, NOW, {}, []
     for _ in range(draw(st.integers(1, 8))):
         for _ in range(draw(st.integers(0, 3))):

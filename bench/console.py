@@ -158,7 +158,7 @@ def fill(path: Path, now: float) -> float:
     pattern = replace(
         a_lease(1, now, (Slot("g"),), "a100"), phase=Phase.ENDED, reason=ExitReason.IDLE, ended_by="gpuspawner"
     )
-    document = _json.dump_python(replace(pattern, message="GPU 0 has done nothing for 40 min."), mode="json")
+    document = _json.dump_python(replace(pattern, message="The GPU has been idle for 40 min."), mode="json")
     for number in range(ENDED):
         at = now - 365 * 86400 * random_.random()
         user, kind, hours = f"user{random_.randrange(PEOPLE)}", random_.choice(KINDS), random_.uniform(0.2, 12)

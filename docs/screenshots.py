@@ -141,7 +141,7 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     picture(bob, f"{url}/hub/spawn-pending/bob", "progress")
     lab.locator('[role="alert"]').first.wait_for(timeout=400_000)
     lab.screenshot(path=OUT / "jupyterlab-warning.png")
-    picture(alice, f"{url}/hub/home", "hub-home-warning")
+    picture(alice, f"{url}/hub/home?hub", "hub-home-warning")
     page.goto(mine)
     page.get_by_text(re.compile("why it was stopped|was idle", re.IGNORECASE)).first.wait_for(timeout=200_000)
     page.get_by_role("heading", name="Stopping").wait_for(state="detached", timeout=60_000)

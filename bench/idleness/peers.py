@@ -14,12 +14,23 @@ from math import ceil
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.simulate.habits import Door, Sharing
 from gpuspawner.simulate.sessions import Session
-from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, merged
+from gpuspawner.simulate.timeline import Span, Timeline, merged
 
 IDLE_SECONDS, MINUTE = 1800.0, 60.0
 NONE = Timeline()
 
 Rule = Callable[[Session, float], "float | None"]
+
+
+def first_gap_end(timeline: Timeline, seconds: float, end: float, start: float = 0.0) -> float | None:
+    """Return the first instant, up to ``end``, with nothing under way in the ``seconds`` before it; None for none."""
+    quiet_since = start
+    for begin, until, _ in timeline.spans:
+        if begin - quiet_since >= seconds:
+            break
+        quiet_since = max(quiet_since, until)
+    instant = quiet_since + seconds
+    return instant if instant <= end else None
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ from gpuspawner.core.queue.estimates import (
     MOST_ERRORS,
     WINDOW_SECONDS,
     EstimateOutcome,
-    PastPoint,
     StartEstimate,
-    chance_to_show,
     estimate_starts,
     later_requests,
     queue_positions,
@@ -41,10 +39,35 @@ TICK_SECONDS = 60.0
 LEARN_SECONDS = 86400.0
 
 
+LEAST_POINTS, RIGHT_SHARE = 20, 0.8
+"""With fewer past estimates no threshold is computed. This share of shown times must be right."""
 AT_ONCE, DRAWS = "at once", "in draws"
 """The methods of an estimate: ``positions``, which answers at once, and ``estimates``, which takes a second."""
 NEAREST = 200
 """A range is adjusted by so many past errors, those at the most similar horizon."""
+
+
+class PastPoint(NamedTuple):
+    """The chance of a past estimate, and whether the start came within ten minutes of it."""
+
+    chance: float
+    was_right: bool
+
+
+def chance_to_show(past: Sequence[PastPoint]) -> float:
+    """Return the least chance at which a time is shown, so that four in five shown times are right.
+
+    It is the lowest chance at which four in five of the past estimates of at least that chance were right. It is
+    infinite without one, or if fewer than LEAST_POINTS estimates had at least that chance.
+    """
+    found, right = inf, 0
+    ordered = sorted(past, key=lambda point: -point.chance)
+    for number, point in enumerate(ordered, 1):
+        right += point.was_right
+        is_last = number == len(ordered) or ordered[number].chance < point.chance
+        if is_last and number >= LEAST_POINTS and right >= RIGHT_SHARE * number:
+            found = point.chance
+    return found
 
 
 class Told(NamedTuple):

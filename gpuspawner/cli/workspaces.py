@@ -23,7 +23,7 @@ from gpuspawner.cli.admin.actions import (
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.lookup import find_one, find_to_change, title_of
-from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, short_id, show_time
+from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_lines, short_id, show_time
 from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
@@ -100,13 +100,24 @@ def _print_list(workspaces: list[dict[str, Any]], *, all_users: bool, disputed: 
 @base.session_options
 def explain(session: Session, name: str) -> None:
     """Explain how a workspace is judged now, and why."""
-    session.show(find_one(session, name), _print_explained)
+    session.show(find_one(session, name), lambda one: _print_explained(session, one))
 
 
-def _print_explained(one: dict[str, Any]) -> None:
+def _print_explained(session: Session, one: dict[str, Any]) -> None:
     say(f"{title_of(one)}. {one['words']}.")
     for line in one["explained"]:
         say(line)
+    _print_output(session, one)
+
+
+def _print_output(session: Session, one: dict[str, Any]) -> None:
+    """Print the last output of a server that failed, as far as the reader may see it."""
+    if one["end"] is None or one["end"]["reason"] != "failed":
+        return
+    output = session.ask(f"/workspaces/{one['id']}/output")
+    if output["text"]:
+        say("Last output of its server:")
+        say_lines(output["text"].rstrip("\n"))
 
 
 @base.command(
@@ -143,6 +154,7 @@ def _print_whole(session: Session, one: dict[str, Any]) -> None:
     say(title_of(one))
     for name, text in lines:
         say(f"  {name + ':':<10} {text}")
+    _print_output(session, one)
 
 
 def _requested(request: dict[str, Any]) -> str:

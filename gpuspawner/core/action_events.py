@@ -140,3 +140,36 @@ class Passed(TextEvent):
     """A later request was granted GPUs first. ``text`` is the rule of the order."""
 
     name, words = "passed", "A later request went first"
+
+
+# --- quotas and sign-in
+
+
+class QuotaGranted(TextEvent):
+    """An administrator adds to a quota or a budget for a time. ``text`` says how much, for whom and why."""
+
+    name, words = "quota granted", "Granted more"
+
+
+class QuotaTakenBack(TextEvent):
+    """An administrator takes that back."""
+
+    name, words = "quota taken back", "Took a grant back"
+
+
+class SignedIn(TextEvent):
+    """A user let a machine's command line act for them."""
+
+    name, words = "signed in", "Let the command line act"
+
+
+class SignedOut(TextEvent):
+    """A user ended a token of the command line."""
+
+    name, words = "signed out", "Ended a token of the command line"
+
+
+class UsageCorrected(TextEvent):
+    """An administrator corrects what was charged."""
+
+    name, words = "usage corrected", "Corrected the use"

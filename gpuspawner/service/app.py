@@ -65,7 +65,7 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.waiting.queue_snapshot import QueueView
+from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
 from gpuspawner.service.web.page_routes import STATIC
@@ -144,7 +144,7 @@ def wire(
     seen = Dcgm(in_force, clock)
     sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
-    queue = QueueView(registry, scheduler, allocator, clock)
+    queue = QueueSnapshot(registry, scheduler, allocator, clock)
     allocator.places = queue.places
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,

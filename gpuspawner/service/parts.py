@@ -28,7 +28,7 @@ from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
-from gpuspawner.service.waiting.queue_snapshot import QueueView
+from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Parts:
     in_force: InForce
     scheduler: Scheduler
     allocator: Allocator
-    queue: QueueView
+    queue: QueueSnapshot
     engine: LeaseEngine
     actions: LeaseActions
     sampler: Sampler

@@ -95,14 +95,3 @@ def gaps(timeline: Timeline, end: float) -> list[float]:
     """Return the length of every stretch from 0 to ``end`` with nothing under way."""
     edges = [0.0, *(edge for begin, until, _ in timeline.spans for edge in (begin, until)), end]
     return [max(0.0, min(begin, end) - min(since, end)) for since, begin in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def first_gap_end(timeline: Timeline, seconds: float, end: float, start: float = 0.0) -> float | None:
-    """Return the first instant, up to ``end``, with nothing under way in the ``seconds`` before it; None for none."""
-    quiet_since = start
-    for begin, until, _ in timeline.spans:
-        if begin - quiet_since >= seconds:
-            break
-        quiet_since = max(quiet_since, until)
-    instant = quiet_since + seconds
-    return instant if instant <= end else None

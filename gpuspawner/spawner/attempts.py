@@ -15,68 +15,68 @@ if TYPE_CHECKING:
     from gpuspawner.spawner.kubernetes.volumes import Holder
 
 Outcome = Literal["", "in flight", "parked", "gone", "cancelled", "failed", "started"]
-"""``parked``: it waits in the queue without the hub. ``gone``: its lease is withdrawn, nothing is left to release."""
+"""``parked``: waiting in the queue without the hub. ``gone``: the lease was withdrawn, so nothing is released."""
 
 
 @dataclass(frozen=True)
 class PodAttempt:
-    """One pod of a start, which makes another where the cluster had no room for the first."""
+    """One pod of a start. A start makes another pod if the cluster had no room for the first."""
 
     mark: str = ""
-    """The pod's annotation, which no other pod has."""
+    """The unique annotation of the pod."""
     claim: str = ""
-    """The claim that this start made, or found made when it would have."""
+    """The claim that this start made or found, or ""."""
     holder: Holder | None = None
-    """What mounts a volume for which the pod is not made yet; None where it waits for none."""
+    """The pod that mounts a volume which this start waits for, or None."""
     blocked_at: float | None = None
-    """Since when it waits for that; None where it never did."""
+    """The start of that wait, or None."""
     made_at: float | None = None
     is_awaited: bool = False
-    """Whether KubeSpawner has nothing left to make, and waits for the pod."""
+    """Whether KubeSpawner has made everything and waits for the pod."""
     last_seen: Mapping[str, Any] | None = None
     restarts: int | None = None
-    """How often the server had been started again when it answered first; None where that is not known."""
+    """The number of restarts of the server's container at its first answer, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One start and the server that came of it: what was asked and granted, and how it ended."""
+    """One start and its server: the request, the grant and the end."""
 
     lease: str = ""
     number: int = 0
-    """The lease's count of starts: it ignores what an older one says."""
+    """The lease's count of starts. The lease ignores messages of older starts."""
     is_asked: bool = False
-    """Whether the service was asked for a lease, and did not refuse: it may have made one that was never heard of."""
+    """Whether the service was asked for a lease and did not refuse. A lease may exist even without an answer."""
     request: Request | None = None
-    """What the server is made for, as the lease has it; None before the grant, and for a server that runs already."""
+    """The request of the lease. None before the grant, and for a server that runs already."""
     patch: Mapping[str, Any] = field(default_factory=dict)
-    """What the grant adds to the server."""
+    """The changes of the grant to the server."""
     cluster: str = ""
-    """The cluster in which its pod is made; "" for the hub's own."""
+    """The cluster of the pod, or "" for the hub's own cluster."""
     node_port: int = 0
-    """The port that leads to it in another cluster, of nodes or of its Service; 0 where none is needed, or made yet."""
+    """The port of nodes or of a Service that leads to a pod in another cluster, or 0."""
     heard_at: float = 0.0
     """When the service last acknowledged this start."""
     waits_until: float = 0.0
     own_timeout_seconds: int | None = None
-    """The spawner's own ``start_timeout`` while it is prolonged by the time to wait; None while it is not."""
+    """The spawner's own ``start_timeout`` while the time to wait extends it, or None."""
     outcome: Outcome = ""
     message: str = ""
-    """Why it failed or ended, in words for its user."""
+    """Why it failed or ended, as a sentence for its user."""
     is_saved: bool = False
     """Whether the hub's database has the lease: from the server's start until the hub clears its state."""
     is_stopped_by_hub: bool = False
     died_as: str = "died"
-    """How it ended where nobody stopped it, one of ``core.leases.release.OUTCOMES``."""
+    """The outcome of a server that ended by itself, one of ``core.leases.reports.OUTCOMES``."""
     environment: Mapping[str, str] | None = field(default=None, repr=False)
-    """The server's, whose secrets are masked in its output; None where another hub process started it."""
+    """The environment of the server, whose secrets are masked in its output. None if another hub process started it."""
     output: str = field(default="", repr=False)
-    """The last that its server wrote before it failed, as its user may see it."""
+    """The last lines of a failed server, as its user may see them."""
     pod: PodAttempt = PodAttempt()
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Attempt:
-        """Return the record of a server that ran before this hub process, from what :meth:`to_state` gave."""
+        """Return the record of a server that was started before this hub process, from :meth:`to_state`."""
         if not state.get("gpu_lease"):
             return cls()
         pod = PodAttempt(restarts=state.get("gpu_restarts"))
@@ -84,7 +84,7 @@ class Attempt:
         return cls(lease=state["gpu_lease"], number=state.get("gpu_attempt", 0), pod=pod, **where).started()
 
     def to_state(self) -> dict[str, Any]:
-        """Return what the hub saves of it; nothing unless a server runs."""
+        """Return the fields that the hub saves: {} unless a server runs."""
         if not self.is_saved:
             return {}
         restarts = {} if self.pod.restarts is None else {"gpu_restarts": self.pod.restarts}
@@ -93,11 +93,11 @@ class Attempt:
 
     @property
     def key(self) -> tuple[str, int]:
-        """By what the service knows it: the lease and the number."""
+        """The key for the service: the lease and the number."""
         return self.lease, self.number
 
     def with_own_timeout(self, own_timeout_seconds: int | None) -> Attempt:
-        """Remember the spawner's own ``start_timeout`` before it is prolonged; None once it is set back."""
+        """Remember the spawner's own ``start_timeout`` while it is extended. None: it is restored."""
         return replace(self, own_timeout_seconds=own_timeout_seconds)
 
     def in_flight(self, waits_until: float) -> Attempt:
@@ -113,15 +113,15 @@ class Attempt:
         return replace(self, outcome="cancelled", is_asked=False)
 
     def leased(self, lease: str, number: int) -> Attempt:
-        """The service answered with a lease, which waits or is granted."""
+        """The service answered with a lease, which is waiting or granted."""
         return replace(self, lease=lease, number=number)
 
     def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
-        """The server may be made for ``request``, with what ``patch`` adds."""
+        """The server may be made for ``request`` with the changes of ``patch``."""
         return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
 
     def reached(self, node_port: int) -> Attempt:
-        """This port leads to it in another cluster."""
+        """This port leads to the server in another cluster."""
         return replace(self, node_port=node_port)
 
     def heard(self, now: float) -> Attempt:
@@ -129,7 +129,7 @@ class Attempt:
         return replace(self, heard_at=now)
 
     def parked(self) -> Attempt:
-        """The start ended, and its place in the queue stays."""
+        """The start ended and keeps its place in the queue."""
         return replace(self, outcome="parked")
 
     def withdrawn(self) -> Attempt:
@@ -141,15 +141,15 @@ class Attempt:
         return replace(self, outcome="started", is_saved=True)
 
     def found(self, lease: str, number: int) -> Attempt:
-        """A pod of this lease runs, though the hub died before it saved which lease it has."""
+        """A pod of this lease runs, but the hub ended before it saved the lease."""
         return replace(self, lease=lease, number=number, outcome="started")
 
     def failed(self, message: str) -> Attempt:
-        """The start failed, for the reason that ``message`` gives."""
+        """The start failed. ``message`` is the reason."""
         return replace(self, outcome="failed", message=message)
 
     def broken_off(self, outcome: Literal["cancelled", "failed"], message: str = "") -> Attempt:
-        """``start()`` raised: take ``outcome``, unless it has a more exact one."""
+        """``start()`` raised: set ``outcome`` unless a more exact outcome is known."""
         return replace(self, outcome=outcome, message=message) if self.outcome == "in flight" else self
 
     def died(self, died_as: str, message: str) -> Attempt:
@@ -157,31 +157,31 @@ class Attempt:
         return replace(self, died_as=died_as, message=message)
 
     def with_environment(self, environment: Mapping[str, str]) -> Attempt:
-        """Remember what the server is started with."""
+        """Remember the environment of the server."""
         return replace(self, environment=environment)
 
     def with_output(self, output: str) -> Attempt:
-        """Remember what the server wrote last."""
+        """Remember the last output of the server."""
         return replace(self, output=output)
 
     def cleared(self) -> Attempt:
-        """The hub cleared its state. The lease stays known: local processes do so before the end is reported."""
+        """The hub cleared its state. The lease is kept: local processes clear it before the end is reported."""
         return replace(self, is_saved=False)
 
     def stopped(self, *, by_hub: bool) -> Attempt:
-        """The server was stopped: by the hub, or by the spawner itself."""
+        """The hub or the spawner itself stopped the server."""
         return replace(self, is_stopped_by_hub=by_hub)
 
     def with_pod(self, **changes: Any) -> Attempt:
-        """Change what is known of the pod."""
+        """Change the record of the pod."""
         return replace(self, pod=replace(self.pod, **changes))
 
     def with_new_pod(self, mark: str) -> Attempt:
-        """Forget the last pod and make another, by a new mark."""
+        """Begin the record of another pod, with a new mark."""
         return replace(self, pod=PodAttempt(mark), node_port=0)
 
     def end(self, *, hub_shuts_down: bool) -> str | None:
-        """Return how it ended, one of ``core.leases.release.OUTCOMES``; None for what goes on without the hub."""
+        """Return the outcome, one of ``core.leases.reports.OUTCOMES``, or None if the lease goes on without the hub."""
         if hub_shuts_down:
             return "shutdown" if self.outcome == "started" else None  # a start that it broke off keeps its place
         if self.outcome == "started":

@@ -1,4 +1,4 @@
-"""The spawner's client of the service: a few calls, each with a deadline, each error told apart."""
+"""The spawner's client of the service: few calls, each with a deadline and exact errors."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.reports import ReleaseReport
 
 AWAY = "The GPU service does not answer."
-NOT_OURS = "What answers at the GPU service's address is not this hub's GPU service: tell your administrator."
+NOT_OURS = "The server at the GPU service's address is not this hub's GPU service. Tell your administrator."
 STOP_PATH_SECONDS = 2.0
-"""Calls in stop paths take no longer: at its shutdown the hub ends the service before the servers."""
+"""Deadline of calls in stop paths: at its shutdown the hub ends the service before the servers."""
 CONNECT_SECONDS = 3.0
 OPERATE_SECONDS = 60.0
-"""1,000 requests that come at once are asked for in a part of it."""
+"""1,000 requests at once need only a part of it."""
 
 
 @dataclass(frozen=True)
 class LeaseClient:
-    """Talks to ``url`` (the service with its prefix) as the hub's spawner. The secret is used, and never sent.
+    """Calls ``url`` (the service with its prefix) as the hub's spawner. The secret signs calls and is never sent.
 
-    ``wall`` tells the time that calls are signed with, in seconds since the epoch.
+    ``wall`` returns the signing time in seconds since the epoch.
 
-    Every method raises RequestRefused for a 4xx with its reason, Gone for a 410, Conflict for a 409, and
-    Unavailable where the service does not answer, does not prove that it is this hub's, or has an error of its own.
+    Each method raises RequestRefused for a 4xx with its reason, Gone for a 410 and Conflict for a 409. It raises
+    Unavailable if the service does not answer, does not prove that it is this hub's service, or fails.
     """
 
     url: str
@@ -47,37 +47,37 @@ class LeaseClient:
     wall: Callable[[], float] = time.time
 
     async def acquire(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for the lease of a start. Repeating it is harmless."""
+        """Request the lease of a start. Repeated calls are harmless."""
         return await self._call("POST", "/internal/acquire", body=ask)
 
     async def wait(self, lease: str, attempt: int, known_place: int | None, seconds: float) -> dict[str, Any]:
-        """Wait for a change of the lease, ``seconds`` at most, ten at most; being heard keeps the place attended."""
+        """Wait for a change of the lease, at most ``seconds`` and at most ten. Each call keeps the start waiting."""
         known = "" if known_place is None else str(known_place)
         arguments = {"attempt": attempt, "known": known, "seconds": f"{max(0.0, seconds):.1f}"}
         return await self._call("GET", f"/internal/leases/{lease}", arguments, seconds=20.0)
 
     async def acknowledge(self, lease: str, attempt: int) -> dict[str, Any]:
-        """Take the grant: answers the patch and the workspace's token. Conflict while leftovers still end."""
+        """Take the grant: returns the patch and the workspace's token. Conflict while leftovers are ending."""
         return await self._call("POST", f"/internal/leases/{lease}/acknowledge", {"attempt": attempt}, seconds=30.0)
 
     async def heartbeat(self, lease: str, attempt: int) -> dict[str, Any]:
-        """Say that the start is under way."""
+        """Report that the start is in progress."""
         return await self._call("POST", f"/internal/leases/{lease}/heartbeat", {"attempt": attempt})
 
     async def park(self, lease: str, attempt: int) -> dict[str, Any]:
-        """Leave the queue's waiting room; the place stays."""
+        """Stop to wait and keep the place in the queue."""
         return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
 
     async def requeue(self, lease: str, attempt: int, why: str, node: str) -> dict[str, Any]:
-        """Give back a grant for which there is no room, as ``why`` says; the place in the queue stays.
+        """Give back a grant without room, for the reason ``why``. The place in the queue is kept.
 
-        ``node`` is the one that had none, "" where that has no part.
+        ``node`` is the node without room, or "".
         """
         path, body = f"/internal/leases/{lease}/requeue", {"why": why, "node": node}
         return await self._call("POST", path, {"attempt": attempt}, body)
 
     async def release(self, release: ReleaseReport) -> None:
-        """Tell how a start or a server ended."""
+        """Report how a start or a server ended."""
         arguments = {"attempt": release.attempt, "outcome": release.outcome}
         path = f"/internal/leases/{release.lease}/release"
         await self._call(
@@ -85,19 +85,19 @@ class LeaseClient:
         )
 
     async def forget(self, key: Mapping[str, str]) -> None:
-        """Tell that the hub deletes the server of a key (``hub``, ``user_created``, ``server``)."""
+        """Report that the hub deletes the server of a key (``hub``, ``user_created``, ``server``)."""
         await self._call("POST", "/internal/forget", body=key, seconds=STOP_PATH_SECONDS)
 
     async def added(self, known: str) -> dict[str, Any]:
-        """Return what custom resources add to the catalog, where that is of another ``version`` than is known."""
+        """Return the entries that custom resources add to the catalog, unless ``known`` is their current version."""
         return await self._call("POST", "/internal/added", body={"known": known}, seconds=STOP_PATH_SECONDS)
 
     async def name_stopper(self, told: Mapping[str, str]) -> None:
-        """Tell whose request (``by``) stopped the server of a key, before or after its end is released."""
+        """Name the user (``by``) whose request stopped the server of a key, before or after its end is reported."""
         await self._call("POST", "/internal/stopper", body=told)
 
     async def operate(self, seen: Mapping[str, Any]) -> dict[str, Any]:
-        """Show what an operator of its own sees; answers what it is to write. Conflict where another one leads."""
+        """Send the observations of a separate operator. Returns the objects to write. Conflict if another one leads."""
         return await self._call("POST", "/internal/operator", body=seen, seconds=OPERATE_SECONDS)
 
     async def _call(
@@ -123,10 +123,10 @@ class LeaseClient:
 async def ask_service(
     secret: bytes, method: str, url: str, nonce: str, headers: Mapping[str, str], body: str | None, seconds: float
 ) -> HTTPResponse:
-    """Return what the service of this secret answers, refusals too: the hub's one way to ask it.
+    """Return the answer of the service with this secret, including refusals. The hub calls it only here.
 
     Raises:
-        Unavailable: nobody answers in time, or does not prove that it is this hub's service.
+        Unavailable: It does not answer in time, or does not prove that it is this hub's service.
     """
     request = HTTPRequest(
         url,
@@ -137,7 +137,7 @@ async def ask_service(
         request_timeout=seconds,
         connect_timeout=min(seconds, CONNECT_SECONDS),
     )
-    # A client of its own for each call: waiters would fill the ten places of the hub's shared one.
+    # A separate client for each call: waiting calls would fill the ten places of the hub's shared client.
     client = SimpleAsyncHTTPClient(force_instance=True)
     try:
         response = await client.fetch(request, raise_error=False)
@@ -151,12 +151,12 @@ async def ask_service(
 
 
 def target_of(url: str) -> str:
-    """Return path and query of an address, as they are sent."""
+    """Return path and query of an address, as sent."""
     return f"/{url.split('/', 3)[3]}"
 
 
 def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: RequestTarget) -> bool:
-    """Whether the service of this secret wrote an answer to what was asked."""
+    """Return whether the service with this secret wrote the answer to this request."""
     due = prove_answer(secret, nonce, asked, response.code, response.body)
     return proofs_match(response.headers.get(PROOF_HEADER, ""), due)
 

@@ -1,4 +1,4 @@
-"""``configure(c, catalog=...)``: puts gpuspawner into a JupyterHub configuration, as its last line."""
+"""``configure(c, catalog=...)``: adds gpuspawner to a JupyterHub configuration, as its last line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_MENUS = (
     "these. Have the hub start the service, or take the options out"
 )
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
-"""Whose servers read the configuration files of the hub's machine."""
+"""Spawners whose servers read the configuration files of the hub's machine."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
@@ -61,24 +61,21 @@ def configure(
     store_password_file: str | Path | None = None,
     replace_home: bool = True,
 ) -> None:
-    """Wrap the configured spawner class, and add the service, its roles and the pages.
+    """Wrap the configured spawner class and add the service, its roles and its pages.
 
     Args:
         c: the configuration that JupyterHub gives its file.
-        catalog: a YAML file, or the same as a mapping. What is written to the file later is in force within seconds.
+        catalog: a YAML file, or the same as a mapping. Changes of the file take effect within seconds.
         data_dir: where the service keeps its database, its secret and this hub's id.
-        address: where the service listens. None means 127.0.0.1; where workspaces are pods, as they reach the hub.
-        port: where the service listens.
-        service_url: where the hub reaches a service that ``gpuspawner server serve`` started on its own. The
-            hub starts none then. None: the hub starts it.
-        secret_file: with ``service_url``, the secret that hub and service share, where they share no folder: 64
-            hexadecimal digits.
+        address: Where the service listens. None: 127.0.0.1, or with pods the address by which they reach the hub.
+        port: The port on which the service listens.
+        service_url: The address of a service that ``gpuspawner server serve`` started. None: the hub starts it.
+        secret_file: With ``service_url`` and no shared folder, the file of the secret: 64 hexadecimal digits.
         token_file: with ``service_url``, that service's token of the hub. None: made of the secret.
         fast: divide every time of the catalog by this, to watch an hour in two minutes.
         service_settings: the service's times in seconds, and where it sends messages, by the names of
             ``service.settings.Settings``.
-        hub_id: for a new ``data_dir``, after the one before was lost: the id by which this hub's pods are known. The
-            log and the administrator's page tell it. None keeps the folder's own, or makes one.
+        hub_id: The old id of this hub for a new ``data_dir``, from the log or the administrator's page. None: a new id.
         store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
         store_password_file: the password for it, which only the hub's user may read.
         replace_home: whether people land on their workspaces after signing in. False keeps the hub's own Home.
@@ -118,12 +115,12 @@ def _tell_domain(c: Any) -> None:
 
 
 def _seen(c: Any, prefix: str) -> str:
-    """Return the service's prefix as browsers ask for it: with its domain, where it has one of its own."""
+    """Return the service's prefix as browsers request it, with its domain if it has one."""
     return f"{domains.service_origin(c, SERVICE)}{prefix}"
 
 
 def _held(c: Any, data_dir: Path) -> Path:
-    """Return the folder, which no other hub uses; a hub that starts uses it from now on."""
+    """Return the data folder. A hub that starts locks it, so that no other hub uses it."""
     data = data_folder(data_dir)
     if checks.hub_starts():
         checks.hold(data, _hub_url(c))
@@ -138,7 +135,7 @@ def _command(data: Path, catalog: Path, fast: float | None) -> list[str]:
 def _refuse(
     c: Any, wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog, started_at: int | None
 ) -> None:
-    """End the hub's start where it can't be. ``started_at`` is the port of a service that the hub starts."""
+    """Raise SystemExit if the hub cannot start. ``started_at`` is the port of a service that the hub starts."""
     if started_at is not None:
         _refuse_port(started_at)
     _refuse_conflicts(c, wrapped, loaded, started=started_at is not None)
@@ -158,7 +155,7 @@ def _refuse_port(port: object) -> None:
 def _set_up_hub(
     c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known, *, replace_home: bool
 ) -> None:
-    """Set the hub's spawner and limits, add what its pages need, hear who stops a server, and name who else does."""
+    """Configure the hub's spawner, limits and pages, record who stops servers, and report other cullers."""
     c.JupyterHub.spawner_class = wrapped
     _name_cullers(c, wrapped)
     _set_limits(c, wrapped)
@@ -183,10 +180,10 @@ def _set_up_hub(
 def _loaded(
     c: Any, wrapped: type, catalog: str | Path | Mapping[str, Any], fast: float | None, last_good: Path
 ) -> Catalog:
-    """Return the catalog as this start uses it: the last good one where the file is wrong at a restart.
+    """Return the catalog for this start. If the file is wrong at a restart, it is the last good catalog.
 
     Raises:
-        SystemExit: the catalog cannot be used, with all that is wrong with it, and no last good one is known.
+        SystemExit: The catalog cannot be used and no good one is known. Names all faults.
     """
     try:
         loaded = load_catalog(catalog)
@@ -207,7 +204,7 @@ def _judged(catalog: Catalog, fast: float | None) -> Catalog:
 
 
 def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
-    """Raise CatalogError where a hub of this configuration does not start with a catalog."""
+    """Raise CatalogError if a hub with this configuration must not start with a catalog."""
     if not _is_pods(wrapped):
         if refused := needing_pods(source, catalog):
             raise CatalogError(refused)
@@ -223,12 +220,12 @@ def _prepared(
     source: str | Path | Mapping[str, Any],
     written: Catalog,
 ) -> Prepared:
-    """Return a catalog as this hub uses it, with what profiles let people choose, which the service is told too.
+    """Return a catalog as this hub uses it, with the choices of profiles, which the service receives too.
 
-    ``data`` is the folder that hub and service share, None where they share none.
+    ``data`` is the folder that hub and service share, or None.
 
     Raises:
-        CatalogError: a hub of this configuration would not start with it.
+        CatalogError: A hub with this configuration must not start with it.
     """
     catalog = _judged(written, fast)
     _refuse_catalog(c, wrapped, source, catalog)
@@ -243,7 +240,7 @@ def _prepared(
 
 
 def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) -> str:
-    """Return where a service that the hub starts listens."""
+    """Return the listening address of a service that the hub starts."""
     host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
     if checks.hub_starts():
         checks.refuse_taken(port, host, data)
@@ -251,7 +248,7 @@ def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) 
 
 
 def _set_spawner(spawner: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> None:
-    """Tell every spawner of the catalog and of its service, which both know the secret."""
+    """Give each spawner the catalog, the address of its service and the shared secret."""
     # Traitlets copies values, methods with what they are of. A function is not copied.
     spawner.gpu_read_catalog = lambda: follower.current()  # noqa: PLW0108
     spawner.gpu_take_added = lambda client: follower.take_added(client)  # noqa: PLW0108
@@ -266,7 +263,7 @@ def _set_spawner(spawner: Any, follower: Follower, url: str, prefix: str, known:
 def _service_variables(
     c: Any, wrapped: type, service_settings: Mapping[str, Any] | None, options: Mapping[str, object]
 ) -> dict[str, str]:
-    """Return the environment that the service is started with. ``options`` are those of its command that are given."""
+    """Return the environment of a service that the hub starts. ``options`` are the given options of its command."""
     environment = {"GPUSPAWNER_HUB_PID": str(os.getpid())}
     environment |= {f"GPUSPAWNER_SERVE_{k.upper()}": str(value) for k, value in options.items() if value is not None}
     if _is_pods(wrapped):
@@ -277,7 +274,7 @@ def _service_variables(
 
 
 def _name_cullers(c: Any, spawner: type) -> None:
-    """Say which other cullers are configured. The hub starts all the same."""
+    """Report other configured cullers. The hub starts nevertheless."""
     services = service.configured(c)
     here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
     folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
@@ -288,19 +285,19 @@ def _name_cullers(c: Any, spawner: type) -> None:
 
 
 def _base_url(c: Any) -> str:
-    """Return the path that all of the hub's addresses begin with, without a slash at the end, as the hub finds it."""
+    """Return the common path prefix of the hub's addresses, without a slash at the end."""
     path = str(c.JupyterHub.get("base_url", "")) or urlparse(str(c.JupyterHub.get("bind_url", ""))).path
     return f"/{path.strip('/')}".rstrip("/")
 
 
 def _hub_url(c: Any) -> str:
-    """Return where people open the hub, as far as its configuration tells."""
+    """Return the address of the hub for browsers, as far as the configuration contains it."""
     address = f"http://{c.JupyterHub.get('ip', '') or '*'}:{c.JupyterHub.get('port', 8000)}{_base_url(c)}/"
     return str(c.JupyterHub.get("public_url", "") or c.JupyterHub.get("bind_url", "") or address)
 
 
 def _wrapped(configured: Any) -> type[Spawner]:
-    """Return the mixin over the class that is configured: its own traits and settings stay in force."""
+    """Return the mixin over the configured class, which keeps its own traits and settings."""
     base = configured or LocalProcessSpawner
     if isinstance(base, str):
         base = SHORT_NAMES.get(base) or _imported(base)
@@ -346,8 +343,8 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
         where, form = written(c, spawner, setting, None)
         if form is not None and not _is_pods(spawner):
             raise SystemExit(
-                f"gpuspawner: {where} would replace gpuspawner's form. Remove it: what people may choose "
-                "stands in the catalog's templates."
+                f"gpuspawner: {where} would replace gpuspawner's form. Remove it: users' choices are "
+                "configured in the catalog's templates."
             )
     if _is_pods(spawner):
         found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
@@ -358,14 +355,14 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
 
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
-    """Refuse what would leave the service without an address, a name or a hub of its own."""
+    """Refuse settings that leave the service without an address, a name or its own hub."""
     if c.JupyterHub.get("internal_ssl", False):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.internal_ssl is not supported: the GPU service could not call the hub. Remove "
             "it; within a cluster, network policies or a service mesh keep others out."
         )
     for one in service.configured(c):
-        # An entry with a token alone is how a chart gives one to a service that it knows.
+        # A chart may write an entry with only a token, for a service that it knows.
         ours = "gpuspawner.cli" in (one.get("command") or []) or (not started and not one.get("command"))
         if one.get("name") == SERVICE and not ours:
             raise SystemExit(
@@ -386,7 +383,7 @@ def _set_limits(c: Any, spawner: type) -> None:
 
 
 def _keep_servers(c: Any) -> None:
-    """Have a restart of the hub end no workspace, which JupyterHub's own default would."""
+    """Keep workspaces running while the hub restarts. JupyterHub's own default would end them."""
     if "cleanup_servers" not in c.JupyterHub:
         c.JupyterHub.cleanup_servers = False
         print(  # noqa: T201 - the hub has no log yet

@@ -1,7 +1,8 @@
-"""A program of its own, run as ``python -I -S keep_output.py FILE``: passes its input on, and keeps the end in FILE.
+"""A separate program, run as ``python -I -S keep_output.py FILE``: passes its input on and keeps its end in FILE.
 
-It reads what a local workspace writes: to its standard error, which is the hub's, and to the file, whose first lines
-go so that it stays small. It outlives the hub, as its workspace may: whoever wrote into a closed pipe would be killed.
+It reads the output of a local workspace and writes it to its standard error, which is the hub's, and to the file, which
+keeps only the last lines. It runs on after the hub, like its workspace: writing into a closed pipe would kill a
+program.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ KEPT_BYTES = 65536
 def main(path: str) -> None:
     """Read until the last process of the workspace has closed its end."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # it ends with what it reads
+        signal.signal(number, signal.SIG_IGN)  # it ends with its input
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     size, tail, hub = 0, b"", 2
     while chunk := os.read(0, KEPT_BYTES):
@@ -30,7 +31,7 @@ def main(path: str) -> None:
                 os.ftruncate(file, size)
         try:
             while hub and chunk:
-                chunk = chunk[os.write(hub, chunk) :]  # what is left of it
+                chunk = chunk[os.write(hub, chunk) :]  # the rest
         except OSError:
             hub = 0  # the hub and its log are gone
 

@@ -1,4 +1,4 @@
-"""The mixin over any spawner class: asks for a lease, waits with progress, starts, reports the end."""
+"""The mixin over any spawner class: request a lease, wait with progress, start the server, report its end."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from gpuspawner.spawner.servers import ServerOutput, within
 
 HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
-"""Nothing is created unless a heartbeat was acknowledged within this (design, section 6)."""
+"""Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
 RETRY_SECONDS = 1.0
 AWAY_SECONDS = 10.0
-"""With the service away for this long, a request without a GPU starts without a lease: it is adopted later."""
+"""If the service is away for this time, a request without a GPU starts without a lease, and is adopted later."""
 WITHOUT_GPU = {"environment": {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}}
 WAITING = frozenset({"queued", "parked"})
 SSH_VARIABLE = "GPUSPAWNER_SSH"
-"""Set in workspaces whose template opens SSH: `gpuspawner.workspace` lets nobody in without it."""
+"""Set in workspaces whose template allows SSH. Without it `gpuspawner.workspace` refuses each connection."""
 
 REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
-"""Which repository `gpuspawner.workspace` clones into the home."""
+"""The repository that `gpuspawner.workspace` clones into the home."""
 TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
-"""Which packages `gpuspawner.workspace` makes kernels of: JSON, the template's name and packages by tool."""
+"""The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
 
 
 class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
-    """What every gpuspawner spawner adds to the class it stands before in the order of bases."""
+    """The mixin of every gpuspawner spawner, placed before the configured class in the order of bases."""
 
     user_options: dict[str, Any]
     start_timeout: int
@@ -77,22 +77,22 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         self._gpu_steps.tell(progress, message, html, stop)
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield every step of this start, those before the listener came included, until ``start()`` ends."""
+        """Yield every step of this start, including earlier steps, until ``start()`` ends."""
         return self._gpu_steps.follow()
 
     def _gpu_forget_steps(self) -> None:
-        """Let who follows a start that is over go: who comes from now on follows the next one."""
+        """End the progress of a start that is over. Later listeners follow the next start."""
         self._gpu_steps.end()
         self._gpu_steps = Steps()
 
     async def run_pre_spawn_hook(self) -> None:
-        """Validate before anything else, and give the start the time to wait; then the administrator's own hook."""
+        """Validate the options and add the time to wait to the start's limit. Then run the administrator's own hook."""
         self._gpu_begin_attempt()
         await self.gpu_follow_catalog()
         try:
             self._gpu_current_request()
         except RequestRefused as error:
-            # The hub saved the options before anybody saw them: the next plain start must not meet them again.
+            # The hub saves options before they are validated. The next start without options must not use them again.
             self.user_options = self.orm_spawner.user_options = {}
             raise ended_start(str(error), reason="refused", status=error.status) from error
         result = super().run_pre_spawn_hook()
@@ -110,16 +110,16 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         )
 
     def _gpu_pod_seconds(self, request: Request) -> float:
-        """Return for how long its pod may wait for a node that is started for it, or in a queue of the cluster."""
+        """Return the seconds that its pod may wait for a new node or in a queue of the cluster."""
         return max(node_wait_seconds(self.gpu_catalog.gpus.get(request.gpu or "")), self._gpu_queue_seconds(request))
 
     def _gpu_queue_seconds(self, request: Request) -> float:
-        """Return for how long its pod may wait in a queue of the cluster; 0 where it waits in none."""
+        """Return the seconds that its pod may wait in a queue of the cluster, or 0."""
         queues = self.gpu_catalog.scheduler
         return queues.wait_seconds if isinstance(queues, PodQueues) and request.gpu else 0.0
 
     def _gpu_begin_attempt(self) -> None:
-        """Replace all that is known of the start before, which may have ended anywhere."""
+        """Replace the record of the last start, however it ended."""
         self._gpu_end_heartbeat()
         self._gpu_restore_timeout()
         self._gpu_attempt = Attempt()
@@ -163,7 +163,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return started
 
     async def _gpu_wait_for_grant(self) -> None:
-        """Acquire, wait and acknowledge; park when the time is over. Every call may be repeated."""
+        """Acquire, wait and acknowledge. Park when the time is over. Each call may be repeated."""
         client, begun, until = self._gpu_client(), time.monotonic(), self._gpu_attempt.waits_until
         ask = {
             **self._gpu_key(),
@@ -225,7 +225,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
 
     def _gpu_current_request(self) -> Request:
-        """Return what is asked for: what the lease says once there is one, else what the hub's catalog makes of it."""
+        """Return the request: the lease's request, or before that the request by the hub's catalog."""
         return self._gpu_attempt.request or self.gpu_request(self.user_options)
 
     def _gpu_asks_for_gpu(self) -> bool:
@@ -248,7 +248,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         *,
         may_stay: bool,
     ) -> None:
-        """End a start whose time to wait is over. Its place stays, and the message tells where it is shown.
+        """End a start whose time to wait is over. Its place is kept, and the message says where it is shown.
 
         Return only if the place has just been granted and the start ``may_stay`` to take the grant.
         """
@@ -277,7 +277,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         )
 
     async def _gpu_send_heartbeats(self) -> None:
-        """Speak for the start as long as the hub holds it pending: a server may take long to answer after start()."""
+        """Send heartbeats while the hub holds the start pending: a server may need long to answer after start()."""
         client = self._gpu_client()
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -293,7 +293,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
                 self.log.warning("heartbeat of %s not heard: %s", self._log_name, error)
 
     async def _gpu_create(self) -> Any:
-        """Start the server, if the grant is fresh, within the start's own limit."""
+        """Start the server if the grant is fresh, within the start's own limit."""
         if time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
             message = "The grant is too old to start on. Your place is kept; press Start again."
             raise ended_start(message, reason="fenced", status=503)
@@ -313,18 +313,18 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return started
 
     def _gpu_start_seconds(self) -> float:
-        """Return how long the start may take from its grant on: longer where a node is started for it, or it queues."""
+        """Return the limit of the start after its grant. It is longer for a new node or for a queue of the cluster."""
         waits_seconds = max(
             NODE_WAIT_FACTOR * self._gpu_node_seconds(), self._gpu_queue_seconds(self._gpu_current_request())
         )
         return (self._gpu_attempt.own_timeout_seconds or self.start_timeout) + waits_seconds
 
     def _gpu_node_seconds(self) -> float:
-        """Return how long a node takes that is started for it; 0 where none is."""
+        """Return the seconds that a new node needs, or 0 if no node is started."""
         return float(self._gpu_attempt.patch.get("node_seconds", 0))
 
     def get_env(self) -> dict[str, str]:
-        """Return the environment: what the template opens, then the lease's patch, as one, after everything else."""
+        """Return the environment: the template's tools first, then everything else, then the lease's patch."""
         patch = self._gpu_attempt.patch
         ours = {**self._gpu_opens(), **self._gpu_brought()}
         environment: dict[str, str] = {**super().get_env(), **ours, **patch.get("environment", {})}
@@ -338,13 +338,13 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
     def _gpu_opens(self) -> dict[str, str]:
         opens = self._gpu_current_request().opens or ()
         url = default_url(opens)
-        # In JupyterHub's own variable: the setting `default_url` would outlive this start, and the next may have none.
-        # A page of the administrator's within the one that opens, as /lab/tree/first.ipynb, stays.
+        # In JupyterHub's own variable: `default_url` would remain for the next start, which may have no tool.
+        # A page of the administrator within the opened tool, for example /lab/tree/first.ipynb, is kept.
         page = {"JUPYTERHUB_DEFAULT_URL": url} if url and not self.default_url.startswith(url) else {}
         return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
 
     def _gpu_brought(self) -> dict[str, str]:
-        """Return what the user brings along or ticked. A tool that its template has no more is left out."""
+        """Return the variables for the user's own choices. A tool that the template no longer has is left out."""
         request = self._gpu_current_request()
         template = self.gpu_catalog.templates.get(request.template)
         offered = template.tools if template else {}
@@ -354,26 +354,29 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return {**ours, TOOLS_VARIABLE: told} if tools else ours
 
     def get_state(self) -> dict[str, Any]:
-        """Add which lease the running server has."""
+        """Add the lease of the running server."""
         return {**super().get_state(), **self._gpu_attempt.to_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back which lease the running server has."""
+        """Restore the lease of the running server."""
         super().load_state(state)
         self._gpu_attempt = Attempt.from_state(state)
 
     def clear_state(self) -> None:
-        """Save no lease any more."""
+        """Remove the saved lease."""
         super().clear_state()
         self._gpu_attempt = self._gpu_attempt.cleared()
 
     async def stop(self, now: bool = False) -> Any:
-        """Note that the hub stopped it: a server that ended by itself is never stopped."""
+        """Note that the hub stopped it. A server that ended by itself is never stopped."""
         self._gpu_attempt = self._gpu_attempt.stopped(by_hub=True)
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:
-        """After a stop or a failure: release what ended, never what is parked or in flight. Then the own hook."""
+        """After a stop or a failure: release a lease that ended, not one that is parked or in flight.
+
+        Then the own hook.
+        """
         self._gpu_forget_steps()
         attempt = self._gpu_attempt
         end = attempt.end(hub_shuts_down=hub_shuts_down())
@@ -398,14 +401,14 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             self.log.warning("the end of %s was not reported: %s", self._log_name, error)
 
     async def _gpu_forget(self) -> None:
-        """Withdraw a place in the queue that would start a server by itself, though its user wants none."""
+        """Withdraw a place in the queue that would start a server by itself although its user wants none."""
         try:
             await self._gpu_client().forget(self._gpu_key())
         except Exception as error:  # noqa: BLE001 - a deletion, or a stop, must go on
             self.log.warning("the place of %s in the queue was not withdrawn: %s", self._log_name, error)
 
     async def delete_forever(self) -> None:
-        """The hub deletes this server, or its user: a place in the queue would start it again by itself."""
+        """The hub deletes this server or its user: withdraw a place in the queue, which would start it again."""
         await self._gpu_forget()
         result = super().delete_forever()
         if asyncio.iscoroutine(result):
@@ -416,4 +419,4 @@ class LocalGPUSpawner(GPUSpawnerMixin, LocalProcessSpawner):
     """Workspaces as local processes: one machine, one team."""
 
 
-watch_hub(GPUSpawnerMixin)  # whatever its configuration names imports this module, by any name
+watch_hub(GPUSpawnerMixin)  # each class that a configuration can name imports this module

@@ -14,19 +14,19 @@ from tornado.web import HTTPError
 
 
 class Steps:
-    """What one start told so far, as the hub's progress page takes it. ``over`` once it tells no more."""
+    """The steps of one start for the hub's progress page. ``over``: there will be no more."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Begin without a step."""
         self.told: list[dict[str, Any]] = []
         self.over = False
         self._changed = asyncio.Event()
 
     def tell(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
-        """Add a step, unless it repeats the last one. ``progress`` is in percent; the bar never goes back.
+        """Add a step unless it repeats the last step. ``progress`` is in percent and never decreases.
 
-        ``html`` is the message with links, where it has any; ``stop`` the lease of a workspace of the same user for
-        which the start waits, and which the page offers to stop.
+        ``html`` is the message with links, if it has any. ``stop`` is the lease of a workspace of the same user that
+        this start waits for. The page offers to stop it.
         """
         if self.told and self.told[-1]["message"] == message:
             return
@@ -36,16 +36,16 @@ class Steps:
         self._wake()
 
     def end(self) -> None:
-        """Let everybody who follows go, once they have heard all."""
+        """End all listeners after their last step."""
         self.over = True
         self._wake()
 
     async def follow(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield every step, those before the listener came included, until the start is over."""
+        """Yield every step, including earlier steps, until the start is over."""
         seen = 0
         while True:
             while seen < len(self.told):
-                yield dict(self.told[seen])  # the hub takes keys out of what it is given
+                yield dict(self.told[seen])  # the hub removes keys from it
                 seen += 1
             if self.over:
                 return
@@ -65,10 +65,13 @@ except ImportError:  # JupyterHub 5.x
 if SpawnException is None:
 
     class StartEnded(HTTPError):
-        """A start that ended with a reason for its user: on 5.x a 4xx, told by JupyterHub from these attributes."""
+        """A start that ended with a reason for its user.
+
+        On 5.x it is a 4xx, which JupyterHub shows from these attributes.
+        """
 
         def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
-            """Tell ``message``; ``message_html`` may hold links."""
+            """Show ``message``. ``message_html`` may contain links."""
             super().__init__(status, message.replace("%", "%%"))
             self.gpu_reason = reason
             self.jupyterhub_message = message
@@ -77,13 +80,13 @@ if SpawnException is None:
 else:
 
     class StartEnded(SpawnException):  # type: ignore[no-redef]
-        """A start that ended with a reason for its user: on 6.x no failure of the hub's.
+        """A start that ended with a reason for its user. On 6.x it is no failure of the hub.
 
         JupyterHub 6.1.1 shows the two jupyterhub_ attributes, which its own SpawnException does not set.
         """
 
         def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
-            """Tell ``message``; ``message_html`` may hold links."""
+            """Show ``message``. ``message_html`` may contain links."""
             html = message_html or escape(message)
             super().__init__(message, reason=reason, message_html=html, status_code=status)
             self.jupyterhub_message = message
@@ -91,13 +94,13 @@ else:
 
 
 class OneLineRefusals(logging.Filter):
-    """Makes the hub log a start that ended with a reason in one line, and as an error only where it is one.
+    """Makes the hub log a start that ended with a reason in one line, and as an error only for a real failure.
 
-    By itself the hub adds a traceback, and calls each an error: also a place in the queue, or a bad value.
+    JupyterHub itself adds a traceback and logs an error even for a place in the queue or an invalid value.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Put the reason in the traceback's place; what its user is told with a 4xx is information."""
+        """Replace the traceback by the reason. A 4xx is logged as information."""
         error = record.exc_info[1] if record.exc_info else sys.exc_info()[1]
         if not isinstance(error, StartEnded):
             return True
@@ -112,20 +115,20 @@ one_line_refusals = OneLineRefusals()
 
 
 def log_in_one_line(log: logging.Logger) -> None:
-    """Have ``log``, the hub's, tell refusals so; and Tornado's, by which the hub tells that it does not start a server.
+    """Filter ``log``, the hub's, and Tornado's log, which reports that a server was not started.
 
-    That one passes its records on, which no filter of the hub's own log sees.
+    Tornado's log passes its records on, and filters of the hub's own log do not get them.
     """
     for one in (log, app_log):
         one.addFilter(one_line_refusals)
 
 
 def ended_start(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
-    """Return the error of a start that ended; with a link, pages show it behind the message."""
+    """Return the error of a start that ended. With a link, pages show the link after the message."""
     html = linked(message, link, link_text) if link else escape(message)
     return StartEnded(message, reason=reason, status=status, message_html=html)
 
 
 def linked(message: str, link: str, link_text: str) -> str:
-    """Return a message with a link behind it, as HTML."""
+    """Return a message with a link after it, as HTML."""
     return f'{escape(message)} <a href="{escape(link)}">{escape(link_text)}</a>'

@@ -19,11 +19,11 @@ log = logging.getLogger("gpuspawner.spawner")
 
 AGAIN_SECONDS = 3.0
 _telling: dict[Path, asyncio.Task[None]] = {}
-"""What tells the service what was left, one task for each folder."""
+"""The tasks that send spooled reports to the service, one for each folder."""
 
 
 def leave(data: Path, release: ReleaseReport) -> None:
-    """Write a release as a file that only this user may read, whole or not at all. Raises OSError where it can't."""
+    """Write a report whole or not at all, as a file that only this user may read. Raises OSError."""
     folder = data / RELEASE_SPOOL
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{uuid.uuid4().hex}.json"
@@ -34,7 +34,7 @@ def leave(data: Path, release: ReleaseReport) -> None:
 
 
 def tell_later(data: Path, client: LeaseClient) -> None:
-    """Have the service told what was left as soon as it answers: one that shares no folder does not read it."""
+    """Send the spooled reports once the service answers, for a service that shares no folder with the hub."""
     if data not in _telling and any((data / RELEASE_SPOOL).glob("*.json")):
         task = asyncio.get_running_loop().create_task(_tell(data / RELEASE_SPOOL, client))
         _telling[data] = task
@@ -51,7 +51,7 @@ async def _tell(folder: Path, client: LeaseClient) -> None:
             except Unavailable:
                 await asyncio.sleep(AGAIN_SECONDS)
     except OSError as error:
-        log.warning("what the GPU service did not hear can't be read: %s", error)
+        log.warning("reports that the GPU service did not receive cannot be read: %s", error)
 
 
 def _left(folder: Path) -> list[Path]:
@@ -63,10 +63,10 @@ async def _tell_one(file: Path, client: LeaseClient) -> None:
         release = ReleaseReport.from_json(await asyncio.to_thread(file.read_text, "utf-8", "replace"))
         await client.release(release)
     except (Conflict, RequestRefused, ValueError) as error:
-        log.warning("%s, which the GPU service did not hear, counts no more: %s", file.name, error)
+        log.warning("%s, which the GPU service did not receive, is dropped: %s", file.name, error)
 
 
 def hub_shuts_down() -> bool:
-    """Whether the hub is ending. It tells its spawners by nothing but this task, and has ended the service before."""
+    """Return whether the hub is ending. This task is the only sign of it, and the service has ended before."""
     names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
     return any(name.endswith(".shutdown_cancel_tasks") for name in names)

@@ -25,12 +25,13 @@ T = TypeVar("T")
 
 
 async def within(step: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return what ``step`` returns, ended after so many seconds. A cancellation goes through, whatever came of it.
+    """Return the result of ``step``, cancelled after these seconds. A cancellation of the caller is never lost.
 
-    A start that the hub cancels would otherwise go on where a step ended in the same moment.
+    ``asyncio.wait_for`` of Python 3.10 and 3.11 can lose it if the step ends at the same moment. Then a start that the
+    hub cancelled would continue.
 
     Raises:
-        asyncio.TimeoutError: it took longer.
+        asyncio.TimeoutError: It took longer.
     """
     task = asyncio.ensure_future(step)
     try:
@@ -42,14 +43,14 @@ async def within(step: Coroutine[Any, Any, T], seconds: float) -> T:
             task.cancel()
             await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # seen, also where nobody takes it any more
+            task.exception()  # mark it as retrieved
     return task.result()
 
 
 FOLDER = "output"
-"""Beside the service's data: one file of each start, 0600, removed once its end is told."""
+"""A folder in the service's data folder with one file of each start, 0600, removed once its end is reported."""
 LATE_SECONDS = 0.5
-"""How long to wait, after a server's end, until the last that it wrote is kept."""
+"""Maximum wait after a server's end until its last output is saved."""
 LOOK_SECONDS = 0.02
 
 _keepers: set[subprocess.Popen[bytes]] = set()
@@ -63,7 +64,10 @@ class Output:
 
     @contextlib.contextmanager
     def kept(self, popen_kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Give the arguments by which a server started in the block writes to it; the administrator's own win."""
+        """Yield the arguments with which a server in this block writes to the file.
+
+        The administrator's own take precedence.
+        """
         if {"stdout", "stderr"} & popen_kwargs.keys():
             yield popen_kwargs
             return
@@ -71,15 +75,15 @@ class Output:
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         script = Path(__file__).with_name("keep_output.py")
         command = [sys.executable, "-I", "-S", str(script), str(self.path)]
-        # With the environment of nobody: it belongs to no workspace, whose processes are known by theirs.
+        # Without environment: processes of workspaces are recognized by theirs.
         keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env={})  # noqa: S603
         _keepers.difference_update([one for one in _keepers if one.poll() is not None])
-        _keepers.add(keeper)  # to be waited for once it ends
+        _keepers.add(keeper)  # to be reaped once it ends
         with contextlib.closing(keeper.stdin) as pipe:  # type: ignore[type-var]  # there is one: PIPE
             yield {**popen_kwargs, "stdout": pipe, "stderr": pipe}
 
     async def read(self) -> str:
-        """Return the end of the output, "" where none was kept, once nobody writes to it any more, or half a second."""
+        """Return the end of the output, or "", once its writers have ended or after half a second."""
         until = time.monotonic() + LATE_SECONDS
         mine = [one for one in _keepers if one.args[-1] == str(self.path)]  # type: ignore[index]
         while any(one.poll() is None for one in mine) and time.monotonic() < until:  # noqa: ASYNC110 - a process
@@ -95,7 +99,7 @@ class Output:
 
 
 def _forget_old(folder: Path) -> None:
-    """Remove what a killed hub left, whose end nobody told."""
+    """Remove files of a killed hub whose ends were never reported."""
     before = time.time() - KEPT_SECONDS
     for file in folder.glob("*.txt"):
         with contextlib.suppress(OSError):
@@ -105,18 +109,18 @@ def _forget_old(folder: Path) -> None:
 
 LISTEN_SECONDS = 0.1
 POLL_SECONDS = 0.5
-"""How often a server that does not listen yet is asked whether it lives: for some spawners that is a process."""
+"""Interval between checks whether a starting server still lives. For some spawners each check is a process."""
 CONNECT_SECONDS = 1.0
 
 
 class ServerOutput(FormOptions):
-    """The part of the mixin that looks at a server between its start and its first answer, and after its end."""
+    """The part of the mixin that checks a server between its start and its first answer, and after its end."""
 
     _gpu_attempt = Attempt()
-    """All that is known of this start; a new start replaces it as a whole."""
+    """The record of this start. A new start replaces it as a whole."""
 
     async def _gpu_start_server(self) -> Any:
-        """Start the server by the class below, its output kept where that is a process of this machine."""
+        """Start the server with the class below. The output of a process on this machine is kept."""
         if not isinstance(self, LocalProcessSpawner) or not self._gpu_attempt.lease:
             return await super().start()
         own = self.popen_kwargs
@@ -131,7 +135,7 @@ class ServerOutput(FormOptions):
         return Output(folder / "{}-{}.txt".format(*self._gpu_attempt.key))
 
     async def _gpu_until_up(self, started: Any) -> None:
-        """Return once the server listens. One that ends before is told at once: the hub would ask it all its time."""
+        """Return once the server listens. Raise at once if it ended: the hub would wait for its whole timeout."""
         url, begun, polled_at = _url_of(started), time.monotonic(), 0.0
         while not await listens(url):
             now = time.monotonic()
@@ -147,7 +151,7 @@ class ServerOutput(FormOptions):
             await asyncio.sleep(LISTEN_SECONDS)
 
     async def _gpu_last_output(self) -> str:
-        """Return the end of the server's output as it is; "" where it is not kept."""
+        """Return the end of the server's output, or ""."""
         return await self._gpu_output_file().read() if self._gpu_attempt.lease else ""
 
     async def _gpu_shown_output(self) -> str:
@@ -156,11 +160,11 @@ class ServerOutput(FormOptions):
         return "" if environment is None else mask_output(await self._gpu_last_output(), environment)
 
     def _gpu_environment_masked(self) -> Mapping[str, str] | None:
-        """Return the server's environment, whose secrets are masked; None where it is not known, to show nothing."""
+        """Return the server's environment, whose secrets are masked. None if it is unknown: then no output is shown."""
         return self._gpu_attempt.environment
 
     async def _gpu_take_end(self, end: str) -> None:
-        """Take what is left of a server that ended: its last lines, and its likely cause where nothing else tells."""
+        """Record the last lines of a server that ended, and its likely cause if nothing else explains the end."""
         if end == "died" and not self._gpu_attempt.output:
             output = await self._gpu_shown_output()
             self._gpu_attempt = self._gpu_attempt.with_output(output)
@@ -173,7 +177,7 @@ class ServerOutput(FormOptions):
 
 
 def _url_of(started: Any) -> str:
-    """Return the address that ``start()`` gave, which may be in two parts."""
+    """Return the address from ``start()``, which may be a pair."""
     if isinstance(started, str):
         return started
     ip, port = started
@@ -181,7 +185,7 @@ def _url_of(started: Any) -> str:
 
 
 async def listens(url: str) -> bool:
-    """Whether something takes connections there: a sixth of a request's work, and nearly all of the looks end so."""
+    """Return whether the address accepts connections: a sixth of a request's work, and mostly the answer is no."""
     place = urlsplit(url)
     connecting = asyncio.open_connection(place.hostname, place.port or (443 if place.scheme == "https" else 80))
     try:
@@ -193,7 +197,7 @@ async def listens(url: str) -> bool:
 
 
 async def is_known(url: str) -> bool:
-    """Return whether the host in an address resolves, within the time that a connection may take."""
+    """Return whether the host of an address resolves within the connection timeout."""
     resolving = asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None)
     try:
         await within(resolving, CONNECT_SECONDS)

@@ -1,4 +1,4 @@
-"""The Jupyter server's side: ``/gpuspawner/state``, ``keep``, ``extend`` and ``home`` for its page, and ``ssh``."""
+"""The extension of the Jupyter server: ``/gpuspawner/state``, ``keep``, ``extend``, ``home`` and ``ssh``."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from gpuspawner.workspace.home.comes_back import ANSWERS, ComesBack
-from gpuspawner.workspace.home.notes import Notes
+from gpuspawner.workspace.home.own_files import Notes
 from gpuspawner.workspace.home.start import LEASE_VARIABLE, begin
 from gpuspawner.workspace.kernels import watch
-from gpuspawner.workspace.lacking import tell_lacking
-from gpuspawner.workspace.service import Reply, ServiceClient
+from gpuspawner.workspace.service import Reply, ServiceClient, tell_lacking
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler
 from gpuspawner.workspace.sshd import Sshd
 
 SSH_VARIABLE = "GPUSPAWNER_SSH"
-"""Set by the spawner where the workspace's template opens SSH."""
+"""Set by the spawner if the workspace's template allows SSH."""
 ABSENT = Reply(200, {"absent": True})
-"""The answer where no GPU service stands behind this server: the page then asks no more."""
+"""The answer of a server without a GPU service. The page then stops to ask."""
 
 
 class StateHandler(APIHandler):
     """GET the workspace document, ``{"away": true}`` or ``{"absent": true}``."""
 
     auth_resource = "gpuspawner"
-    # The page asks every few seconds by itself: that is nobody's activity.
+    # The page asks every few seconds by itself: this is no activity of its user.
     _track_activity = False
 
     def initialize(self, client: ServiceClient | None) -> None:
-        """Keep the way to the service, None where there is none."""
+        """Keep the client of the service, or None."""
         self.client = client
 
     @web.authenticated
@@ -45,44 +44,44 @@ class StateHandler(APIHandler):
 
 
 class ActHandler(APIHandler):
-    """POST ``keep`` or ``extend``: the answer is the service's."""
+    """POST ``keep`` or ``extend``. Returns the service's answer."""
 
     auth_resource = "gpuspawner"
 
     def initialize(self, client: ServiceClient | None) -> None:
-        """Keep the way to the service, None where there is none."""
+        """Keep the client of the service, or None."""
         self.client = client
 
     @web.authenticated
     @authorized
     async def post(self, action: str) -> None:
-        """Pass the user's click on to the service."""
+        """Send the user's click to the service."""
         _finish(self, await self.client.act(action) if self.client else ABSENT)
 
 
 class HomeHandler(APIHandler):
-    """GET what came of one's own variables, start-up script, repository and tools, and of the last session.
+    """GET the results of the user's variables, start-up script, repository and tools, and of the last session.
 
-    POST ``{"install": "once"}``, ``always`` or ``never``: what is to be done with the packages that are missing.
+    POST ``{"install": "once"}``, ``always`` or ``never``: the user's choice for missing packages.
     """
 
     auth_resource = "gpuspawner"
     _track_activity = False
 
     def initialize(self, notes: Notes, comes_back: ComesBack | None) -> None:
-        """Keep what is told; ``comes_back`` is None in a server that is no workspace."""
+        """Keep the notes. ``comes_back`` is None in a server that is no workspace."""
         self.notes, self.comes_back = notes, comes_back
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with what is under way, and a sentence for each thing that was passed over."""
+        """Answer with the current step and a sentence for each part that was left out."""
         self.finish(json.dumps(self.notes.view()))
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """Take the user's answer, and tell what is then."""
+        """Take the user's choice and answer with the new state."""
         body = self.get_json_body()
         how = body.get("install") if isinstance(body, dict) else None
         if how not in ANSWERS:
@@ -98,7 +97,7 @@ def _finish(handler: APIHandler, reply: Reply) -> None:
 
 
 def _load_jupyter_server_extension(server_app: Any) -> None:
-    """Add the handlers to a Jupyter server, also one that ``jupyterhub-singleuser`` runs, and tell of its kernels."""
+    """Add the handlers to a Jupyter server, also under ``jupyterhub-singleuser``, and report its kernels."""
     watch(server_app)
     notes = Notes(server_app.log)
     comes_back = ComesBack(server_app, os.environ, notes) if os.environ.get(LEASE_VARIABLE) else None

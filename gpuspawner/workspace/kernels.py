@@ -1,10 +1,10 @@
-"""Tells the probe what the kernels of this Jupyter server do, whether a page of it was loaded, and what its GPUs do.
+"""Reports the kernels of this Jupyter server, loads of its pages, and the use of its GPUs to the probe.
 
-By a file in memory, found by its name in ``/proc``.
+It uses a file in memory, found by its name in ``/proc``.
 
-The probe has no credential and asks nobody over HTTP: it reads ``/proc/PID/fd``, as the workspace's own user. What
-stands there is a line of JSON, which :mod:`gpuspawner.backends.probes.activity` reads, and a second one of the GPU
-monitor, which :mod:`gpuspawner.backends.probes.monitor` reads.
+The probe has no credential and sends no HTTP request: it reads ``/proc/PID/fd`` as the workspace's own user. The file
+has a line of JSON for :mod:`gpuspawner.backends.probes.activity`, and a second line of the GPU monitor for
+:mod:`gpuspawner.backends.probes.monitor`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tornado.web import RequestHandler
 from gpuspawner.workspace.monitor import Monitor
 
 NAME = "gpuspawner-kernels"
-"""Of the file: ``/memfd:gpuspawner-kernels (deleted)`` in the listing of the server's open files."""
+"""Name of the file: ``/memfd:gpuspawner-kernels (deleted)`` among the server's open files."""
 EVERY_SECONDS = 5.0
-"""Between two looks. A cell shorter than this is seen all the same: its kernel's last activity is newer."""
+"""Interval between checks. Shorter cells are found too: they change their kernel's last activity."""
 MOST_KERNELS, LONGEST_NAME = 20, 100
-"""What is told, so that the probe reads little: of more kernels, those that are busy or were last used."""
+"""Limits of the report, which keep the probe small. Of more kernels only the busy or most recent ones are reported."""
 
 
 class KernelFile:
-    """The file. It exists from the first on, so that a server without kernels is known to have none."""
+    """The file. It exists from the start, so that a server without kernels reports this."""
 
     def __init__(self) -> None:
-        """Make the file. Children do not get it: the descriptor is closed where another program starts."""
+        """Make the file. Child processes do not inherit its descriptor."""
         self._descriptor = os.memfd_create(NAME)
         self._count = 0
 
     def write(self, kernels: list[dict[str, Any]], *, opened: bool, monitor: dict[str, Any] | None = None) -> None:
-        """Replace what stands there. ``begin`` and ``end`` are equal unless it is read while it is written.
+        """Replace the content. ``begin`` and ``end`` are equal unless it is read while it is written.
 
-        What the GPU monitor tells is a second line: older services read the first alone.
+        The report of the GPU monitor is a second line: older services read only the first.
         """
         self._count += 1
         with open("/proc/uptime", encoding="ascii") as file:  # noqa: PTH123 - the probe's own clock, whatever it shows
@@ -57,10 +57,10 @@ class KernelFile:
 
 
 class Watch:
-    """Keeps the file of one Jupyter server."""
+    """Updates the file of one Jupyter server."""
 
     def __init__(self, server_app: Any) -> None:
-        """Write it for the first time."""
+        """Write the file for the first time."""
         self._server = server_app
         self._file = KernelFile()
         self._opened = False
@@ -70,7 +70,7 @@ class Watch:
         self._callback = PeriodicCallback(self._look, EVERY_SECONDS * 1000)
 
     def start(self) -> None:
-        """Go on looking, in the running loop."""
+        """Start the updates in the running loop."""
         settings = self._server.web_app.settings
         inner = settings.get("log_function")
 
@@ -91,7 +91,7 @@ class Watch:
             self._file.write(kernels, opened=self._opened, monitor=monitor)
             self._failed = False
         except Exception:
-            # The probe sees that the file grows old, and says so. The server must not suffer from it.
+            # The probe notices the old file and reports it. The server must not fail because of it.
             if not self._failed:
                 self._server.log.exception("The state of the kernels is not told to the GPU service")
             self._failed = True
@@ -116,21 +116,21 @@ class Watch:
 
 
 def is_page_load(handler: RequestHandler) -> bool:
-    """Whether a request was somebody who opened a page of this server: what pages, hub and proxies poll is none.
+    """Return whether a user opened a page of this server. Periodic requests of pages, hub and proxies do not count.
 
-    Whoever is not signed in is sent to the hub first. A browser says of itself that it navigates; of one that says
-    nothing, as over http beyond localhost, it is known by what it accepts.
+    A user who is not signed in is sent to the hub first. Browsers mark a navigation by a header. Without that header,
+    for example over http beyond localhost, the accepted content types decide.
     """
     request, kind = handler.request, str(handler._headers.get("Content-Type", ""))  # noqa: SLF001 - what it answered
     mode = request.headers.get("Sec-Fetch-Mode")
     navigates = mode == "navigate" if mode else "text/html" in request.headers.get("Accept", "")
     status = handler.get_status()
-    # What the browser has already is answered without its kind.
+    # An answer from the browser's cache has no content type.
     answered = status == HTTPStatus.NOT_MODIFIED or (status == HTTPStatus.OK and kind.startswith("text/html"))
     return request.method == "GET" and answered and navigates and handler.current_user is not None
 
 
 def watch(server_app: Any) -> None:
-    """Begin to tell of this server's kernels; nothing where its system has no such files."""
+    """Start to report this server's kernels. Do nothing on a system without such files."""
     if hasattr(os, "memfd_create"):
         server_app.io_loop.add_callback(Watch(server_app).start)

@@ -1,7 +1,7 @@
-"""The GPU monitor: follows this workspace's GPUs by NVML, so that work of a fraction of a second counts.
+"""The GPU monitor: observes this workspace's GPUs by NVML, so that work of a fraction of a second counts.
 
-A thread of its own asks NVML: one that hangs must not hold up the Jupyter server. The thread keeps a document. The
-server writes it to a file in memory, which the probe reads (:mod:`gpuspawner.workspace.kernels`,
+Its own thread calls NVML: a call that hangs must not block the Jupyter server. The thread keeps a document. The server
+writes it to a file in memory for the probe (:mod:`gpuspawner.workspace.kernels`,
 :mod:`gpuspawner.backends.probes.monitor`).
 """
 
@@ -20,45 +20,45 @@ from typing import Any
 from gpuspawner.workspace.nvml import PERCENTS, AwayError, GpuError, Health, Nvml
 
 GPUS = "GPUSPAWNER_GPUS"
-"""Names this workspace's GPUs, UUIDs with commas between, on a machine whose other GPUs it sees too."""
+"""The UUIDs of this workspace's GPUs, with commas between, on a machine that shows other GPUs too."""
 EVERY_SECONDS = 5.0
-"""Between two looks at everything. The driver's buffer holds 100 samples, of 17 s at least."""
+"""Interval between full checks. The driver's buffer has 100 samples and covers at least 17 s."""
 RATES_SECONDS = 0.25
-"""Between two readings of utilization rates. Each covers 1/6 s to 1 s, so a burst of half a second is seen."""
+"""Interval between readings of utilization rates. Each covers 1/6 s to 1 s, so a burst of 0.5 s is observed."""
 AGAIN_SECONDS = 60.0
-"""After NVML failed as a whole or for one GPU: a driver that is loaded again needs a new start of NVML."""
+"""Retry interval after NVML failed as a whole or for one GPU. A reloaded driver needs a new start of NVML."""
 LONGEST_SAMPLE_SECONDS = 2.0
-"""The driver takes a sample each 1/6 s to 1 s: a longer time between two samples was not seen."""
+"""The driver takes a sample each 1/6 s to 1 s. A longer time between two samples was not observed."""
 NEW_SECONDS = 0.05
-"""A sample is newer than another by more than this: the two clocks are read one after the other."""
+"""Minimum time between two different samples: the two clocks are read one after the other."""
 LATE_SECONDS = 10.0
-"""If the newest sample is older than this, the driver takes none at present."""
+"""If the newest sample is older, the driver takes no samples at present."""
 STRANGE_SECONDS = 600.0
-"""No buffer reaches back so far: an older sample has the time of an unknown clock."""
+"""No buffer goes back so far: an older sample has the time of an unknown clock."""
 
 
 class Source(str, Enum):
-    """How the monitor sees what a GPU does."""
+    """The source of a GPU's utilization."""
 
     SAMPLES = "samples"
-    """By the driver's sample buffer, which misses nothing."""
+    """The driver's sample buffer, which misses nothing."""
     RATES = "rates"
-    """By utilization rates, read four times a second: the driver has no sample buffer."""
+    """Utilization rates, read four times a second, for a driver without a sample buffer."""
 
 
 @dataclass
 class GpuActivity:
-    """One GPU, by its UUID: what it did since it is followed. Times are seconds since the machine started.
+    """The activity of one GPU since its observation began. Times are seconds since the machine started.
 
     Attributes:
-        since: no sample was missed since then.
-        seen_until: when the newest sample that was counted was taken; at first, when the GPU was first looked at.
-        unseen_seconds: how much was missed before.
-        percents: for each utilization that was seen: for how many seconds in all, and when last.
-        joules: the energy that was used, None where the driver does not tell. A counter that stands still tells none.
-        millijoules: the driver's counter at the last look.
-        source: how it is seen, None where the driver tells no utilization.
-        problem: why NVML can't be asked about it now, "" if it can.
+        since: No sample was missed since then.
+        seen_until: The time of the newest counted sample, or of the first check.
+        unseen_seconds: Time that was missed before.
+        percents: For each observed utilization the total seconds and the last time.
+        joules: The used energy, or None if the driver does not report it. A counter that never changes reports none.
+        millijoules: The driver's counter at the last check.
+        source: The source of the utilization, or None if the driver reports none.
+        problem: Why NVML does not answer about it now, or "".
     """
 
     uuid: str
@@ -73,14 +73,14 @@ class GpuActivity:
     problem: str = ""
 
     def add_samples(self, samples: Iterable[tuple[int, int]], uptime: float, wall: float) -> None:
-        """Count those of the driver's samples that were not counted yet.
+        """Count new samples of the driver.
 
         Args:
-            samples: pairs of the machine's wall clock in microseconds and a utilization in percent. Samples from before
-                the first look may show the work of the GPU's user before. After the wall clock was set, older samples
-                lie in the future or too far back: what they show is missed.
-            uptime: now, in seconds since the machine started.
-            wall: now, by the wall clock, in seconds.
+            samples: Pairs of the machine's wall clock in microseconds and a utilization in percent. Samples from before
+                the first check may show the GPU's last user. After a change of the wall clock older samples are in the
+                future or too far in the past. They are missed.
+            uptime: The present time in seconds since the machine started.
+            wall: The present time by the wall clock in seconds.
         """
         for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
             if not uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS or at <= self.seen_until + NEW_SECONDS:
@@ -101,7 +101,7 @@ class GpuActivity:
         self.seen_until = at
 
     def add_energy(self, millijoules: int | None) -> None:
-        """Count how much the driver's energy counter grew. One that is lower than before began again."""
+        """Count the increase of the driver's energy counter. A lower value is a restarted counter."""
         if millijoules is None:
             return
         before = millijoules if self.millijoules is None else self.millijoules
@@ -111,7 +111,7 @@ class GpuActivity:
         self.millijoules = millijoules
 
     def to_document(self, uptime: float) -> dict[str, Any]:
-        """Return it as it stands in the file."""
+        """Return it as in the file."""
         late = bool(self.problem) or self.seen_until < uptime - LATE_SECONDS
         return {
             "uuid": self.uuid,
@@ -128,15 +128,15 @@ class GpuActivity:
 
 
 def uptime_seconds() -> float:
-    """Return the time since the machine started, by the clock that the probe reads too."""
+    """Return the time since the machine started, by the probe's clock."""
     return float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
 
 
 class Monitor:
-    """Follows the workspace's GPUs in a thread, and keeps the document for the file that the probe reads."""
+    """Observes the workspace's GPUs in a thread, and keeps the document for the probe's file."""
 
     def __init__(self, environment: Mapping[str, str], log: logging.Logger) -> None:
-        """Follow nothing yet."""
+        """Observe nothing yet."""
         names = environment.get(GPUS)
         self._wanted = None if names is None else tuple(filter(None, names.split(",")))
         self.log = log
@@ -144,13 +144,13 @@ class Monitor:
         self._document: dict[str, Any] | None = None
 
     def start(self) -> None:
-        """Begin, unless this workspace is known to have no GPU."""
+        """Start unless this workspace is known to have no GPU."""
         if self._wanted != ():
             threading.Thread(target=self._run, name="gpu-monitor", daemon=True).start()
 
     @property
     def document(self) -> dict[str, Any] | None:
-        """What was seen up to the last look; None where nothing can be."""
+        """The observations until the last check, or None if there can be none."""
         return self._document
 
     def _run(self) -> None:
@@ -170,7 +170,7 @@ class Monitor:
                 time.sleep(AGAIN_SECONDS)
 
     def _follow(self, nvml: Nvml) -> None:
-        """Look at the GPUs again and again. Return when NVML is to be started again, because one can't be asked."""
+        """Check the GPUs repeatedly. Return if a GPU does not answer, so that NVML is restarted."""
         opened = time.monotonic()
         due = opened
         while True:
@@ -189,12 +189,12 @@ class Monitor:
             time.sleep(min(RATES_SECONDS, EVERY_SECONDS) if by_rates else EVERY_SECONDS)
 
     def _look(self, nvml: Nvml, uuid: str, *, is_due: bool) -> None:
-        """Look at one GPU: at its rates, and if everything ``is_due``, at its samples, energy and health too."""
+        """Check one GPU: its rates, and if everything ``is_due`` its samples, energy and health too."""
         uptime = uptime_seconds()
         gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime))
         problem, fault, source = gpu.problem, gpu.health.fault, gpu.source
         try:
-            # A buffer may be empty at first. One that was there and is empty now tells that nothing is seen.
+            # A buffer may be empty at first. If it was filled before and is empty now, nothing is observed.
             samples = nvml.samples(uuid) if is_due else []
             by_rates = not samples and source is not Source.SAMPLES and (is_due or source is Source.RATES)
             rate = nvml.rate(uuid) if by_rates else None

@@ -1,4 +1,4 @@
-"""A workspace's GPUs by NVML, through nvidia-ml-py: no process is started, and no context is made on a GPU."""
+"""A workspace's GPUs by NVML, through nvidia-ml-py. It starts no process and makes no context on a GPU."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Samples = list[tuple[int, int]]
 
 
 class AwayError(Exception):
-    """NVML can't be asked at present, or not at all."""
+    """NVML does not answer at present, or not at all."""
 
 
 class GpuError(Exception):
-    """NVML can't be asked about one GPU at present. The message is NVML's."""
+    """NVML does not answer about one GPU at present. The message is NVML's."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """What NVML tells of a GPU beside its use; None for what the driver does not tell.
+    """The health of a GPU by NVML. Values that the driver does not report are None.
 
-    ``ecc_errors`` counts memory errors since the driver was loaded that could not be corrected. ``xid`` is the code of
-    the newest critical error since the GPU is followed.
+    ``ecc_errors`` counts uncorrectable memory errors since the driver was loaded. ``xid`` is the code of the newest
+    critical error since the observation began.
     """
 
     memory_bytes: int | None = None
@@ -39,16 +39,16 @@ class Health:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the GPU, in words; "" for nothing."""
+        """The GPU's fault in words, or ""."""
         xid = f"Xid {self.xid}" if self.xid is not None else ""
         ecc = f"{self.ecc_errors} uncorrectable ECC errors" if self.ecc_errors else ""
         return " and ".join(filter(None, (xid, ecc)))
 
 
 def join_engines(gpu: Samples, engines: Iterable[Samples]) -> Samples:
-    """Return a GPU's samples, each with the highest of its engines' samples of the same time.
+    """Return a GPU's samples, each with the highest sample of its engines at the same time.
 
-    A GPU that only encodes or decodes video shows next to nothing in its own samples.
+    A GPU that only encodes or decodes video has almost no utilization in its own samples.
     """
     joined = []
     others = [one for samples in engines for one in samples]
@@ -61,16 +61,16 @@ def join_engines(gpu: Samples, engines: Iterable[Samples]) -> Samples:
 
 
 class Nvml:
-    """The workspace's GPUs by UUID, while NVML can be asked. It keeps their device files open.
+    """The workspace's GPUs by UUID, while NVML answers. It keeps their device files open.
 
-    ``problems`` has those that are wanted and can't be had, with NVML's words.
+    ``problems`` are NVML's messages about unavailable GPUs.
     """
 
     def __init__(self, wanted: Sequence[str] | None) -> None:
-        """Open those that are wanted, by UUID; None: all that this workspace sees.
+        """Open the GPUs with these UUIDs. None: all GPUs of this workspace.
 
         Raises:
-            AwayError: there is no nvidia-ml-py, no library of the driver, or it refuses.
+            AwayError: There is no nvidia-ml-py or no library of the driver, or it refuses.
         """
         try:
             import pynvml  # noqa: PLC0415 - an extra, and a third of a megabyte
@@ -102,14 +102,14 @@ class Nvml:
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """The GPUs that are followed."""
+        """The observed GPUs."""
         return tuple(self._handles)
 
     def samples(self, uuid: str) -> Samples:
-        """Return a GPU's sample buffer, with its encoder and decoder. It is empty where the driver keeps none.
+        """Return a GPU's sample buffer, including its encoder and decoder. The buffer of some drivers is always empty.
 
         Raises:
-            GpuError: the GPU can't be asked any more.
+            GpuError: The GPU no longer answers.
         """
         nvml = self._nvml
         try:
@@ -138,10 +138,10 @@ class Nvml:
     def rate(self, uuid: str) -> int | None:
         """Return the highest of a GPU's utilization rates: its own, its encoder's and its decoder's.
 
-        None where the driver does not tell its own, as of a GPU that is divided by MIG.
+        None if the driver does not report its own rate, for example for a GPU with MIG.
 
         Raises:
-            GpuError: the GPU can't be asked any more.
+            GpuError: The GPU no longer answers.
         """
         nvml, handle = self._nvml, self._handle(uuid)
         try:
@@ -155,12 +155,12 @@ class Nvml:
         return highest
 
     def millijoules(self, uuid: str) -> int | None:
-        """Return the energy that a GPU used since its driver was loaded, None where the driver does not tell."""
+        """Return a GPU's energy since its driver was loaded, or None if the driver does not report it."""
         told: int | None = self._optional(uuid, "nvmlDeviceGetTotalEnergyConsumption", None, int)
         return told
 
     def health(self, uuid: str, before: Health) -> Health:
-        """Return a GPU's memory in use, temperature, power, ECC errors, and its newest Xid, which may be of before."""
+        """Return a GPU's memory in use, temperature, power, ECC errors and newest Xid, perhaps from ``before``."""
         nvml = self._nvml
         return Health(
             self._optional(uuid, "nvmlDeviceGetMemoryInfo", None, lambda told: int(told.used)),
@@ -178,7 +178,7 @@ class Nvml:
         )
 
     def _optional(self, uuid: str, ask: str, otherwise: Any, read: Any, *arguments: Any) -> Any:
-        """Return what NVML answers about a GPU, and something else where it does not tell."""
+        """Return NVML's answer about a GPU, or another value if the driver does not report it."""
         try:
             return read(getattr(self._nvml, ask)(self._handles[uuid], *arguments))
         except self._nvml.NVMLError:
@@ -190,7 +190,7 @@ class Nvml:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
             except self._nvml.NVMLError:  # no further event
                 break
-            # By the handle: the UUID of a lost GPU can't be asked for.
+            # Use the handle: the UUID of a lost GPU cannot be read.
             of = [name for name, handle in self._handles.items() if _address(handle) == _address(event.device)]
             self._xids.update(dict.fromkeys(of, int(event.eventData)))
         return self._xids.get(uuid, before)

@@ -1,23 +1,33 @@
-"""The service, as one workspace may use it: the state of its own lease, Keep and Extend."""
+"""The service for one workspace: the state of its own lease, Keep and Extend, and the programs that the image lacks.
+
+The service does not offer missing programs, or says why they are missing. An image without nvidia-ml-py lacks the GPU
+monitor.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
 import logging
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tornado.escape import url_escape
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
 
+from gpuspawner.workspace.sshd import SBIN
+
 DEADLINE_SECONDS = 5.0
-"""How long an answer may take. Arbitrary: the interval at which the page asks, so that questions never pile up."""
+"""Time limit of an answer. Arbitrary: the interval of the page's requests, so that they never pile up."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the browser is told: an HTTP status, and a JSON object.
+    """The answer for the browser: an HTTP status and a JSON object.
 
     The object is the service's workspace document, or ``{"error": {"message": str}}`` with the service's own 4xx,
     or ``{"away": true, "message": str}`` with 200: the service's absence is no fault of this server.
@@ -28,17 +38,17 @@ class Reply:
 
 
 class ServiceClient:
-    """Asks the service about one lease.
+    """Calls the service about one lease.
 
     Args:
-        url: the service's address, ``http://127.0.0.1:9470/services/gpu``.
-        lease_id: the lease of this workspace.
-        token: the workspace's own; sent to ``url`` alone, never logged, never returned.
-        log: told once when the service goes away, and once when it is back.
+        url: The service's address, ``http://127.0.0.1:9470/services/gpu``.
+        lease_id: The lease of this workspace.
+        token: The workspace's own token. It is sent only to ``url``, never logged, never returned.
+        log: The log: one line when the service goes away and one when it is back.
     """
 
     def __init__(self, url: str, lease_id: str, token: str, log: logging.Logger) -> None:
-        """Keep the address and the token; nothing is sent yet."""
+        """Keep the address and the token. Nothing is sent yet."""
         self._address = f"{url.rstrip('/')}/api/v1/workspaces/{url_escape(lease_id, plus=False)}"
         self._headers = {"Authorization": f"token {token}", "Accept": "application/json"}
         self._log = log
@@ -46,7 +56,7 @@ class ServiceClient:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], log: logging.Logger) -> ServiceClient | None:
-        """Return the client that the spawner's variables describe, None where one of them is missing."""
+        """Return the client from the spawner's variables, or None if one is missing."""
         url = environ.get("GPUSPAWNER_SERVICE_URL")
         lease_id = environ.get("GPUSPAWNER_LEASE_ID")
         token = environ.get("GPUSPAWNER_WORKSPACE_TOKEN")
@@ -57,20 +67,20 @@ class ServiceClient:
         return await self._ask("GET", self._address)
 
     async def act(self, action: str) -> Reply:
-        """Carry out ``keep`` or ``extend``; return the service's answer."""
+        """Carry out ``keep`` or ``extend``. Return the service's answer."""
         return await self._ask("POST", f"{self._address}/{action}")
 
     async def tell_lacking(self, lacks: list[str]) -> Reply:
-        """Tell what can't be opened here of what a template may open."""
+        """Report the programs that the image lacks for the tools of a template."""
         return await self._ask("POST", f"{self._address}/lacking", json.dumps({"lacks": lacks}))
 
     async def check_ssh_ticket(self, ticket: str) -> Reply:
-        """Return whose ticket for SSH it is, as ``user``; 403 where it is none of this workspace."""
+        """Return the ``user`` of an SSH ticket. 403 if it is not for this workspace."""
         return await self._ask("POST", f"{self._address}/ssh/check", json.dumps({"ticket": ticket}))
 
     async def _ask(self, method: str, address: str, body: str = "") -> Reply:
         try:
-            # A client of its own: a shared one queues behind whatever else this server fetches.
+            # A separate client: a shared client queues behind other requests of this server.
             response = await AsyncHTTPClient(force_instance=True).fetch(
                 address,
                 raise_error=False,
@@ -79,10 +89,10 @@ class ServiceClient:
                 body=body if method == "POST" else None,
                 connect_timeout=DEADLINE_SECONDS,
                 request_timeout=DEADLINE_SECONDS,
-                follow_redirects=False,  # the token goes to the service's own address only
+                follow_redirects=False,  # the token is sent only to the service's own address
             )
             reply = _reply(response)
-        except (HTTPClientError, OSError, ValueError) as error:  # ValueError: an address that is none
+        except (HTTPClientError, OSError, ValueError) as error:  # ValueError: an invalid address
             reply = _away(f"no answer from it ({error})")
         self._note(reply)
         return reply
@@ -114,3 +124,31 @@ def _reply(response: HTTPResponse) -> Reply:
 
 def _away(message: str) -> Reply:
     return Reply(200, {"away": True, "message": message})
+
+
+if TYPE_CHECKING:
+    from gpuspawner.workspace.service import ServiceClient
+
+TRIES, AGAIN_SECONDS = 5, 30.0
+"""Number of reports while the service is away. Arbitrary: usually it is back within minutes."""
+
+
+def lacking(environ: Mapping[str, str]) -> list[str]:
+    """Return missing parts: ``monitor``, and tools by their names in a template's ``opens``."""
+    path = os.pathsep.join((environ.get("PATH", os.defpath), *SBIN))
+    proxy = importlib.util.find_spec("jupyter_vscode_proxy")
+    has = {
+        "vscode": proxy is not None and shutil.which("code-server", path=path) is not None,
+        "ssh": all(shutil.which(name, path=path) for name in ("sshd", "ssh-keygen")),
+        "monitor": importlib.util.find_spec("pynvml") is not None,
+    }
+    return [name for name, there in has.items() if not there]
+
+
+async def tell_lacking(client: ServiceClient, environ: Mapping[str, str]) -> None:
+    """Report missing parts to the service, if there are any."""
+    found = lacking(environ)
+    for _ in range(TRIES if found else 0):
+        if "away" not in (await client.tell_lacking(found)).body:
+            return
+        await asyncio.sleep(AGAIN_SECONDS)

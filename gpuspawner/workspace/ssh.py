@@ -1,7 +1,7 @@
-"""The way to the workspace's sshd: ``/gpuspawner/ssh`` takes public keys, ``/gpuspawner/ssh/connect`` connects.
+"""The connection to the workspace's sshd: ``/gpuspawner/ssh`` takes public keys, ``/gpuspawner/ssh/connect`` connects.
 
-Both let in whom the Jupyter server lets in and its authorizer allows terminals: who may open none gets no shell here.
-They also let in the holder of a ticket that the GPU service gave to the workspace's user, who signed in there.
+Both accept users whom the Jupyter server accepts and whom its authorizer allows terminals: other users get no shell.
+They also accept a ticket that the GPU service gave to the workspace's user, who signed in there.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd
 
 CHUNK_BYTES = 65_536
 END_SECONDS = 10.0
-"""How long an sshd may take to end once its connection has. Arbitrary: it takes milliseconds."""
+"""Time limit of an sshd's end after its connection ended. Arbitrary: it needs milliseconds."""
 RESOURCE = "terminals"
 OK = 200
 
 
 class Ticketed(JupyterHandler):
-    """Lets in by a ticket of the GPU service where one is sent, else as the Jupyter server does."""
+    """Accepts a ticket of the GPU service if one is sent. Otherwise the Jupyter server decides."""
 
     by_ticket = False
 
     def initialize(self, sshd: Sshd | None, client: ServiceClient | None) -> None:
-        """Keep the sshd, None where the template opens none, and the way to the service, None where there is none."""
+        """Keep the sshd, None without SSH in the template, and the client of the service, or None."""
         self.sshd, self.client = sshd, client
 
     async def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Find out who asks."""
+        """Identify the user."""
         ticket = self._ticket()
         if not ticket:
             await ensure_async(super().prepare(*args, **kwargs))
@@ -55,12 +55,12 @@ class Ticketed(JupyterHandler):
         self.current_user = self._jupyter_current_user = User(str(reply.body["user"]))
 
     def check_xsrf_cookie(self) -> None:
-        """Need no cookie with a ticket: no page of another site can send one."""
+        """Require no cookie with a ticket: no page of another site can send one."""
         if not self._ticket():
             super().check_xsrf_cookie()
 
     async def must_be_allowed(self) -> None:
-        """Raise 403 where who asks may open no terminal."""
+        """Raise 403 if the user may open no terminal."""
         user = self.current_user
         if not user:
             raise web.HTTPError(403)
@@ -75,13 +75,13 @@ class Ticketed(JupyterHandler):
 
 
 class KeysHandler(Ticketed, APIHandler):
-    """POST ``{"keys": [...]}``: let in the holders of these keys; answer the user's name and the server's host key."""
+    """POST ``{"keys": [...]}``: authorize these keys. Returns the user's name and the server's host key."""
 
     auth_resource = RESOURCE
 
     @web.authenticated
     async def post(self) -> None:
-        """Authorize the keys, until this server ends."""
+        """Authorize the keys until this server ends."""
         await self.must_be_allowed()
         body = self.get_json_body()
         keys = body.get("keys") if isinstance(body, dict) else None
@@ -103,25 +103,25 @@ class KeysHandler(Ticketed, APIHandler):
 
 
 class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """A WebSocket to an sshd of its own, whose bytes are the SSH connection's."""
+    """A WebSocket to its own sshd. Its bytes are those of the SSH connection."""
 
     auth_resource = RESOURCE
 
     def initialize(self, sshd: Sshd | None, client: ServiceClient | None) -> None:
-        """Keep the sshd and the way to the service."""
+        """Keep the sshd and the client of the service."""
         super().initialize(sshd, client)
         self._process: Process | None = None
         self._pump: asyncio.Task[None] | None = None
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Connect whom this server lets in, once their key was sent."""
+        """Connect an accepted user whose key was sent."""
         await self.must_be_allowed()
         if self.sshd is None or not self.sshd.command:
             raise web.HTTPError(404)
         await ensure_async(super().get(*args, **kwargs))
 
     async def open(self, *args: Any, **kwargs: Any) -> None:
-        """Start sshd; what it says about a connection goes to this server's log."""
+        """Start sshd. Its messages about a connection go to this server's log."""
         super().open(*args, **kwargs)
         self.set_nodelay(True)
         assert self.sshd is not None
@@ -129,7 +129,7 @@ class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler)
         self._pump = asyncio.create_task(self._send())
 
     async def on_message(self, message: str | bytes) -> None:
-        """Pass bytes on; the next message is read when there is room for it."""
+        """Pass bytes on. The next message is read when there is room for it."""
         assert self._process is not None
         assert self._process.stdin is not None
         if isinstance(message, str):
@@ -140,7 +140,7 @@ class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler)
             await self._process.stdin.drain()
 
     async def _send(self) -> None:
-        """Send what sshd says until it ends, also where nobody hears it any more, so that it can end."""
+        """Send sshd's output until it ends, also after the connection is lost, so that it can end."""
         assert self._process is not None
         assert self._process.stdout is not None
         while data := await self._process.stdout.read(CHUNK_BYTES):
@@ -149,7 +149,7 @@ class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler)
         self.close()
 
     def on_close(self) -> None:
-        """End sshd, as a lost connection does, and with it what it runs."""
+        """End sshd and its child processes, as a lost connection does."""
         super().on_close()
         if self._process is not None and self._pump is not None:
             self._end = asyncio.create_task(_end(self._process, self._pump))

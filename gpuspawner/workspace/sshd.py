@@ -1,8 +1,8 @@
 """The workspace's sshd: one process for each connection, on its standard input and output.
 
-Nothing listens: the one way in is the Jupyter server, which knows who asks. So the home need not be as sshd would have
-it (a volume's group may write to it), and nothing is kept there: host key and authorized keys live as long as the
-server does, in a folder of its own.
+It does not listen: connections come only through the Jupyter server, which authenticates its users. So sshd's rules for
+a home need not hold (a volume's group may write to it), and nothing is saved in it: host key and authorized keys exist
+as long as the server, in a separate folder.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 
 MAX_KEYS = 100
 LONGEST_KEY = 16_384
-"""Characters; an RSA key of 16,384 bits has 2,800."""
+"""Characters. An RSA key of 16,384 bits has 2,800."""
 LENGTH_BYTES = 4
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
-"""Where sshd lies, which is seldom on a user's PATH."""
+"""Folders of sshd, which are seldom on a user's PATH."""
 SET_BY_SSHD = frozenset({"HOME", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "USER", "_"})
 KIND = re.compile(r"[a-z0-9@.-]+")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,26 +47,26 @@ if [ -n "$SSH_ORIGINAL_COMMAND" ]; then exec "$SHELL" -c "$SSH_ORIGINAL_COMMAND"
 exec "$SHELL" -l
 """
 SFTP = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec")
-"""Where sftp-server lies, by distribution."""
+"""Folders of sftp-server, by distribution."""
 
 
 class BadKeyError(Exception):
-    """What was sent is no public key; says which, and what would be one."""
+    """The input is no public key. The message says what is wrong and what is expected."""
 
 
 class NoSshdError(Exception):
-    """No sshd can run here; says why."""
+    """No sshd can run here. The message is the reason."""
 
 
 class Sshd:
-    """What every connection shares: host key, authorized keys, configuration. Made when the first user comes.
+    """The common parts of all connections: host key, authorized keys, configuration. Made for the first user.
 
     Args:
-        environ: what a session gets as a terminal of this server would, but for tokens.
+        environ: The environment of a session: that of a terminal of this server, without tokens.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Keep the environment; nothing is made yet."""
+        """Keep the environment. Nothing is made yet."""
         self._environ = environ
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._keys: dict[str, None] = {}
@@ -74,31 +74,31 @@ class Sshd:
         self.command: list[str] = []
 
     def user(self) -> str:
-        """Return the name by which people sign in: that of the server's own user, the only one there is.
+        """Return the user name for sign-in: the name of the server's own user, the only one.
 
         Raises:
-            NoSshdError: it has none.
+            NoSshdError: It has no name.
         """
         try:
             return pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
             raise NoSshdError(
-                f"User {os.getuid()} of this workspace has no name, without which sshd lets nobody in. Its image must "
-                "give it one when it starts, as the one in images/workspace does."
+                f"User {os.getuid()} of this workspace has no name, and sshd accepts only users with a name. "
+                "Its image must give it one when it starts, as the one in images/workspace does."
             ) from None
 
     def authorize(self, keys: Iterable[object]) -> None:
-        """Let in whoever holds one of these public keys, until the server ends.
+        """Accept these public keys until the server ends.
 
         Raises:
-            BadKeyError: one is none; none is added then.
-            NoSshdError: no sshd can run here.
+            BadKeyError: A key is invalid. Then no key is added.
+            NoSshdError: No sshd can run here.
         """
         added = dict.fromkeys(public_key(key) for key in keys)
         if not added:
             raise BadKeyError('No public key was sent. Send {"keys": ["ssh-ed25519 ..."]}.')
         if len(self._keys | added) > MAX_KEYS:
-            raise BadKeyError(f"{MAX_KEYS} keys are authorized already. Start the workspace again to begin anew.")
+            raise BadKeyError(f"{MAX_KEYS} keys are authorized already. Start the workspace again to remove them.")
         folder = self._ensure()
         self._keys |= added
         new = folder / "authorized_keys.new"
@@ -106,7 +106,7 @@ class Sshd:
         new.replace(folder / "authorized_keys")
 
     def _ensure(self) -> Path:
-        """Make host key and configuration, once."""
+        """Make host key and configuration once."""
         if self._folder is not None:
             return Path(self._folder.name)
         self.user()
@@ -128,13 +128,13 @@ class Sshd:
         return folder
 
     def _config(self, folder: Path) -> str:
-        """Return the configuration; where the workspace has a home of its own, every session begins there."""
+        """Return the configuration. If the workspace has its own home, every session begins there."""
         home, variables = self._environ.get("HOME", ""), set_env(self._environ)
         if not home or Path(home) == Path(pwd.getpwuid(os.getuid()).pw_dir):
             return CONFIG.format(folder=folder, sftp="internal-sftp", variables=variables)
         variables = f"{variables} {set_env({'HOME': home}, frozenset())}"
         server = shutil.which("sftp-server", path=os.pathsep.join(SFTP))
-        if server is None:  # the one inside sshd can't be run by a command of ours
+        if server is None:  # sshd's internal server cannot be run by our command
             return CONFIG.format(folder=folder, sftp=f"internal-sftp -d {quoted(home)}", variables=variables)
         session = folder / "session"
         session.write_text(SESSION)
@@ -144,10 +144,10 @@ class Sshd:
 
 
 def public_key(text: object) -> str:
-    """Return a public key as ``authorized_keys`` has it: type and key, without options and comment.
+    """Return a public key as in ``authorized_keys``: type and key, without options and comment.
 
     Raises:
-        BadKeyError: it is none.
+        BadKeyError: The text is no public key.
     """
     parts = text.split() if isinstance(text, str) and len(text) <= LONGEST_KEY else []
     kind = parts[0] if parts else ""
@@ -156,7 +156,7 @@ def public_key(text: object) -> str:
     except (IndexError, binascii.Error, ValueError):
         decoded = b""
     length = len(kind).to_bytes(LENGTH_BYTES, "big")
-    inside = length + kind.encode(errors="replace")  # it names its type once more
+    inside = length + kind.encode(errors="replace")  # the type is repeated inside the key
     if not KIND.fullmatch(kind) or not decoded.startswith(inside):
         raise BadKeyError(
             f"{str(text)[:40]!r} is no public key. Send one as ssh-keygen writes it into a file that ends in .pub."
@@ -165,9 +165,9 @@ def public_key(text: object) -> str:
 
 
 def set_env(environ: Mapping[str, str], left_out: Collection[str] = SET_BY_SSHD) -> str:
-    """Return an environment for sshd's ``SetEnv``, all on one line: of more lines only the first counts.
+    """Return an environment for sshd's ``SetEnv`` on one line: only the first line counts.
 
-    Left out are ``left_out``, which sshd sets itself, whatever holds a token, and what cannot stand on a line.
+    Without ``left_out``, which sshd sets itself, without tokens, and without values that do not fit on a line.
     """
     told = []
     for name, value in sorted(environ.items()):

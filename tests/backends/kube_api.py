@@ -101,7 +101,7 @@ class KubeApi:
             self._tell("DELETED", path, found)
 
     def compact(self):
-        """Forget what happened: who goes on from before this is told that it is gone."""
+        """Forget the past changes: a watch from before gets the answer that its version is gone."""
         self.oldest, self.events = self.version, []
 
     async def followed(self):

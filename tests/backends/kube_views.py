@@ -1,4 +1,4 @@
-"""What the tests of the cluster's view share: a look at it until it is so, and what it asked for."""
+"""Common parts of the tests of the cluster's view: wait until it observes something, and list its requests."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a lease of claimed GPUs asks of its pod's ResourceClaim."""
+"""The ResourceClaim of a lease with claimed GPUs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whose GPUs are held by that are no workspaces: by the names that training systems put on their pods."""
+"""Holders of foreign GPUs, by the names that training systems give their pods."""
 
 import pytest
 

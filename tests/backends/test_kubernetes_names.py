@@ -1,4 +1,4 @@
-"""What a pod carries of its lease."""
+"""The labels and annotations of a lease's pod."""
 
 from gpuspawner.backends.kubernetes.pods import to_metadata, variables_of
 

@@ -1,4 +1,4 @@
-"""What a lease asks of the pod: GPUs of its kind, on the granted node by preference or by requirement."""
+"""The patch of a lease's pod: GPUs of its kind, and its node as a preference or a requirement."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the service may not see is told, bounds nothing else, and is used once it may."""
+"""Objects that the service may not observe are reported, limit nothing else, and are used once it may."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_v
     await eventually(running(backend), [])
     second = api.put(a_workspace("two", "b" * 32))
     await eventually(running(backend), [("b", 1, ((("gpu-1", "nvidia.com/gpu", ""), 1),))])
-    assert lists(api, "/api/v1/namespaces/jhub/pods") == 1, "it is followed on, not listed anew"
+    assert lists(api, "/api/v1/namespaces/jhub/pods") == 1, "the watch continues without another list"
     api.refused.clear()
     await eventually(free(backend), 2)
     assert backend.limits == ()

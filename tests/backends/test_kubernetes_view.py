@@ -109,7 +109,7 @@ async def test_a_bookmark_is_where_to_go_on_from(api, a_view):
     backend = a_view()
     await free(backend)()
     await api.followed()
-    for number in range(3):  # pods that are none of ours: their events never reach the watch of nodes
+    for number in range(3):  # foreign pods: their events never reach the watch of nodes
         api.put(a_pod(f"other-{number}", gpus={"nvidia.com/gpu": 1}, node="elsewhere"))
     api.bookmark()
     await asyncio.sleep(0.1)

@@ -102,7 +102,7 @@ async def test_each_mig_device_is_offered_as_a_kind_of_its_own(machine: Callable
 async def test_who_has_one_of_them_is_no_stranger_on_their_gpu(
     machine: Callable[..., LocalBackend], start: Start, lease_id: str
 ) -> None:
-    """The driver lists processes by the whole GPU: whoever has a part of it may be there, nobody else."""
+    """The driver lists processes by the whole GPU: every workspace with a part of it may own them."""
     own = start(SLEEP, GPUSPAWNER_GPUS=M0)
     assert not any(gpu.foreign for gpu in (await machine(apps=f"{U0}, {own.pid}\n").fleet()).gpus)
     astray = start(SLEEP, lease=f"{lease_id}-2", GPUSPAWNER_GPUS=U1)

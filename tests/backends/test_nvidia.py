@@ -205,13 +205,13 @@ async def test_a_process_that_has_ended_is_nobody(backend: LocalBackend, driver:
 async def test_memory_of_processes_that_cannot_be_seen_from_here_is_foreign(
     backend: LocalBackend, driver: SimulatedDriver, start: Start
 ) -> None:
-    """In a container the driver may list the pids of the host: they are nobody's here."""
+    """In a container the driver may list pids of the host: they belong to no process here."""
     compute(driver, 4194305, gpu=0)
     for gpu in (0, 1):
         driver.set_values(gpu, memory__used_bytes=501 * 2**20)
     first, second = await seen_foreign(backend)
     assert (first.foreign, first.note) == (True, "501 MiB of it are in use although no workspace has it")
-    assert not second.foreign, "the driver lists who computes, and nobody does here"
+    assert not second.foreign, "the driver lists computing processes, and there are none here"
     start(SLEEP, GPUSPAWNER_GPUS=driver.uuids[0])
     assert not (await backend.fleet()).gpus[0].foreign
 

@@ -1,4 +1,4 @@
-"""What runs in a workspace before its end: the script in every shell, and beside real processes."""
+"""The script before a workspace's end, in every shell and with real processes."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
 def test_only_the_seconds_of_the_probe_excuse_what_a_buffer_tells(
     mode: str, length_seconds: float, kind: SampleKind, because: str
 ) -> None:
-    """Without persistence mode the tool's own start-up stands in the buffer; a process that has ended does too."""
+    """Without persistence mode the buffer contains the tool's own start, and an ended process too."""
     text = probe(REPORT.replace("16.59", f"{length_seconds:.2f}")).text
     text = text.replace("open 10 /dev/nvidia0\n", "").replace(" 900, ", " 0, ").replace("Enabled", mode)
     sample, _ = parse_probe(ProbeResult(text), (A,), None, interval_seconds=60.0, age_seconds=600.0)

@@ -1,4 +1,4 @@
-"""The parser under arbitrary text: it never raises, and makes no number from what is none."""
+"""The parser with arbitrary text: it never raises, and invalid text never becomes a number."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_number_is_told_exactly_where_every_run_told_one(runs: list[list[str]]
     ],
 )
 def test_a_forged_line_as_long_as_may_be_is_read_at_once(line: str) -> None:
-    """A pattern that tries each of 1,000,000 spaces from each of them would take days, and nobody else's turn came."""
+    """A pattern that tries each of 1,000,000 spaces from each of them would take days and block all other work."""
     end = "gpuspawner-probe 1 end\n"
     buffer = "buffer GPU 00000000:01:00.0\nbuffer     GPU Utilization Samples\n"
     text = BUSY.replace(end, f"{buffer}{line.format(1_000_000 * ' ')}\n{end}")

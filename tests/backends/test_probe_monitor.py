@@ -1,4 +1,4 @@
-"""What a workspace's GPU monitor tells, in the probe's text: it may add work, and never takes any away."""
+"""The report of a workspace's GPU monitor in the probe's output: it may add work, and never removes any."""
 
 from __future__ import annotations
 

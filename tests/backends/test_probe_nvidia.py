@@ -24,7 +24,7 @@ HOLDER = 'sleep 60 3<"$1" & holder=$!; GPUSPAWNER_PROBE_PIDS=$holder sh -s; kill
 
 
 class State(NamedTuple):
-    """What a GPU is made to be, and what a probe sees of it."""
+    """The state of a GPU, and the probe's reading of it."""
 
     percent: int = 0
     values: dict = {}  # noqa: RUF012 - never changed
@@ -65,7 +65,7 @@ def put(driver, gpu, state):
 
 
 def probed(driver, gpus, held=0):
-    """Run the probe beside a process that holds a GPU, and return its sample. The lease has these GPUs."""
+    """Run the probe while a process holds a GPU, and return its sample. The lease has these GPUs."""
     uuids = tuple(driver.uuids[gpu] for gpu in gpus)
     parameters = {
         "GPUSPAWNER_PROBE_GPUS": ",".join(uuids),
@@ -82,7 +82,7 @@ def probed(driver, gpus, held=0):
 
 
 def judged(sample, gpu):
-    """Return what the sample proves of one GPU that is leased alone."""
+    """Return the sample's evidence about one GPU that is leased alone."""
     alone = replace(sample, leased=(gpu.gpu,), gpus=(gpu,))
     return judge_sample(
         alone, IdlePolicy(soft_names=()), 7200.0

@@ -1,4 +1,4 @@
-"""What the probe's output means: one golden text, and one fault at a time planted in it."""
+"""The reading of the probe's output: one correct text, and the same text with one fault at a time."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ POD = ("node/nvidia.com/gpu/0", "node/nvidia.com/gpu/3")
 
 
 def in_a_pod(percents, leased=POD, *, shared=False, **more):
-    """What the probe of a pod tells of its GPUs, whose names the lease does not know."""
+    """The reading of a pod's GPUs, whose names the lease does not know."""
     result = ProbeResult(probe_text(percents, **more), counted=True, shared=shared)
     sample, _ = parse_probe(result, leased, None, interval_seconds=60, age_seconds=600)
     return [(gpu.gpu, gpu.utilization_percent, gpu.shared, gpu.problem) for gpu in sample.gpus]

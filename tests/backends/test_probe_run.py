@@ -1,4 +1,4 @@
-"""The probe script itself, beside real processes, with every fault that nvidia-smi and the machine can have."""
+"""The probe script itself, with real processes and every fault of nvidia-smi and the machine."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ LS = {
 async def test_promise_4_every_process_may_hold_a_gpu_where_open_files_could_not_be_listed(
     backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tmp_path: Path, ls: str
 ) -> None:
-    """Of a shared GPU that is all the evidence: a process that was not seen would be no holder."""
+    """A shared GPU has no other evidence: an unobserved process would not count as its holder."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sleep").symlink_to("/bin/sleep")
     if ls:
@@ -252,7 +252,7 @@ async def test_promise_4_every_process_may_hold_a_gpu_where_open_files_could_not
     start(SLEEP, PATH=str(tmp_path / "bin"))
     (gpu,) = sample_of(await backend.probe(lease_id, 1, uuids[:1], 10.0), uuids[:1]).gpus
     assert gpu.possible_holders == 1, "the workspace's one process"
-    assert (gpu.holders, gpu.possible_cpu_cores) == (0, None), "nobody knows its CPU use before a second probe"
+    assert (gpu.holders, gpu.possible_cpu_cores) == (0, None), "its CPU use is unknown before a second probe"
 
 
 @pytest.mark.parametrize(("name", "value"), [("QUOTING_STYLE", "c"), ("TIME_STYLE", "long_iso")])
@@ -344,7 +344,7 @@ def test_a_pod_tells_how_many_of_its_processes_were_killed_for_memory(shell: str
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("line_end", ["\n", "\\n", "\\012"], ids=["a line end", "as echo reads it", "in octal"])
 def test_the_name_of_a_file_prints_no_lines_of_its_own(shell: str, line_end: str, tmp_path: Path) -> None:
-    """Others of a trust domain may make files beside the simulated GPUs': they would speak for everybody's probe."""
+    """Other users of a trust domain may make files in the folder of simulated GPUs: they would change every probe."""
     forged = ("clock 1.00 100", "unreadable 1", "gpuspawner-probe 1 end")
     (tmp_path / "GPU-true").touch()
     path = tmp_path / line_end.join(("GPU-forged", *forged, "-n"))

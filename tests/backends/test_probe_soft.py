@@ -1,4 +1,4 @@
-"""What the probe's lines of softer evidence mean, and what becomes of lines that nobody wrote."""
+"""The reading of the probe's lines with softer evidence, and of forged lines."""
 
 from __future__ import annotations
 

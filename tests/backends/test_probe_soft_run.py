@@ -1,4 +1,4 @@
-"""The probe beside real terminals, a real sshd, and processes named as VS Code's are."""
+"""The probe with real terminals, a real sshd, and processes with names of VS Code's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ while True:
 
 
 class Probe:
-    """What the probe says of softer evidence now."""
+    """The probe's softer evidence now."""
 
     def __init__(self, lease_id: str, folder: Path) -> None:
         self._lease_id, self.backend = lease_id, LocalBackend([], {}, folder)
@@ -110,7 +110,7 @@ async def test_a_terminal_is_in_use_while_its_user_types_and_no_longer(probe: Pr
 
 
 async def test_a_busy_kernel_in_a_pid_namespace_of_its_own_is_busy(probe: Probe, start: Start) -> None:
-    """As a sandbox makes one: there its server has another pid, and one that rests may stand beside it."""
+    """A server in a sandbox has another pid in it, and an idle server may exist too."""
     require_namespaces()
     within = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", sys.executable, "-c", KERNELS]
     start(
@@ -212,6 +212,6 @@ async def test_a_session_of_sshd_and_not_its_mere_listening(
 ) -> None:
     with socket.create_connection(("127.0.0.1", ssh.port)) as stranger:  # type: ignore[attr-defined]
         stranger.recv(100)
-        assert (await probe.now("ssh")).words == "no SSH session", "whoever only knocks has none"
+        assert (await probe.now("ssh")).words == "no SSH session", "a connection without sign-in is no session"
     ssh(*arguments)
     await probe.becomes("ssh", "an SSH session is open")

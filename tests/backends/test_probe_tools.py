@@ -46,7 +46,7 @@ DEVICE = "/dev/kfd"
 
 
 def told(tool: str, *texts: str, code: int = 0) -> str:
-    """Return what a probe prints whose tool printed these texts, one a reading."""
+    """Return a probe's output for a tool with these outputs, one for each reading."""
     runs = "".join(
         f"reading {code} {tool}\n" + "".join(f"smi {line}\n" for line in text.rstrip("\n").split("\n"))
         for text in texts
@@ -121,7 +121,7 @@ def test_output_cut_off_anywhere_is_unknown(cut: int) -> None:
 
 
 def probed(vendor: str, tools: dict[str, str], folder: Path, shell: str = "sh") -> str:
-    """Return what the probe script prints for a vendor where the PATH begins with these tools."""
+    """Return the output of the probe script for a vendor with these tools first on the PATH."""
     for name, text in tools.items():
         (folder / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n", encoding="utf-8")
         (folder / name).chmod(0o755)

@@ -62,7 +62,7 @@ def text_of(way: Way, clock_seconds: float, ticks: int) -> str:
 
 
 def sample_of(way: Way, line: str = "") -> Sample:
-    """Return what the second probe tells; ``line`` is what it prints besides."""
+    """Return the sample of the second probe. ``line`` is an additional line of its output."""
     table: ProcessTable | None = None
     for clock_seconds, ticks in ((1000.0, 500), (1060.0, 500 + way.ticks)):
         text = text_of(way, clock_seconds, ticks)

@@ -82,7 +82,7 @@ def test_mig_memory_may_be_forbidden() -> None:
 
 
 def test_time_slicing_shows_the_neighbours_work() -> None:
-    """Hazards, time-slicing and MPS: beside a busy neighbour a workspace that holds the GPU is unknown, never idle."""
+    """Hazards, time-slicing and MPS: with a busy neighbor a workspace that holds the GPU is unknown, never idle."""
     assert kind_of(sampled(reading(100), shared=True)) is UNKNOWN
     assert kind_of(sampled(reading(100, held=False), shared=True)) is IDLE
     assert kind_of(sampled(reading(0), shared=True, cpu_ticks=3000)) is BUSY
@@ -151,7 +151,7 @@ def test_gpu_pruner_a_window_with_holes_is_not_a_whole_one() -> None:
     ],
 )
 def test_work_without_traffic_kernel_or_terminal_is_work(report: str, since_busy_seconds: float) -> None:
-    """What activity cullers stop: no signal of Jupyter is set in the sample, and none is needed."""
+    """Workspaces that activity cullers stop: the sample has no signal of Jupyter, and needs none."""
     seen = sampled(reading(60))
     assert not any(one.active for one in seen.soft)
     assert kind_of(seen, since_busy_seconds) is BUSY, report
@@ -159,7 +159,7 @@ def test_work_without_traffic_kernel_or_terminal_is_work(report: str, since_busy
 
 @pytest.mark.parametrize("report", ["nebari#1902", "2i2c#2232", "coder#12012"])
 def test_an_open_tab_or_connection_holds_no_idle_gpu(report: str) -> None:
-    """What activity cullers never stop: traffic and connections are nothing that the default policy counts."""
+    """Workspaces that activity cullers never stop: traffic and connections do not count in the default policy."""
     idle = sampled(reading(0))
     soft = tuple(SoftReading(name, active=True, words=name) for name in ("ssh", "editor", "kernel"))
     seen = Sample(idle.leased, idle.gpus, 60.0, 600.0, idle.cpu_cores, soft)
@@ -202,6 +202,6 @@ def test_sentences_where_a_number_stood_are_unknown(cell: str) -> None:
 
 
 def test_memory_is_in_mebibytes() -> None:
-    """Captures: units stand in the header or the cell, depending on ``nounits``; a cell with one is no number."""
+    """Captures: units are in the header or the cell, depending on ``nounits``. A cell with a unit is no number."""
     assert sampled(reading(0, memory_mib=2)).gpus[0].memory_used_bytes == 2 * MIB
     assert sampled(reading(0).replace(" 1024,", " 1024 MiB,")).gpus[0].memory_used_bytes is None

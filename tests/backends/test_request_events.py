@@ -10,7 +10,7 @@ PATH = "/api/v1/namespaces/jhub/events"
 
 
 class Server:
-    """What an API server does with events: keeps them by name; ``refuses`` answers 403."""
+    """An API server's handling of events: it keeps them by name. ``refuses`` answers 403."""
 
     def __init__(self):
         self.events, self.asked, self.refuses = {}, 0, False

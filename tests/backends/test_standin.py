@@ -207,7 +207,7 @@ def test_loop(environment: dict[str, str], option: list[str]) -> None:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(6)]
         process.stdout.close()
-        assert process.wait(10) == 0, "it ends quietly when nobody reads on"
+        assert process.wait(10) == 0, "it ends quietly when its output is no longer read"
     assert lines == lines[:2] * 3
 
 

@@ -58,7 +58,10 @@ def test_promise_7_consent_is_one_click_on_the_pages_of_who_waits(hub, page, use
     expect(page.locator("#given")).to_contain_text("or instead H100")
     assert_accessible(page)
     page.get_by_role("button", name="Do not take H100").click()
-    expect(page.get_by_role("button", name="Also take H100 (4.00 instead of 2.10 an hour)")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="Also accept H100")).to_contain_text(
+        "4.00 instead of 2.10 an hour"
+    )
+    expect(page.get_by_role("button", name="Accept H100")).to_be_visible()
     now = hub.lease(user)
     assert not now["request"]["substitutes"][0]["consented"]
     assert (now["id"], now["asked_at"]) == (lease["id"], lease["asked_at"])

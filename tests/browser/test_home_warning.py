@@ -30,9 +30,9 @@ def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers
     plain_page.goto(f"{hub.url}/hub/home?hub")
     expect(plain_page.locator("[data-until]")).to_be_visible()
     left = hub.until(user, "reclaiming", 60)["keep"]["left"]
-    expect(page.locator("#gs-warnings")).to_contain_text("GPU 0 has done nothing for", timeout=7000)
-    expect(page.locator("#gs-warnings")).to_contain_text("This workspace ends at")
-    expect(own).to_contain_text("Idle on 1 simulated A100: ends soon")  # no line of the page contradicts it
+    expect(page.locator("#gs-warnings")).to_contain_text("The GPU has been idle for", timeout=7000)
+    expect(page.locator("#gs-warnings")).to_contain_text("This workspace stops at")
+    expect(own).to_contain_text("Idle on 1 simulated A100: stops soon")  # no line of the page contradicts it
     expect(own).to_contain_text("; stops at ")
     expect(until).to_be_hidden()
     page.locator("#gs-warnings").get_by_role("button", name="Keep").click()

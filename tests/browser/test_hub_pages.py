@@ -40,7 +40,9 @@ def test_from_the_form_to_why_it_was_stopped(hub, page, user, assert_accessible)
     assert_accessible(page, "#gs-banner")
 
     hub.until_ended(user, "expired", 60)
-    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.", timeout=15000)
+    expect(page.locator("#gs-warnings")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time", timeout=15000
+    )
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("#gs-why")).to_contain_text("Your workspace ended at")
     expect(page.locator("#gs-ended")).to_contain_text("Its lifetime was 40 s.")
@@ -96,7 +98,9 @@ def test_why_it_ended_stands_there_without_javascript(hub, plain_page, user):
     plain_page.goto(f"{hub.url}/user/{user}/lab")
     expect(plain_page.locator("#gs-ended")).to_contain_text("Its lifetime was 2 s.")
     plain_page.goto(f"{hub.url}/hub/spawn")
-    expect(plain_page.locator("#gs-ended")).to_contain_text("Your last workspace ended. Its time was over.")
+    expect(plain_page.locator("#gs-ended")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time"
+    )
 
 
 def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(hub, page, user, assert_accessible):
@@ -117,7 +121,9 @@ def test_an_answer_to_this_was_wrong_is_told_on_every_page_also_of_an_older_end(
     assert_accessible(page, "#gs-banner")
     note.get_by_role("button", name="Got it").click()
     expect(note).to_have_count(0)
-    expect(page.locator("#gs-warnings")).to_contain_text("Your last workspace ended. Its time was over.")
+    expect(page.locator("#gs-warnings")).to_contain_text(
+        "Your last workspace ended. It reached the end of its run time"
+    )
 
 
 def test_each_server_s_end_is_told_until_it_is_read_or_that_server_has_a_workspace_again(hub, page, user):
@@ -130,7 +136,7 @@ def test_each_server_s_end_is_told_until_it_is_read_or_that_server_has_a_workspa
     page.goto(f"{hub.url}/hub/home?hub")
     notes = page.locator("#gs-warnings .gs-note")
     expect(notes).to_have_count(2)
-    train = notes.filter(has_text="Workspace train ended. Its time was over.")
+    train = notes.filter(has_text="Workspace train ended. It reached the end of its run time")
     expect(train).to_have_count(1)
     notes.filter(has_text="Workspace eval ended.").get_by_role("button", name="Got it").click()
     expect(notes).to_have_count(1)
@@ -151,7 +157,7 @@ def test_an_end_is_told_unless_its_user_stopped_it_on_the_home_page(hub, page, u
         if not page.url.endswith(path):
             page.goto(f"{hub.url}/hub/{path}")
         notes = page.locator("#gs-warnings .gs-note")
-        told = "Workspace theirs ended. It was stopped by the service tests, from the hub."
+        told = "Workspace theirs ended. The service tests stopped it"
         expect(notes.filter(has_text=told)).to_have_count(1, timeout=30_000)
         expect(notes).to_have_count(1)
 

@@ -48,7 +48,7 @@ def shown(process):
 
 
 def type_code(page, code):
-    page.get_by_label("The code that gpuspawner login shows").fill(code)
+    page.get_by_label("Code in your terminal").fill(code)
     page.keyboard.press("Enter")
 
 
@@ -58,24 +58,24 @@ def test_a_code_is_typed_allowed_by_keyboard_listed_and_ended(browser, world, co
     assert address == f"{world.home}login-code"
     page = open_page(browser, world, address.removeprefix(world.home))
     type_code(page, code)
-    expect(page.get_by_text(f"A command line on {os.uname().nodename[:80]} wants to act")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"Allow {os.uname().nodename[:80]} to log in?")).to_be_visible()
     assert_accessible(page)
     assert login.poll() is None, "looking allows nothing"
 
     form = page.locator("form[action$=login-code]")
     assert (form.get_attribute("method"), bool(form.locator("[name=_xsrf]").input_value())) == ("post", True)
     page.get_by_role("button", name="Allow").press("Enter")
-    expect(page.get_by_role("status").filter(has_text="has signed in as alice")).to_be_visible()
+    expect(page.get_by_role("heading", name="is logged in")).to_be_visible()
     out, err = login.communicate(timeout=60)
     assert (login.returncode, out.startswith("Signed in as alice until ")) == (0, True), (out, err)
     assert "runs" in command("list").communicate(timeout=60)[0]
 
-    page.get_by_role("link", name="Who may act for you").press("Enter")
+    page.get_by_role("link", name="Logged-in machines").press("Enter")
     row = page.get_by_role("table").get_by_role("row").nth(1)
     expect(row).to_contain_text(os.uname().nodename[:80])
     assert_accessible(page)
-    row.get_by_role("button", name=re.compile("^End ")).press("Enter")
-    expect(page.get_by_text("None yet.")).to_be_visible()
+    row.get_by_role("button", name=re.compile("^Log out ")).press("Enter")
+    expect(page.get_by_text("No machine is logged in.")).to_be_visible()
     assert_accessible(page)
     refused = command("list")
     _, err = refused.communicate(timeout=60)
@@ -96,8 +96,8 @@ def test_a_form_without_the_page_s_own_mark_allows_nothing_and_deny_ends_the_log
     assert login.poll() is None
     page.goto(address)
     type_code(page, code)
-    page.get_by_role("button", name="Deny").press("Enter")
-    expect(page.get_by_role("status").filter(has_text="It was denied")).to_be_visible()
+    page.get_by_role("button", name="Refuse").press("Enter")
+    expect(page.get_by_role("heading", name="The machine was refused")).to_be_visible()
     _, err = login.communicate(timeout=60)
     assert (login.returncode, "denied" in err) == (2, True), err
 
@@ -116,20 +116,20 @@ def test_a_code_is_typed_a_wrong_one_is_told_and_a_token_is_over_in_time(browser
     assert login.wait(60) == 0
     world.clock.at += TOKEN_SECONDS
     page.goto(f"{world.home}tokens")
-    expect(page.get_by_text("None yet.")).to_be_visible()
+    expect(page.get_by_text("No machine is logged in.")).to_be_visible()
 
 
 @pytest.mark.slow  # service/test_openapi.py has what it says
 def test_the_api_s_page_is_read_by_keyboard_and_on_a_phone(browser, world, assert_accessible):
     page = open_page(browser, world, "")
     page.get_by_role("link", name="Command line").press("Enter")
-    page.get_by_role("link", name="What programs can ask: the API").press("Enter")
+    page.get_by_role("link", name="API reference").press("Enter")
     heading = page.get_by_role("heading", name=re.compile("^POST .api.v1.workspaces$"))
     section = page.locator("details", has=heading)
     expect(section.get_by_role("link", name="StartBody")).to_be_hidden()
     section.locator("summary").press("Enter")
     section.get_by_role("link", name="StartBody").press("Enter")
-    expect(page.locator("#StartBody")).to_contain_text("Tools of the template to tick")
+    expect(page.locator("#StartBody")).to_contain_text("Tools of the template: a list")
     for part in ("#StartBody", f"#{section.get_attribute('id')}"):  # all others are made alike, and axe is slow
         assert_accessible(page, part)
     assert page.problems == []

@@ -54,11 +54,11 @@ def world(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("who", "path", "heading"),
     [
-        pytest.param("alice", "", "What you may have", marks=pytest.mark.slow),
-        ("alice", "quota", "The rules that bind you"),
-        pytest.param("bob", "quota", "What you have, and what is left", marks=pytest.mark.slow),
-        ("alice", "workspaces/waits", "Asked and given"),
-        pytest.param("alice", "workspaces/claimed", "Asked and given", marks=pytest.mark.slow),
+        pytest.param("alice", "", "Quota", marks=pytest.mark.slow),
+        ("alice", "quota", "Rules that apply to you"),
+        pytest.param("bob", "quota", "GPU hours", marks=pytest.mark.slow),
+        ("alice", "workspaces/waits", "Details"),
+        pytest.param("alice", "workspaces/claimed", "Details", marks=pytest.mark.slow),
         ("admin", "console/quotas", "Requests with priority"),
     ],
 )
@@ -72,23 +72,24 @@ def test_axe_finds_nothing_wrong(browser, world, assert_accessible, who, path, h
     assert page.problems == []
 
 
-def test_a_line_of_home_leads_to_its_rule(browser, world):
-    page = open_page(browser, world, "")
-    page.get_by_role("link", name=re.compile("^Team vision: 2 of 3 GPUs")).press("Enter")
+def test_a_limit_leads_to_its_rule(browser, world):
+    page = open_page(browser, world, "quota")
+    page.get_by_role("link", name="Team Vision: GPUs at once").press("Enter")
     expect(page).to_have_url(re.compile("/quota#rule-vision$"))
-    rule = page.get_by_role("region", name="Quota vision")
+    rule = page.locator("#rule-vision")
+    expect(rule).to_have_attribute("open", "")
     expect(rule).to_contain_text("Team Vision together may have at most 3 GPUs at once")
     expect(rule).to_be_in_viewport()
 
 
 def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_it_ends(browser, world):
     page = open_page(browser, world, "workspaces/waits")
-    expect(page.locator("#state")).to_contain_text("You asked for 2 GPUs. Team vision has 2 of 3 in use. Ask for 1")
+    expect(page.locator("#waiting")).to_contain_text("You asked for 2 GPUs. Team vision has 2 of 3 in use. Ask for 1")
     page.get_by_role("link", name="quota vision").click()
     expect(page).to_have_url(re.compile("/quota#rule-vision$"))
     page = open_page(browser, world, "workspaces/claimed")
     expect(page.get_by_role("alert").first).to_contain_text("train-77 needs 1 A100 80 GB")
-    expect(page.locator(".gs-big")).to_have_text(re.compile(r"^Ends at .* \(in 5 min\), for a stronger claim\.$"))
+    expect(page.locator("#stats")).to_contain_text("Time left5 min")
 
 
 @pytest.mark.parametrize("scripts", [True, pytest.param(False, marks=pytest.mark.slow)])

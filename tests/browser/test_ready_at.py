@@ -21,24 +21,24 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     assert page.url.endswith("/hub/spawn#gs-ready"), "Enter starts nothing"
     assert_accessible(page, "#gs-ready")
     page.get_by_role("link", name="Your schedules").click()
-    listed = page.get_by_role("region", name="Ready at a time")
-    expect(listed.get_by_role("listitem")).to_contain_text("the default workspace (lab, a100): Next ready")
-    listed.get_by_label("Change Mon, Tue, Wed, Thu, Fri, Sat 6:30").press("Enter")
-    listed.get_by_label("Time").fill("09:15")
+    card = page.locator("#mine li").filter(has_text="Scheduled")
+    expect(card).to_contain_text("lab · a100")
+    expect(card).to_contain_text("Next ready")
+    card.get_by_role("link", name="Edit the schedule Mon, Tue, Wed, Thu, Fri, Sat 6:30").press("Enter")
+    page.get_by_label("Ready at").fill("09:15")
     for day in ("Mon", "Tue", "Wed", "Thu"):
-        listed.get_by_label(day, exact=True).uncheck()
-    assert_accessible(page, ".gs-ready")
-    listed.get_by_role("button", name="Save").press("Enter")
-    expect(listed.get_by_role("listitem")).to_contain_text("Fri, Sat 9:15")
-    listed.get_by_role("button", name="Pause Fri, Sat 9:15").press("Enter")
-    expect(listed.get_by_role("listitem")).to_contain_text("Paused. Resume it to use it again.")
-    assert_accessible(page, ".gs-ready")
-    listed.get_by_role("button", name="Resume Fri, Sat 9:15").press("Enter")
-    expect(listed.get_by_role("listitem")).to_contain_text("Next ready")
-    listed.get_by_role("button", name="Remove Fri, Sat 9:15").press("Enter")
-    expect(listed.get_by_role("listitem")).to_have_count(0)
-    page.get_by_role("link", name="Have a workspace ready at a time").click()
-    expect(page.get_by_label("Ready at")).to_be_visible()
+        page.get_by_label(day, exact=True).uncheck()
+    assert_accessible(page)
+    page.get_by_role("button", name="Save schedule").press("Enter")
+    expect(page.get_by_text("Fri, Sat 9:15").first).to_be_visible()
+    page.get_by_role("button", name="Pause Fri, Sat 9:15").press("Enter")
+    expect(page.get_by_text("Paused. Resume it to use it again.")).to_be_visible()
+    page.get_by_role("button", name="Resume Fri, Sat 9:15").press("Enter")
+    expect(page.get_by_text("Next ready")).to_be_visible()
+    page.get_by_role("button", name="Delete", exact=True).press("Enter")
+    page.get_by_role("dialog", name="Delete the schedule").get_by_role("button", name="Delete schedule").press("Enter")
+    expect(page.get_by_role("heading", name="Workspaces", exact=True)).to_be_visible()
+    expect(page.get_by_text("Scheduled")).to_have_count(0)
 
 
 def test_what_can_not_be_is_said_beside_it(hub, page):
@@ -57,15 +57,13 @@ def world(tmp_path, monkeypatch):
     made.close()
 
 
-def test_a_change_that_is_being_written_stays_while_the_home_renews_itself(browser, world):
+def test_an_open_menu_stays_open_while_the_page_renews_itself(browser, world):
     pages.api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"})
-    world.signing_in = "alice"
-    page = open_page(browser, world, "")
-    listed = page.get_by_role("region", name="Ready at a time")
-    listed.get_by_label("Change daily 8:00").click()
-    listed.get_by_label("Time").fill("10:00")
     world.save(pages.running("mine"))
-    expect(page.get_by_role("region", name="Mine").get_by_role("listitem")).to_have_count(1, timeout=12_000)
-    expect(listed.get_by_label("Time")).to_be_visible()
-    expect(listed.get_by_label("Time")).to_have_value("10:00")
+    page = open_page(browser, world, "")
+    page.get_by_role("button", name="More for default workspace").click()
+    expect(page.locator("#menu-mine")).to_be_visible()
+    world.save(pages.running("second", server="second", gpus=(1,)))
+    expect(page.locator("#mine .gs-card")).to_have_count(3, timeout=12_000)
+    expect(page.locator("#menu-mine")).to_be_visible()
     assert page.problems == []

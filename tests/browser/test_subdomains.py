@@ -86,15 +86,16 @@ def test_the_hubs_pages_ask_the_service_on_its_own_domain_and_lead_there(browser
     with page.expect_response(lambda answer: answer.url.startswith(f"{hub.pages}api/v1/") and answer.ok) as answer:
         page.reload()
     assert answer.value.headers["access-control-allow-origin"] == f"http://{hub.host}"
-    page.get_by_role("link", name="Workspaces", exact=True).click()
+    page.get_by_role("link", name="Workspaces", exact=True).first.click()
     expect(page).to_have_url(hub.pages)
     page.goto(f"http://{hub.host}/services/gpu/workspaces/{lease['id']}")
     expect(page).to_have_url(f"{hub.pages}workspaces/{lease['id']}")
-    page.get_by_role("link", name="Open Lab").first.click()
+    page.get_by_role("link", name="Open JupyterLab").first.click()
     expect(page).to_have_url(re.compile(rf"^http://alice\.{hub.host}/user/alice/"))
     page.goto(f"{hub.pages}workspaces/{lease['id']}")
-    page.get_by_text("Stop…").click()
-    page.get_by_role("button", name="Stop it now").click()
+    page.get_by_role("button", name="More actions").click()
+    page.get_by_role("button", name="Stop…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop workspace").click()
     end = eventually(lambda: hub.last_end("alice"))
     assert end["end"]["reason"] == "stopped", end
 

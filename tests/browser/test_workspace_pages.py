@@ -28,7 +28,7 @@ def seed(world):
     two = pages.running("busy", gpus=(0, 1), minutes=90, streak=pages.idle_streak(12))
     world.save(two, [(NOW - 3000, "alice", "extended", "by 4 h")], pages.readings(two, measured))
     warned = pages.in_grace("warned", server="second", gpus=(2,))
-    line = (NOW - 240, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %).")
+    line = (NOW - 240, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %).")
     busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     rows = pages.readings(warned, [70.0] * 20 + [1.0] * 34)
     rows = [replace(row, soft=busy if row.at < NOW - 1500 else {}) for row in rows]
@@ -66,10 +66,9 @@ def test_axe_finds_nothing_wrong(browser, world, assert_accessible, path):
 def test_an_end_is_called_wrong_by_keyboard_and_without_javascript(browser, world):
     seed(world)
     page = open_page(browser, world, "workspaces/gone", java_script_enabled=False)
-    page.get_by_text("This was wrong…").press("Enter")
-    page.get_by_label("What were you doing?").fill("It read data.")
-    page.get_by_role("button", name="Tell the administrator").press("Enter")
-    expect(page.get_by_role("heading", name="You called this wrong")).to_be_visible()
+    page.get_by_label("This was wrong. What was running?").fill("It read data.")
+    page.get_by_role("button", name="Send report").press("Enter")
+    expect(page.get_by_role("heading", name="Your report")).to_be_visible()
     assert world.lease("gone").dispute.sentence == "It read data."
 
 
@@ -88,11 +87,11 @@ def test_a_dispute_is_accessible_where_it_is_answered_and_where_it_is_listed(bro
 def test_the_chart_says_in_words_what_it_shows(browser, world):
     seed(world)
     page = open_page(browser, world, "workspaces/busy")
-    chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
+    chart = page.get_by_role("img", name=re.compile("^GPU 0, "))
     expect(chart).to_have_accessible_name(re.compile(r"highest 80 %; known for 42 min of 1 h 30 min"))
-    page.get_by_text("The numbers").click()
-    numbers = page.get_by_role("region", name="The chart's numbers")
-    expect(numbers).to_contain_text("unknown: GPU 0 can't be read ([N/A])")
+    page.locator("#numbers-fold summary").click()
+    numbers = page.get_by_role("region", name="Table: readings")
+    expect(numbers).to_contain_text("Not measured, GPU 0 can't be read ([N/A])")
 
 
 def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_this_workspaces(browser, world):
@@ -103,10 +102,10 @@ def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_
     ]
     world.save(lease, readings=rows)
     page = open_page(browser, world, "workspaces/mine")
-    chart = page.get_by_role("img", name=re.compile("^GPU 0 from"))
+    chart = page.get_by_role("img", name=re.compile("^GPU 0, "))
     expect(chart).to_have_accessible_name(re.compile("highest 1 %; known for 20 min"))
-    expect(chart.locator(".gs-others")).to_have_count(10)
-    expect(page.get_by_text("high, but not counted as use by this workspace")).to_be_visible()
+    expect(chart.locator(".gs-others")).to_have_count(1)
+    expect(page.get_by_text("Not counted as yours")).to_be_visible()
     woken = pages.running("woken", server="third", gpus=(2,))
     world.save(woken, readings=[replace(row, lease=woken.id, gpu=woken.slots[0].gpu, shared=False) for row in rows])
     page = open_page(browser, world, "workspaces/woken")
@@ -115,7 +114,7 @@ def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_
     world.save(other, readings=pages.readings(other, [60.0] * 10))
     page = open_page(browser, world, "workspaces/other")
     expect(page.get_by_role("img", name=re.compile("highest 60 %"))).to_be_visible()
-    expect(page.get_by_text("not counted as use by this workspace")).to_have_count(0)
+    expect(page.get_by_text("Not counted as yours")).to_have_count(0)
 
 
 @pytest.mark.parametrize("policy", ["default", "kernels"])
@@ -125,23 +124,24 @@ def test_use_beside_the_gpu_is_said_to_count_for_nothing_where_the_policy_does_n
     rows = [replace(row, soft=busy) for row in pages.readings(lease, [1.0] * 20)]
     world.save(replace(lease, request=replace(lease.request, policy=policy)), readings=rows)
     page = open_page(browser, world, "workspaces/mine")
-    expect(page.get_by_text("kernel, terminal, SSH or editor in use")).to_be_visible()
-    expect(page.get_by_text("its policy does not count it")).to_have_count(1 if policy == "default" else 0)
-    line, strip = page.locator(".gs-grid").first.bounding_box(), page.locator(".gs-chart .gs-active").bounding_box()
-    assert strip["y"] > line["y"], "it is no utilization: below the line of 0 %"
+    lane = page.locator(".gs-lane")
+    expect(lane).to_contain_text("Activity")
+    expect(lane).to_contain_text("does not count" if policy == "default" else "counts as use")
+    use, strip = page.locator(".gs-of-gpu").bounding_box(), lane.locator("rect").bounding_box()
+    assert strip["y"] > use["y"] + use["height"], "it is no utilization: below the line of 0 %"
 
 
 def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world):
     lease = world.save(pages.running("mine"), readings=pages.readings(pages.running("mine"), [80.0] * 10))
     page = open_page(browser, world, "workspaces/mine")
-    page.get_by_text("The numbers").click()
+    page.locator("#numbers-fold summary").click()
     page.get_by_role("button", name="Extend by 4 h").focus()
     page.evaluate("window.sameDocument = true")
     world.clock.at += 60
     world.save(replace(lease, sampled_at=NOW + 50), readings=pages.readings(lease, [33.0], until=NOW + 50))
-    expect(page.locator(".gs-now")).to_contain_text("33 %", timeout=12_000)
+    expect(page.locator("#stats")).to_contain_text("33 %", timeout=12_000)
     assert page.evaluate("window.sameDocument")
-    expect(page.get_by_role("region", name="The chart's numbers")).to_contain_text("33 %")
+    expect(page.get_by_role("region", name="Table: readings")).to_contain_text("33 %")
     expect(page.get_by_role("button", name="Extend by 4 h")).to_be_focused()
     assert page.problems == []
 
@@ -149,24 +149,24 @@ def test_numbers_change_in_place_and_open_details_and_focus_stay(browser, world)
 def test_a_warning_appears_by_itself_and_one_key_press_keeps_it(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
-    expect(page.get_by_role("heading", name="Running on 1 simulated A100 80 GB")).to_be_visible()
+    expect(page.get_by_role("heading", name="default workspace Active")).to_be_visible()
     world.save(pages.in_grace("mine"))
-    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
-    page.get_by_role("button", name="Keep 2 h (3 left)").press("Enter")
-    expect(page.get_by_text("Kept until")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The GPU has been idle for 34 min", timeout=12_000)
+    page.get_by_role("button", name="Keep for 2 h").first.press("Enter")
+    expect(page.locator("#judged-panel")).to_contain_text("Kept until")
     assert world.lease("mine").phase is Phase.RUNNING
 
 
 def test_a_warning_leads_to_going_on_without_a_gpu_which_says_what_is_lost_before(browser, world):
     world.save(pages.in_grace("mine"))
     page = open_page(browser, world, "workspaces/mine")
-    asked = page.get_by_role("button", name="Go on without a GPU", exact=True)
-    expect(asked).to_be_hidden()
-    page.get_by_role("link", name="Go on without a GPU…").click()
-    expect(page.get_by_text("Running kernels and what they hold in memory are lost: save first.")).to_be_visible()
-    expect(page.get_by_text("The GPU goes to who waits at once")).to_be_visible()
-    asked.click()
-    expect(page.get_by_text("alice goes on with no GPU, from its page.").first).to_be_visible()
+    dialog = page.get_by_role("dialog", name="Restart without GPU?")
+    expect(dialog).to_be_hidden()
+    page.get_by_role("alert").get_by_role("button", name="Restart without GPU").click()
+    expect(dialog).to_contain_text("You lose running kernels and what they hold in memory, so save first.")
+    expect(dialog).to_contain_text("The GPU goes to the next in line.")
+    dialog.get_by_role("button", name="Restart without GPU").click()
+    expect(page.get_by_role("heading", name="Restarting without a GPU")).to_be_visible()
     assert world.lease("mine").goes_on.with_gpu["gpu"] == "a100"
     assert page.problems == []
 
@@ -175,14 +175,14 @@ def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(brow
     world.save(pages.running("mine"))
     world.save(pages.running("second", server="second", gpus=(1,)))
     page = open_page(browser, world, "")
-    page.locator("section[aria-labelledby=free] td").first.click()
-    assert page.evaluate("document.getElementById('home-all').contains(document.activeElement)")
+    page.get_by_role("link", name="second", exact=True).focus()
+    assert page.evaluate("document.getElementById('mine').contains(document.activeElement)")
     focused = page.evaluate_handle("document.activeElement")
     world.save(pages.in_grace("mine"))
-    expect(page.get_by_role("alert")).to_contain_text("GPU 0 has done nothing for 34 min", timeout=12_000)
+    expect(page.get_by_role("alert")).to_contain_text("The GPU has been idle for 34 min", timeout=12_000)
     assert page.evaluate("box => document.activeElement === box", focused)
     with page.context.expect_page():
-        page.get_by_role("link", name="second").click(modifiers=["Control"])
+        page.get_by_role("link", name="second", exact=True).click(modifiers=["Control"])
     world.save(pages.in_grace("second", server="second", gpus=(1,)))
     page.bring_to_front()
     expect(page.get_by_role("alert")).to_have_count(2, timeout=12_000)
@@ -193,7 +193,7 @@ def test_a_focus_never_slips_to_another_workspace(browser, world):
     world.save(pages.running("first"))
     world.save(pages.running("second", server="second", gpus=(1,)))
     page = open_page(browser, world, "")
-    cards = page.locator("section[aria-labelledby=mine] li a[href*=workspaces]")
+    cards = page.locator("#mine li h2 a")
     first = cards.first
     going = first.get_attribute("href").rpartition("/")[2]
     first.focus()
@@ -208,10 +208,10 @@ def test_a_warning_that_stands_is_read_out_once_while_numbers_beside_it_change(b
     world.save(pages.running("mine", deadline_at=NOW + 540, warned_seconds=(3600.0, 600.0)))
     page = open_page(browser, world, path)
     alert = page.get_by_role("alert")
-    expect(page.locator("#main")).to_contain_text("in 9 min")
+    expect(page.locator("#main")).to_contain_text("9 min")
     page.evaluate("alert => (window.alert_before = alert)", alert.element_handle())
     world.clock.at += 65
-    expect(page.locator("#main")).to_contain_text("in 7 min 55 s", timeout=12_000)
+    expect(page.locator("#main")).to_contain_text("7 min 55 s", timeout=12_000)
     assert page.evaluate("alert => window.alert_before === alert", alert.element_handle())
 
 
@@ -219,53 +219,55 @@ def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, wor
     world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 1200))
     world.save(pages.waiting("mine", user="alice", count=1))
     page = open_page(browser, world, "workspaces/mine")
-    live = page.locator("[aria-live=polite].gs-big")
+    live = page.locator("#waiting [role=status]")
     page.evaluate("live => (window.live_before = live)", live.element_handle())
-    expect(live).to_contain_text("about 20 min")
-    world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 900))
-    expect(live).to_contain_text("about 15 min", timeout=12_000)
+    expect(live).to_contain_text("You are 1st of 1 in line")
+    world.save(pages.waiting("bobs", user="bob", count=1, asked_at=NOW - 900))
+    expect(live).to_contain_text("You are 2nd of 2 in line", timeout=12_000)
     assert page.evaluate("live => window.live_before === live", live.element_handle())
 
 
 def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
-    expect(page.get_by_role("button", name="Stop it now")).to_be_hidden()
-    page.get_by_text("Stop…").click()
-    expect(page.get_by_text("The GPU goes to the queue")).to_be_visible()
-    page.get_by_role("button", name="Stop it now").click()
-    expect(page.get_by_role("heading", name="Stopping")).to_be_visible()
-    expect(page.locator(".gs-big")).to_have_text("It was stopped by alice, from its page.")
+    dialog = page.get_by_role("dialog", name="Stop default workspace?")
+    expect(dialog).to_be_hidden()
+    page.get_by_role("button", name="More actions").click()
+    page.get_by_role("button", name="Stop…").click()
+    expect(dialog).to_contain_text("Its GPU goes to the next in line.")
+    expect(dialog).to_contain_text("Your files stay.")
+    dialog.get_by_role("button", name="Stop workspace").click()
+    expect(page.get_by_role("heading", name="default workspace Stopping")).to_be_visible()
+    expect(page.get_by_role("heading", name="You stopped it.")).to_be_visible()
     world.call(world.parts.engine.drive, "mine")
-    expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible(timeout=12_000)
+    expect(page.get_by_role("heading", name=re.compile("^You stopped it at "))).to_be_visible(timeout=12_000)
     expect(page.get_by_role("link", name="Start again")).to_be_visible()
 
 
 def test_reading_why_it_was_stopped_marks_it_read(browser, world):
     seed(world)
     page = open_page(browser, world, "workspaces/gone")
-    expect(page.get_by_role("heading", name="Why it was stopped")).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("because its GPU was idle for 40 min"))).to_be_visible()
     expect(page.locator("#seen")).to_have_count(0)
     assert world.lease("gone").seen_by_user
-    page.get_by_role("link", name="Start without a GPU").click()
+    page.get_by_role("link", name="Start without GPU").click()
     assert page.url.startswith(f"{world.url}/hub/spawn/alice/fifth?opt-template=pytorch&opt-gpu=none&")
 
 
 def test_all_of_it_works_without_javascript(browser, world):
     seed(world)
     page = open_page(browser, world, "", java_script_enabled=False)
-    page.get_by_role("link", name="second").first.click()
-    page.get_by_role("button", name="Keep 2 h (3 left)").click()
-    expect(page.get_by_text("Kept until")).to_be_visible()
-    page.get_by_role("button", name="Extend by 4 h").click()
-    expect(page.get_by_text("(in 11 h)")).to_be_visible()
+    page.get_by_role("link", name="second", exact=True).click()
+    page.get_by_role("button", name="Keep for 2 h").first.click()
+    expect(page.locator("#judged-panel")).to_contain_text("Kept until")
+    page.get_by_role("button", name="Extend by 4 h").first.click()
+    expect(page.locator("#stats")).to_contain_text("11 h")
     page.goto(f"{world.home}workspaces/waits")
-    page.get_by_text("Withdraw…").click()
-    page.get_by_role("button", name="Withdraw the request").click()
-    expect(page.get_by_text("Its start was cancelled. The request was withdrawn.")).to_be_visible()
+    page.get_by_role("button", name="Withdraw request").click()
+    expect(page.get_by_text(re.compile("^You withdrew the request at "))).to_be_visible()
     page.goto(f"{world.home}workspaces/gone")
-    page.get_by_role("button", name="I have read it").click()
-    expect(page.get_by_role("button", name="I have read it")).to_have_count(0)
+    page.get_by_role("button", name="Mark as read").click()
+    expect(page.get_by_role("button", name="Mark as read")).to_have_count(0)
 
 
 def test_the_service_going_away_is_said_and_the_numbers_stay(browser, world):
@@ -274,7 +276,7 @@ def test_the_service_going_away_is_said_and_the_numbers_stay(browser, world):
     page.route("**/workspaces/mine", lambda route: route.abort())
     world.save(pages.running("mine", kept_until=NOW + 3600))
     expect(page.locator("#stale")).to_contain_text("the service does not answer", timeout=12_000)
-    expect(page.get_by_role("heading", name="Running on 1 simulated A100 80 GB")).to_be_visible()
+    expect(page.get_by_role("heading", name="default workspace Active")).to_be_visible()
     page.unroute("**/workspaces/mine")
     expect(page.locator("#stale")).to_be_empty(timeout=12_000)
 
@@ -293,9 +295,9 @@ def test_a_page_that_can_not_be_told_of_changes_asks_twice_a_minute(browser, wor
 
 def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):
     page.goto(f"{hub.url}/services/gpu/")
-    expect(page.get_by_role("heading", name="GPU workspaces")).to_be_visible()
-    expect(page.get_by_text("You have no workspace now.")).to_be_visible()
-    page.get_by_role("link", name="Start a workspace").click()
+    expect(page.get_by_role("heading", name="Workspaces", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Start your first workspace")).to_be_visible()
+    page.get_by_role("link", name="Something else").click()
     expect(page).to_have_url(re.compile("/hub/spawn"))
 
 

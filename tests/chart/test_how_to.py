@@ -79,3 +79,12 @@ def test_each_option_that_a_page_sets_is_one_of_the_chart(chart, tmp_path):
     assert len(found) > 8
     sets = [f"--set={pair}" for pair in found if not pair.startswith("customResources.enabled=false")]
     assert "kind: Deployment" in chart.text({}, *sets), found
+
+
+def test_the_chart_takes_the_values_of_a_hub_without_the_chart_of_zero_to_jupyterhub(chart):
+    (values,) = [
+        one for one in map(yaml.safe_load, pages.blocks(pages.page("tutorials/kubernetes"), "yaml")) if "hub" in one
+    ]
+    objects = chart.objects(values)
+    bound = [one for (kind, _), one in objects.items() if kind == "RoleBinding" and one["subjects"][0]["name"] == "hub"]
+    assert {one["metadata"]["namespace"] for one in bound} == {"gpu-workspaces"}, "KubeSpawner's rights for the hub"

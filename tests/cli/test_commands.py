@@ -441,7 +441,7 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
     assert re.search(r"It was stopped \(ada\) +\d\d:\d\d:\d\d$", ended), ended  # and when
     told = ask("ada", "explain", running["id"][:8]).stdout.splitlines()
-    assert told[1] == "It was stopped by ada, from the command line."
+    assert told[1].startswith("You stopped it at ")
     again = ask("ada", "stop", running["id"][:8])
     assert (again.returncode, again.stdout) == (REFUSED, "")
     own = f"ada: default workspace ({running['id'][:8]})"

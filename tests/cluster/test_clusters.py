@@ -199,7 +199,7 @@ def test_what_was_open_and_installed_in_a_home_comes_back_in_the_other_cluster(h
         lambda: (told := ask(hub, "gpuspawner/home")["notes"])[3:] and told, WAIT_SECONDS, "what came back is told"
     )
     assert notes == [
-        "Open in your last session: work.ipynb. Their kernels begin anew: run the cells again.",
+        "Open in your last session: work.ipynb. Their kernels are new: run the cells again.",
         "Not there any more: gone.ipynb.",
         "Terminals are open again: my data in ~/data.",
         "Terminals are open again in your home, as their folders are gone: my scratch.",

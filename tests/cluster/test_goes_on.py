@@ -79,7 +79,7 @@ def test_a_workspace_goes_on_without_a_gpu_and_back_and_what_was_open_is_told_in
     without = goes_on(hub, first, "without-gpu")
     assert (gpus_of_pod(hub), without["gpus"]) == (None, [])
     assert hub.pod("alice").metadata.uid != uid
-    told = "Open in your last session: work.ipynb. Their kernels begin anew: run the cells again."
+    told = "Open in your last session: work.ipynb. Their kernels are new: run the cells again."
     eventually(lambda: told in ask(hub, "gpuspawner/home")["notes"], SECONDS)
     back = goes_on(hub, without, "with-gpu")
     assert (gpus_of_pod(hub), back["request"]) == ("1", first["request"])

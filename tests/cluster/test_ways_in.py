@@ -193,14 +193,16 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
     # Its page stays open, and goes on asking its server.
     set_utilization(hub, "idle", 0)
     why = page.get_by_role("dialog", name="This workspace has ended")
-    expect(why).to_contain_text("It was idle.", timeout=SECONDS * 1000)
+    expect(why).to_contain_text("because its GPU was idle for", timeout=SECONDS * 1000)
     assert hub.until_ended("idle", "idle", SECONDS)["id"] == lease["id"]
     assert hub.audit(lease["id"], "warned")
     eventually(lambda: hub.pod("idle") is None, SECONDS, "idle's pod is gone")
     with page.context.expect_page() as opened:
         why.get_by_role("link", name="Why it was stopped").click()
-    expect(opened.value.get_by_role("heading", name="Why it was stopped")).to_be_visible(timeout=SECONDS * 1000)
-    chart = opened.value.get_by_role("img", name=re.compile("^GPU 1 from"))
+    expect(opened.value.get_by_role("heading", name=re.compile("^We stopped it at "))).to_be_visible(
+        timeout=SECONDS * 1000
+    )
+    chart = opened.value.get_by_role("img", name=re.compile("^GPU 1, "))
     expect(chart).to_be_visible(timeout=SECONDS * 1000)
 
     # The busy one outlived all of that, with no browser open.

@@ -12,10 +12,7 @@ from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.estimates import (
-    LEAST_POINTS,
     WINDOW_SECONDS,
-    PastPoint,
-    chance_to_show,
     estimate_of,
     estimate_starts,
     later_requests,
@@ -169,16 +166,3 @@ def test_the_point_is_the_middle_of_the_twenty_minutes_with_most_starts(starts):
     below, above = (start < found.from_seconds for start in starts), (start > found.to_seconds for start in starts)
     assert sum(below) <= 0.1 * len(starts)
     assert sum(above) <= 0.1 * len(starts)
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans()), max_size=120))
-def test_four_in_five_of_the_past_times_above_the_chance_to_show_were_right(past):
-    points = [PastPoint(*one) for one in past]
-    least = chance_to_show(points)
-    shown = [one for one in points if one.chance >= least]
-    if least < inf:
-        assert len(shown) >= LEAST_POINTS
-        assert sum(one.was_right for one in shown) >= 0.8 * len(shown)
-    for lower in {one.chance for one in points if one.chance < least}:
-        more = [one.was_right for one in points if one.chance >= lower]
-        assert len(more) < LEAST_POINTS or sum(more) < 0.8 * len(more)

@@ -38,6 +38,6 @@ def test_every_event_has_its_words(kind):
 
 
 def test_both_warnings_are_one_action_and_two_events():
-    assert WarnedIdle("GPU 0 has done nothing.").action == WarnedOfEnd(600.0).action == "warned"
+    assert WarnedIdle("The GPU has been idle.").action == WarnedOfEnd(600.0).action == "warned"
     assert WarnedOfEnd(600.0).why == "ends in 10 min"
     assert {WarnedIdle.told, WarnedOfEnd.told} == {Audience.USER}

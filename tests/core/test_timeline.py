@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.simulate.timeline import Span, Timeline, first_gap_end, gaps, merged
+from gpuspawner.simulate.timeline import Span, Timeline, gaps, merged
 
 
 @st.composite
@@ -42,13 +42,6 @@ def test_merged_is_under_way_when_any_is(lines: list[list[Span]]) -> None:
     assert [together.at(second) for second in range(65)] == [
         float(any(value_of_second(line, second) for line in lines)) for second in range(65)
     ]
-
-
-@given(spans(), st.integers(1, 30), st.integers(0, 80))
-def test_first_gap_end_is_the_first_instant_with_nothing_before_it(of: list[Span], seconds: int, end: int) -> None:
-    line = Timeline(of)
-    found = [at for at in range(seconds, end + 1) if not line.touches(at - seconds, at)]
-    assert first_gap_end(line, seconds, end) == (found[0] if found else None)
 
 
 @given(spans(), st.integers(0, 80))

@@ -20,7 +20,7 @@ from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import readings
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
-from gpuspawner.workspace.home.programs import LONGEST_SECONDS
+from gpuspawner.workspace.home.own_files import LONGEST_SECONDS
 
 POLICY, SETTINGS, ON_STOP = LifecyclePolicy(), Settings(), OnStop()
 IDLE, KEEP, EXTEND, PREEMPTION = POLICY.idle, POLICY.keep, POLICY.extend, POLICY.preemption

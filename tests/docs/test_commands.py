@@ -131,7 +131,7 @@ class Page:
             self.hub.clear()
         if by_name and words[0] != "show" and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch")
-        if by_name and self.lives("train"):
+        if by_name and (words[0] != "show" or self.lives("train")):
             self.hub.until("alice", "running", server="train")
         if words[:1] in (["explain"], ["stop"]) and "-" in words:
             self.hub.until("alice", "running")

@@ -9,7 +9,7 @@ STEPS = ["before marking", "marked, stop not sent", "stop sent", "gone, end not 
 def some_steps(*names):
     """Return all steps as parameters: `make test` kills the service at those named, `make test-all` at each.
 
-    service/test_reclaimer.py kills a service in memory at each.
+    service/test_stopping.py kills a service in memory at each.
     """
     return [step if step in names else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
 

@@ -1,4 +1,4 @@
-"""A process lives although the hub forgot it: its GPU counts as used until the reclaimer has ended it."""
+"""A process lives although the hub forgot it: its GPU counts as used until the engine has ended it."""
 
 import sqlite3
 import time

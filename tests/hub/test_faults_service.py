@@ -172,7 +172,7 @@ def test_promise_2_store_lost_is_rebuilt_from_what_runs(shared_hub):
     hub.until("cleo", "running")
 
 
-@pytest.mark.slow  # service/test_reconciler.py counts silence from the service's start
+@pytest.mark.slow  # service/test_engine_rounds.py counts silence from the service's start
 def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
     beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 1.5"
     hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 3}, **QUICK)
@@ -372,7 +372,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
     assert hub.service_pids() == service
 
 
-@pytest.mark.slow  # service/test_reclaimer.py has the race
+@pytest.mark.slow  # service/test_stopping.py has the race
 def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
     late = """
     import asyncio, os

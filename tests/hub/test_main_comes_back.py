@@ -125,7 +125,7 @@ class Person:
     def finds_it_back(self, image):
         """The notebook is told, and the package is installed once its user says so."""
         told = self.ask("gpuspawner/home")
-        assert "Open in your last session: work.ipynb. Their kernels begin anew: run the cells again." in told["notes"]
+        assert "Open in your last session: work.ipynb. Their kernels are new: run the cells again." in told["notes"]
         assert told["ask"]["packages"] == ["mine 1.0"]
         assert not image.has_mine
         self.ask("gpuspawner/home", {"install": "once"})

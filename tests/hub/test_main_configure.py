@@ -301,7 +301,7 @@ def test_where_the_authenticator_manages_roles_nobody_is_given_one(tmp_path, cap
     c.OAuthenticator.admin_users = {"root"}
     configure(c, catalog=CATALOG, data_dir=tmp_path)
     assert not any(role.get(kind) for role in c.JupyterHub.load_roles for kind in ("users", "groups"))
-    assert "it must give the role gpu-admin to whoever administers GPUs" in capsys.readouterr().err
+    assert "It must give the role gpu-admin to the administrators." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_configured_twice_it_is_there_once(tmp_path):
 def test_where_nobody_administers_gpus_the_hubs_log_says_how_somebody_can(tmp_path, capsys):
     configure(Config(), catalog=CATALOG, data_dir=tmp_path)
     assert capsys.readouterr().err == (
-        "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
+        "gpuspawner: GPUs have no administrator. Users in c.Authenticator.admin_users are; for others add to "
         'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.\n'
     )
 

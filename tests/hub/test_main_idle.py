@@ -148,7 +148,7 @@ def test_an_idle_workspace_is_reclaimed_although_its_page_is_polled_and_a_busy_a
     poller.start()
     warned = hub.until("ina", "reclaiming", 90)
     assert warned["warning"]["kind"] == "idle"
-    assert warned["warning"]["text"].startswith("GPU 0 has done nothing for ")
+    assert warned["warning"]["text"].startswith("The GPU has been idle for ")
     assert warned["warning"]["actions"] == ["keep", "without-gpu"]
     ended = hub.until_ended("ina", "idle", 60)
     poller.enough.set()
@@ -169,7 +169,7 @@ def assert_the_reason_and_its_readings_are_recorded(hub, lease, ended):
     assert workspace["end"]["by"] == "gpuspawner"
     stop = next(line for line in audit if line["action"] == "stop")
     assert (stop["actor"], stop["user"]) == ("gpuspawner", "ina")
-    assert stop["why"].startswith("GPU 0 has done nothing for ")
+    assert stop["why"].startswith("The GPU has been idle for ")
     assert "Nobody kept it in the 5 s after the warning." in stop["why"]
     warning = next(line for line in audit if line["action"] == "warned")
     assert stop["at"] - warning["at"] >= 5, "the whole grace lay between warning and stop"

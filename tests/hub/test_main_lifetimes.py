@@ -121,7 +121,7 @@ def test_keep_ends_the_grace_as_often_as_the_policy_lets_it(hub):
     hub.until("keeper", "reclaiming", 180)
     warned = hub.lease("keeper")["warning"]
     assert warned["actions"] == ["keep", "without-gpu"]
-    assert warned["text"].startswith("GPU 0 has done nothing for ")
+    assert warned["text"].startswith("The GPU has been idle for ")
     everybody, path = credentials(hub, lease), f"/workspaces/{lease['id']}/keep"
     for who, left in (("ticket", 1), ("workspace token", 0)):
         hub.until("keeper", "reclaiming", 180)

@@ -361,7 +361,7 @@ def in_grace(lease_id="warned", **changes):
 
 def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes):
     """A workspace that was stopped for being idle."""
-    message = "GPU 0 has done nothing for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
+    message = "The GPU has been idle for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
     ended = {
         "phase": Phase.ENDED,
         "phase_since": at,
@@ -381,8 +381,8 @@ def reclaimed_audit(at=NOW - 600, user="alice"):
         (at - 7000, user, "asked", "pytorch, 1 a100, 8 h"),
         (at - 6990, "gpuspawner", "granted", GPUS[0].id),
         (at - 6960, "gpuspawner", "running", ""),
-        (at - 600, "gpuspawner", "warned", "GPU 0 has done nothing for 30 min (highest 1 %)."),
-        (at, "gpuspawner", "stop", "GPU 0 has done nothing for 40 min (highest 1 %)."),
+        (at - 600, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %)."),
+        (at, "gpuspawner", "stop", "The GPU has been idle for 40 min (highest 1 %)."),
     ]
 
 

@@ -261,7 +261,7 @@ async def test_a_check_says_what_start_cannot_do_now(make_world, serve):
     running = await world.up("alice")
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {})
     assert (status, running.phase) == (409, Phase.RUNNING)
-    assert "has been started already" in answer["error"]["message"]
+    assert "runs already" in answer["error"]["message"]
     await world.start("alice", "second")
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", {"server": "third"})
     assert (status, answer["starts_now"], answer["place"], answer["ends_at"]) == (200, False, None, None)
@@ -390,7 +390,7 @@ async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_pla
     assert (await call(SPAWNER, "POST", path, why))[0] == 409, "it was not begun"
     await world.acknowledge(lease)
     status, answer = await call(SPAWNER, "POST", path, why)
-    told = "The cluster's quota team leaves no room; it is tried again in 30 s. Others pass meanwhile."
+    told = "The cluster's quota team leaves no room. We try again in 30 s. Others can go first meanwhile."
     assert (status, answer["attempt"], answer["lease"]["queue"]["sentence"]) == (200, 2, told)
     assert world.now_of(lease).tried_nodes == ("one",)
     assert (await call(SPAWNER, "POST", path, why))[0] == 410, "it was heard, though the answer was not"

@@ -13,8 +13,9 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.workspaces.presenter import lease_view
-from gpuspawner.service.workspaces.warnings import elsewhere, reach_words
+from gpuspawner.service.waiting.presenter import reach_words
+from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.warnings import elsewhere
 
 MINUTE, HOUR = 60.0, 3600.0
 SSH, EDITOR = "ssh 200", "editor 300"
@@ -56,24 +57,24 @@ def world(make_world):
 async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_asking_again_joins_the_end(world):
     lease = await came_while_away(world)
     await world.go_on(14 * MINUTE)
-    view = lease_view(world.parts, world.now_of(lease))
-    assert (view["warning"], view["phase"]) == (None, "running"), "idle for 14 min of 5, and that does not count"
-    assert view["arrival"]["words"].startswith("It is ready since ")
-    assert view["idle"]["words"].startswith("idle time counts once somebody came")
-    assert view["explained"][:2] == [view["arrival"]["words"], f"I{view['idle']['words'][1:]}."]
-    assert not any("a warning comes in" in sentence for sentence in view["explained"])
+    view = present_workspace(world.parts, world.now_of(lease))
+    assert (view.warning, view.phase) == (None, "running"), "idle for 14 min of 5, and that does not count"
+    assert view.arrival.words.startswith("It has been ready since ")
+    assert view.idle.words.startswith("idle time counts once somebody came")
+    assert view.explained[:2] == [view.arrival.words, f"I{view.idle.words[1:]}."]
+    assert not any("a warning comes in" in sentence for sentence in view.explained)
     await world.go_on(2 * MINUTE)
-    warned = lease_view(world.parts, world.now_of(lease))["warning"]
-    assert (warned["kind"], warned["actions"]) == ("unclaimed", ["keep"])
-    assert "nobody has come to it" in warned["text"]
-    assert warned["ends_at"] == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
+    warned = present_workspace(world.parts, world.now_of(lease)).warning
+    assert (warned.kind, warned.actions) == ("unclaimed", ["keep"])
+    assert "nobody has opened it" in warned.text
+    assert warned.ends_at == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
     carol = await world.start("carol", count=2)
     await world.go_on(15 * MINUTE)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.NOBODY_CAME, "gpuspawner")
     told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
     assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
-    assert "Asking again joins the end of the queue." in lease_view(world.parts, ended)["end"]["why"]
+    assert "Asking again joins the end of the queue." in present_workspace(world.parts, ended).end.why
     assert world.did(lease)[-2:] == ["warned nobody came", "stop"]
     again = await world.ask("bob")
     assert again.asked_at > carol.asked_at
@@ -98,7 +99,7 @@ async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a
     claimed = world.now_of(lease)
     assert (claimed.arrival, claimed.claimed_at) == (None, pytest.approx(world.clock.now(), abs=1))
     assert ("gpuspawner", "came", words) in world.audit(lease)
-    assert lease_view(world.parts, claimed)["warning"] is None
+    assert present_workspace(world.parts, claimed).warning is None
     reads(world, lease, opened=True)
     await world.go_on(4 * MINUTE)
     assert world.phase(lease) is Phase.RUNNING
@@ -151,7 +152,7 @@ async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after)
     await world.go_on(HOUR)
     exempt = world.now_of(lease)
     assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)
-    assert lease_view(world.parts, exempt)["warning"] is None
+    assert present_workspace(world.parts, exempt).warning is None
     assert world.did(lease).count("nobody came yet") == 1
     assert ("warned nobody came" in world.did(lease)) == bool(after)
 
@@ -181,8 +182,8 @@ async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_el
     lease = await came_while_away(world)
     own, others = await world.up("bob", "second", gpu="none"), await world.up("carol", gpu="none")
     [told] = elsewhere(world.parts, own)
-    assert told["id"] == lease.id
-    assert told["text"].startswith("Another workspace of yours, your default workspace, came. It is ready since ")
+    assert told.id == lease.id
+    assert told.text.startswith("Your default workspace is ready. Open it, connect by SSH, or use its GPU by ")
     assert elsewhere(world.parts, others) == []
     reads(world, lease, opened=True)
     await world.go_on(MINUTE)
@@ -210,7 +211,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     )
     told = message_of(world.parts, granted, turn)
     assert told.text.partition("\n")[0].endswith(
-        "Open it, connect by SSH, or use its GPU within 30 min: else it goes to who waits next."
+        "Open it, connect by SSH, or use its GPU within 30 min, or its GPU goes to the next in line."
     )
     await world.create(await world.ask("bob"))
     world.hub.answer("bob")
@@ -222,13 +223,13 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     )
     message = message_of(world.parts, world.registry.get(waiting.id), warned)
     assert (message.user, message.title) == ("bob", "Your workspace waits for you")
-    assert "nobody has come to it" in message.text
+    assert "nobody has opened it" in message.text
 
 
 @pytest.mark.parametrize(
     ("settings", "known", "words"),
     [
-        ({}, None, "Nothing else tells you when it starts: come back to look."),
+        ({}, None, "No message tells you when it starts, so come back to look."),
         ({"notify_users": "mailto://x/{user}"}, None, "You get a message when it starts."),
         (
             {"notify_users": "mailto://x/{email}"},
@@ -236,7 +237,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
             "You get a message when it starts, if the hub knows your mail address.",
         ),
         ({"notify_users": "mailto://x/{email}"}, "bob@example.org", "You get a message when it starts."),
-        ({"notify_users": "mailto://x/{email}"}, "", "Nothing else tells you when it starts: come back to look."),
+        ({"notify_users": "mailto://x/{email}"}, "", "No message tells you when it starts, so come back to look."),
     ],
 )
 async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from service_world import Killed
 
+from gpuspawner.core.action_events import UsageCorrected
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import exits
-from gpuspawner.core.leases.events import UsageCorrected
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine

@@ -33,11 +33,11 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     alice = Browser(world, "alice")
     text = alice.look("workspaces/gone").text
     assert "This was wrong" in text
-    assert "The administrator is told, with what was measured from" in text
+    assert "We send your administrator this report with the readings from" in text
     text = alice.submit("workspaces/gone/dispute", sentence=SENTENCE).text
-    assert "You called this wrong" in text
+    assert "You called this wrong at" in text
     assert f"“{SENTENCE}”" in text
-    assert "Not answered yet." in text
+    assert "Your administrator has it." in text
     assert 'action="/services/gpu/workspaces/gone/dispute"' not in text, "once for each end"
     assert 'action="/services/gpu/workspaces/gone/answer"' not in text
 
@@ -50,7 +50,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     admin.submit("workspaces/gone/answer", sentence="Sorry. The policy counts CPU now.")
     assert told not in admin.look("console/").text
 
-    assert "not read" in alice.look("").text, "the answer is something new"
+    assert 'title="Unread"' in alice.look("").text, "the answer is something new"
     text = alice.look("workspaces/gone").text
     assert "<b>admin</b>" in text
     assert "Sorry. The policy counts CPU now." in text

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def refusing(world):
 async def test_who_holds_what_others_wait_for_may_not_extend_and_reads_why(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
-    told = lease_view(refusing.parts, refusing.now_of(alice))["extend"]
-    assert (told["each_seconds"], told["why"]) == (0.0, refusing.allocator.bounds.left_to_others(alice))
+    told = present_workspace(refusing.parts, refusing.now_of(alice)).extend
+    assert (told.each_seconds, told.why) == (0.0, refusing.allocator.bounds.left_to_others(alice))
     with pytest.raises(Conflict, match="others wait for these GPUs, and the policy default leaves them to who waits"):
         await refusing.parts.actions.extend(refusing.now_of(alice), "alice")
     await refusing.hub_stops(bob, "cancelled")
     before = refusing.now_of(alice).deadline_at
-    assert lease_view(refusing.parts, refusing.now_of(alice))["extend"]["why"] is None
+    assert present_workspace(refusing.parts, refusing.now_of(alice)).extend.why is None
     assert (await refusing.parts.actions.extend(refusing.now_of(alice), "alice")).deadline_at > before
 
 

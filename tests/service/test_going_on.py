@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine import effects
 from gpuspawner.service.workspaces.actions import act
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.restarts import wait_words
 
 
@@ -54,10 +54,10 @@ async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(
     up = await goes_up(world, after)
     assert (up.phase, up.slots) == (Phase.RUNNING, ())
     assert [call[:2] for call in world.hub.calls] == [("stop", "alice"), ("start", "alice")]
-    view = lease_view(world.parts, up)["going_on"]
-    assert view["action"] == "with-gpu"
-    assert "asks for 1 A100 80 GB" in view["words"]
-    assert "Running kernels and what they hold in memory are lost" in view["words"]
+    view = present_workspace(world.parts, up).going_on
+    assert view.action == "with-gpu"
+    assert "requests 1 A100 80 GB" in view.words
+    assert "You lose running kernels and what they hold in memory" in view.words
     told = await wait_words(world.parts, up, ())
     assert told.startswith("It would wait, and this workspace ends first. The only simulated A100 80 GB is in use.")
     assert "Start" not in told
@@ -113,7 +113,7 @@ async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     warned = world.registry.get(lease.id)
-    assert lease_view(world.parts, warned)["warning"]["actions"] == ["keep", "without-gpu"]
+    assert present_workspace(world.parts, warned).warning.actions == ["keep", "without-gpu"]
     person = Person("alice", lease.key.owner)
     await act(world.parts, person, warned, "without-gpu", "its page")
     await act(world.parts, person, world.now_of(lease), "without-gpu", "its page")
@@ -126,9 +126,9 @@ async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_sa
     up = await goes_up(world, await go_on(world, lease, "without-gpu"))
     only = world.catalog.templates["pytorch"]
     world.parts.in_force.catalog = replace(world.catalog, templates={"pytorch": only})
-    view = lease_view(world.parts, up)["going_on"]
-    assert view["why"]
-    assert view["words"] == ""
+    view = present_workspace(world.parts, up).going_on
+    assert view.why
+    assert view.words == ""
 
 
 async def test_a_scheduler_that_is_away_takes_no_workspace_s_page_with_it(world, monkeypatch):

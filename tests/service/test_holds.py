@@ -11,8 +11,8 @@ from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.core.rules import ClassHold, Rules
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.waiting.presenter import starts_now
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.start.consequences import starts_now
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 EVERY_DAY = frozenset(range(7))
 HOUR = 3600.0
@@ -58,7 +58,7 @@ async def test_who_would_get_less_than_the_least_waits_and_is_told_until_when(wi
     alice = await world.start("alice")
     assert alice.phase is Phase.QUEUED
     await world.round()
-    told = lease_view(world.parts, world.now_of(alice))["queue"]["sentence"]
+    told = present_workspace(world.parts, world.now_of(alice)).queue.sentence
     assert told.startswith("2 A100 80 GB are reserved for cs231 from ")
     world.clock.advance(2.5 * HOUR)
     await world.allocator.hear(alice.id, alice.attempt)
@@ -90,9 +90,9 @@ async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
     await world.go_on(0.3 * HOUR, step=60)
     warned = world.now_of(alice)
     assert (warned.reaches_into.at, warned.reaches_into.name) == (begins, "cs231")
-    warning = lease_view(world.parts, warned)["warning"]
-    assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("hold", None, [])
-    assert "Nothing ends it for that, and it can't be extended." in warning["text"]
+    warning = present_workspace(world.parts, warned).warning
+    assert (warning.kind, warning.ends_at, warning.actions) == ("hold", None, [])
+    assert "Nothing ends it for that, and it can't be extended." in warning.text
     with pytest.raises(
         Conflict, match=r"can't run beyond .* by an extension, when 2 A100 80 GB are reserved for cs231"
     ):

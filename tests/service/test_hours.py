@@ -11,7 +11,7 @@ from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy, Mode
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Hours, Rules
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 EVERY_DAY = frozenset(range(7))
 
@@ -51,17 +51,17 @@ async def test_the_policy_that_holds_and_until_when_is_told(switching):
     alice = await world.up("alice")
     world.shows(alice, 80)
     begin = 1_800_000_000 - 1_800_000_000 % 60 + 600
-    told = lease_view(world.parts, world.now_of(alice))
-    assert (told["policy"]["name"], told["policy"]["instead_of"], told["policy"]["until"]) == ("default", None, begin)
-    assert told["explained"][-1].startswith("By the hours of the catalog, the policy default holds until ")
+    told = present_workspace(world.parts, world.now_of(alice))
+    assert (told.policy.name, told.policy.instead_of, told.policy.until) == ("default", None, begin)
+    assert told.explained[-1].startswith("By the hours of the catalog, the policy default holds until ")
     await until_minute(world, 11)
-    told = lease_view(world.parts, world.now_of(alice))
-    assert (told["policy"]["name"], told["policy"]["instead_of"], told["policy"]["until"]) == (
+    told = present_workspace(world.parts, world.now_of(alice))
+    assert (told.policy.name, told.policy.instead_of, told.policy.until) == (
         *("night", "default"),
         begin + 1200,
     )
-    assert told["explained"][-1].endswith("instead of default.")
-    assert told["idle"]["for_seconds"] == 60
+    assert told.explained[-1].endswith("instead of default.")
+    assert told.idle.for_seconds == 60
 
 
 async def test_idle_time_begins_anew_under_the_policy_of_the_hour(switching):
@@ -112,12 +112,12 @@ async def test_keeps_and_extensions_stay_as_they_were_granted(switching):
     alice = await world.up("alice")
     world.shows(alice, 80)
     await until_minute(world, 11)
-    told = lease_view(world.parts, world.now_of(alice))
-    assert (told["keep"]["left"], told["keep"]["each_seconds"]) == (2, 3600)
-    assert told["extend"]["each_seconds"] == 3600
+    told = present_workspace(world.parts, world.now_of(alice))
+    assert (told.keep.left, told.keep.each_seconds) == (2, 3600)
+    assert told.extend.each_seconds == 3600
     bob = await world.up("bob")
-    told = lease_view(world.parts, bob)
-    assert (told["keep"]["left"], told["extend"]["each_seconds"]) == (1, 60)
+    told = present_workspace(world.parts, bob)
+    assert (told.keep.left, told.extend.each_seconds) == (1, 60)
     await until_minute(world, 31)
     world.shows(bob, 80)
-    assert lease_view(world.parts, world.now_of(bob))["keep"]["each_seconds"] == 60
+    assert present_workspace(world.parts, world.now_of(bob)).keep.each_seconds == 60

@@ -28,8 +28,8 @@ def save(world, lease, *steps):
 
 def ended_idle(world):
     """A workspace of alice's that was warned and stopped while she was away."""
-    stopped = events.Stopped("idle", "GPU 0 has done nothing for 40 min (highest 1 %).")
-    warned = events.WarnedIdle("GPU 0 has done nothing for 30 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    warned = events.WarnedIdle("The GPU has been idle for 30 min (highest 1 %).")
     asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
     save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
 
@@ -72,7 +72,7 @@ def test_what_happened_while_away_is_there_until_it_is_read(world):
     assert document["unread"] == 2
     first = document["notices"][0]
     assert first["page"] == "/services/gpu/workspaces/gone"
-    assert "GPU 0 has done nothing for 40 min" in first["text"]
+    assert "The GPU has been idle for 40 min" in first["text"]
 
     assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
     assert told(inbox(world)) == [("It was idle", True), ("Idle warning", False)]
@@ -140,7 +140,7 @@ def test_a_message_reaches_those_it_is_for_until_its_end_or_until_they_have_read
     reader = min(readers)
     document = read(world, reader, ids=[f"m{made['id']}"])
     assert (document["unread"], document["messages"]) == (0, [])
-    assert inbox(world, reader)["notices"][0]["title"] == "Message from admin"
+    assert inbox(world, reader)["notices"][0]["title"] == "Announcement from admin"
     world.clock.at += 3 * 3600
     assert all(inbox(world, name)["messages"] == [] for name in readers)
 
@@ -192,7 +192,7 @@ def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
     send(world, text="Cooling is <b>off</b>.")
     mailed = [row.document for row in world.parts.store.outbox.due(NOW, 99)]
     told = sorted((mail["user"], mail["title"], mail["text"].splitlines()[0]) for mail in mailed)
-    assert told == [(n, "Message from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
+    assert told == [(n, "Announcement from admin", "Cooling is <b>off</b>.") for n in sorted(PEOPLE)]
 
 
 def test_lines_of_a_message_stay_and_other_whitespace_goes():

@@ -9,7 +9,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Limit, LimitedResource, MakeRoom, Quota, QuotaScope, Rules
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 AFTER, NOTICE, PROTECTED = 600.0, 300.0, 1800.0
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
@@ -57,7 +57,7 @@ async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(sha
     await wait_on(world, bob, 60)
     warned = world.now_of(second)
     assert (warned.notice.by, world.now_of(first).notice) == ("gpuspawner", None), "one is enough"
-    assert lease_view(world.parts, warned)["warning"]["text"].startswith(
+    assert present_workspace(world.parts, warned).warning.text.startswith(
         "A request within its share has waited for 1 A100 80 GB for long, and you use more than your share. Your "
     )
     (claim,) = world.parts.preemptions.live

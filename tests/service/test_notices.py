@@ -41,7 +41,7 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
     told = json.loads(file.read_text())
     left_seconds = told["ends_at"] - world.clock.now()
     assert (told["kind"], 0 < left_seconds <= 180) == ("idle", True)
-    assert "This workspace ends at" in told["words"]
+    assert "This workspace stops at" in told["words"]
     assert file.stat().st_mode & 0o777 == 0o600
     await notices.look()
     assert len(ran) == 2, "what has not changed is not written again"

@@ -80,10 +80,10 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     await until(lambda: len(mailbox.received("ann@example.org")) == 2)
     (warned, text), (ended, why) = mailbox.received("ann@example.org")
     assert (warned, ended) == ("Your workspace is idle", "Your workspace was ended")
-    assert "GPU 0 has done nothing for 5 min" in text
+    assert "The GPU has been idle for 5 min" in text
     assert "Opening the page does nothing by itself: it asks." in text
     assert page(world, lease) in text
-    assert "It was idle. GPU 0 has done nothing for" in why
+    assert "We stopped it because its GPU was idle for" in why
     assert page(world, lease) in why
     await until(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
 
@@ -114,7 +114,7 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     await until(lambda: len(mailbox.mails) == 4)
     subjects = [subject for subject, _ in mailbox.received("ann@example.org")]
     assert sorted(subjects) == [f"Your workspace ends in {left}" for left in ("10 min", "10 min", "30 min", "30 min")]
-    assert "The lifetime of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
+    assert "The run time of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
 
 
 async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(world, mailbox):
@@ -161,7 +161,7 @@ async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(
         others.id, Exit(ExitReason.STOPPED, "root", "It was stopped by root, from its page.")
     )
     await until(lambda: mailbox.received("bob@example.org"))
-    assert "It was stopped by root, from its page. Your files are kept." in mailbox.received("bob@example.org")[0][1]
+    assert "root stopped it. Your files are kept." in mailbox.received("bob@example.org")[0][1]
     assert not mailbox.received("ann@example.org")
 
 
@@ -307,7 +307,7 @@ async def test_without_a_target_nothing_waits(make_world):
 
 
 async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
-    monkeypatch.setattr("gpuspawner.service.notifications.messages.lease_view", None)
+    monkeypatch.setattr("gpuspawner.service.notifications.messages.present_end", None)
     lease = await world.up("ann")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -386,7 +386,7 @@ async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(
     await until(lambda: mailbox.received("ann@example.org"))
     ((title, text),) = mailbox.received("ann@example.org")
     assert title == "Your workspace is idle"
-    assert "GPU 0 has done nothing for 6 min" in text
+    assert "The GPU has been idle for 6 min" in text
 
 
 @pytest.mark.parametrize("damage", ['{"half', '{"lease": "l"}'], ids=["text", "shape"])

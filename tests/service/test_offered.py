@@ -42,8 +42,9 @@ def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
 
 
 def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, monkeypatch, capsys):
-    told = f"2 of 4; 2 reserved for team vision until {until(world)}"
-    assert told in Browser(world, "alice").home.text
+    home = Browser(world, "alice").home.text
+    assert "2 of 4 free" in home
+    assert f"2 reserved for team vision until {until(world)}" in home
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
     main(["offers", "--url", world.home.rstrip("/")])
     row = capsys.readouterr().out.splitlines()[1]
@@ -67,14 +68,17 @@ def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world)
 
 
 @pytest.mark.parametrize(
-    ("currency", "price", "head"),
-    [pytest.param("CHF", "CHF 2.10 / h", "CHF an hour", id="set"), pytest.param("", "2.10 / h", "Price", id="not set")],
+    ("currency", "price", "told"),
+    [
+        pytest.param("CHF", "CHF 2.10 / h", "CHF 2.10 per hour", id="set"),
+        pytest.param("", "2.10 / h", ">2.10 per hour", id="not set"),
+    ],
 )
-def test_prices_of_what_is_free_have_their_currency(make_web_world, monkeypatch, capsys, currency, price, head):
+def test_prices_of_what_is_free_have_their_currency(make_web_world, monkeypatch, capsys, currency, price, told):
     world = make_web_world(load_catalog({**CATALOG, **({"currency": currency} if currency else {})}))
     world.observe()
     assert Offers.model_validate(api(world, "alice", "offers").json()).currency == currency
-    assert f'<th scope="col">{head}' in Browser(world, "alice").home.text
+    assert told in Browser(world, "alice").home.text
     monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
     main(["offers", "--url", world.home.rstrip("/")])
     assert f"  {price}" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine import effects
-from gpuspawner.service.workspaces.records import output_view
+from gpuspawner.service.workspaces.presenter import present_output
 
 
 def noted(world, monkeypatch):
@@ -34,9 +34,9 @@ async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_re
     assert world.now_of(lease).reason is ExitReason.IDLE
     assert calls == [(lease.id, lease.attempt, "''", "60", "idle", 75.0, [])], "once, and before the hub is told"
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
-    told = await output_view(world.parts, lease, Person("alice", lease.key.owner))
-    assert told["text"] == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
-    assert (await output_view(world.parts, lease, Person("root", admin=True)))["text"] is None
+    told = await present_output(world.parts, lease, Person("alice", lease.key.owner))
+    assert told.text == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
+    assert (await present_output(world.parts, lease, Person("root", admin=True)))["text"] is None
 
 
 async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatch):
@@ -55,7 +55,7 @@ async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
-    assert not (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["there"]
+    assert not (await present_output(world.parts, lease, Person("alice", lease.key.owner)))["there"]
 
 
 def full(_row):
@@ -74,7 +74,7 @@ async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypa
     await world.go_on(5, step=1)
     assert len(calls) == 1
     assert world.now_of(lease).phase is Phase.ENDED
-    assert "saved" in (await output_view(world.parts, lease, Person("alice", lease.key.owner)))["text"]
+    assert "saved" in (await present_output(world.parts, lease, Person("alice", lease.key.owner)))["text"]
     assert world.parts.engine.effects._wrote == {}
 
 

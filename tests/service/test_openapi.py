@@ -51,9 +51,9 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
     assert answer.status_code == 200
     told = answer.json()
     assert (told["openapi"], told["servers"]) == ("3.1.0", [{"url": "/services/gpu"}])
-    action = told["paths"]["/api/v1/workspaces/{workspace}/{action}"]["post"]
-    assert action["parameters"][1]["schema"]["enum"][:3] == ["keep", "extend", "move"]
-    assert action["parameters"][2]["name"] == "Idempotency-Key"
+    action = told["paths"]["/api/v1/workspaces/{workspace}/keep"]["post"]
+    assert action["summary"] == "Pause its idle check for a while. The end time stays."
+    assert action["parameters"][1]["name"] == "Idempotency-Key"
     assert {"200", "400", "403", "404", "409", "422", "503"} <= set(action["responses"])
     listing = {one["name"]: one for one in told["paths"]["/api/v1/workspaces"]["get"]["parameters"]}
     assert listing["limit"]["description"] == "How many are answered at once."

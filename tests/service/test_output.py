@@ -8,8 +8,8 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.reports import BYTES, KEPT_SECONDS
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
-from gpuspawner.service.workspaces.presenter import lease_view
-from gpuspawner.service.workspaces.records import output_view
+from gpuspawner.service.workspaces.models import Output
+from gpuspawner.service.workspaces.presenter import present_output, present_workspace
 
 ROOT = Person("root", admin=True)
 
@@ -30,34 +30,34 @@ async def failed(world, output):
 async def test_an_administrator_reads_it_once_its_user_has_shared_it(world):
     lease = await failed(world, "the last line")
     bob = Person("bob", (await world.up("bob")).key.owner)
-    assert (await output_view(world.parts, lease, person(lease)))["text"] == "the last line"
-    assert await output_view(world.parts, lease, ROOT) == {"there": True, "text": None, "shared": False}
+    assert (await present_output(world.parts, lease, person(lease))).text == "the last line"
+    assert await present_output(world.parts, lease, ROOT) == Output(there=True, text=None, shared=False)
     for other in (ROOT, bob):
         with pytest.raises(HTTPError, match="Only its user may share"):
             await act(world.parts, other, lease, "share", "its page")
     assert "the last line" not in str(
-        [lease_view(world.parts, lease), world.parts.store.audit_log.latest(lease.id), lease]
+        [present_workspace(world.parts, lease), world.parts.store.audit_log.latest(lease.id), lease]
     )
     for _ in range(2):
         await act(world.parts, person(lease), lease, "share", "its page")
-    assert await output_view(world.parts, lease, ROOT) == {"there": True, "text": "the last line", "shared": True}
+    assert await present_output(world.parts, lease, ROOT) == Output(there=True, text="the last line", shared=True)
     assert world.did(lease).count("shared") == 1
 
 
 async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     lease = await failed(world, "x" * 100_000 + "\0end")
-    text = (await output_view(world.parts, lease, person(lease)))["text"]
+    text = (await present_output(world.parts, lease, person(lease))).text
     assert (len(text), text[-4:]) == (BYTES, "?end")
     world.clock.advance(KEPT_SECONDS - 2)  # which it took to end
     world.parts.store.outputs.delete_old(world.clock.now())
-    assert (await output_view(world.parts, lease, person(lease)))["there"]
+    assert (await present_output(world.parts, lease, person(lease))).there
     world.clock.advance(1)
-    assert not (await output_view(world.parts, lease, person(lease)))["there"], "also before it is deleted"
+    assert not (await present_output(world.parts, lease, person(lease))).there, "also before it is deleted"
     with pytest.raises(Conflict, match="kept for a week"):
         await act(world.parts, person(lease), lease, "share", "its page")
     world.parts.store.outputs.delete_old(world.clock.now())
     world.clock.advance(-KEPT_SECONDS)
-    assert not (await output_view(world.parts, lease, person(lease)))["there"]
+    assert not (await present_output(world.parts, lease, person(lease))).there
 
 
 async def test_what_is_shared_while_its_workspace_ends_does_not_bring_it_back(world, monkeypatch):

@@ -126,7 +126,7 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
     for label, one in variants(wish, skip={"id", "minute", "days", "options"}):
         world.parts.store.schedules.delete(ALICE, "one", LINE)
         world.parts.store.schedules.add(ALICE, one, 9, LINE)
-        look(world, browsers, [("alice", "")], failing, label)
+        look(world, browsers, [("alice", ""), ("alice", "ready/one")], failing, label)
     token = TokenRow("one", "x", "hub-1", "admin born", "admin", "a laptop", NOW, NOW + 600, None)
     for number, (_, one) in enumerate(variants(token, skip={"id", "hub", "user_created"})):
         world.parts.store.tokens.add(replace(one, id=str(number), hash=str(number)), LINE)

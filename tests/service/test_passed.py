@@ -7,7 +7,7 @@ import pytest
 
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 
@@ -27,14 +27,14 @@ def ruled(world):
 async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why_it_was(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
-    view = lease_view(world.parts, world.now_of(alice))
-    queue = view["queue"]
-    assert queue["place"] == 1
-    assert "less if a workspace ends early, more if somebody extends or goes first" in queue["sentence"]
-    assert queue["precedence"].startswith("Later requests may still go first until ")
-    assert "if they are within their share, of a team or user that used less lately and of" in queue["precedence"]
-    assert queue["precedence"] in view["explained"]
-    assert not [name for name in queue if "latest" in name or "most" in name]
+    view = present_workspace(world.parts, world.now_of(alice))
+    queue = view.queue
+    assert queue.place == 1
+    assert "less if a workspace ends early, more if somebody extends or goes first" in queue.sentence
+    assert queue.precedence.startswith("Later requests may still go first until ")
+    assert "if they are within their share, of a team or user that used less lately and of" in queue.precedence
+    assert queue.precedence in view.explained
+    assert not [name for name in type(queue).model_fields if "latest" in name or "most" in name]
     bob = await world.start("bob", lifetime="24h")
     await world.hub_stops(dave)
     await world.go_on(10, step=5)
@@ -59,10 +59,10 @@ async def test_after_the_longest_wait_only_a_higher_priority_may_go_first(ruled)
     alice = await world.start("alice", count=2)
     world.clock.advance(13 * 3600)
     await world.allocator.hear(alice.id, alice.attempt)
-    told = lease_view(world.parts, world.now_of(alice))["queue"]["precedence"]
+    told = present_workspace(world.parts, world.now_of(alice)).queue.precedence
     assert told == "It has waited so long that no later request goes first."
     urgent = Rules(quotas=(EACH,), teams={"vision": Team("vision", priority=1)})
     world.catalog = replace(world.catalog, rules=urgent)
     world.boot()
-    told = lease_view(world.parts, world.now_of(alice))["queue"]["precedence"]
+    told = present_workspace(world.parts, world.now_of(alice)).queue.precedence
     assert told == "It has waited so long that only requests of a higher priority may still go first."

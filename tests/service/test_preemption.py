@@ -11,7 +11,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.workspaces.actions import act
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 WHY = "The cluster needed its GPU for work with a higher priority."
 
@@ -38,11 +38,11 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
     alice = await world.up("alice")
     told = await disrupted(world, alice, ends_in_seconds=30.0)
     assert (told.phase, told.disruption, told.disrupted_until) == (Phase.RUNNING, WHY, world.clock.now() + 30)
-    warning = lease_view(world.parts, told)["warning"]
-    assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("preempted", told.disrupted_until, [])
-    assert warning["text"].startswith(WHY)
-    assert "save now" in warning["text"]
-    assert "starts again by itself" in warning["text"]
+    warning = present_workspace(world.parts, told).warning
+    assert (warning.kind, warning.ends_at, warning.actions) == ("preempted", told.disrupted_until, [])
+    assert warning.text.startswith(WHY)
+    assert "Save now" in warning.text
+    assert "starts again by itself" in warning.text
     await world.round()
     assert world.did(alice).count("disrupted") == 1
 
@@ -50,7 +50,7 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
 async def test_an_end_that_comes_sooner_than_told_is_told_again(world):
     alice = await world.up("alice")
     told = await disrupted(world, alice)
-    assert "This workspace may end at any moment: save now." in lease_view(world.parts, told)["warning"]["text"]
+    assert "This workspace may end at any moment. Save now." in present_workspace(world.parts, told).warning.text
     told = await disrupted(world, alice, ends_in_seconds=120.0)
     assert told.disrupted_until == world.clock.now() + 120
     assert world.did(alice).count("disrupted") == 1, "that it may end at any moment was said already"
@@ -70,7 +70,7 @@ async def test_an_end_that_the_cluster_takes_back_is_told_no_more_and_is_no_late
     await world.round()
     spared = world.now_of(alice)
     assert (spared.phase, spared.disruption, spared.disrupted_until) == (Phase.RUNNING, "", None)
-    assert lease_view(world.parts, spared)["warning"] is None
+    assert present_workspace(world.parts, spared).warning is None
     assert [did for did in world.did(alice) if did in {"disrupted", "spared"}] == ["disrupted", "spared"]
     await gone(world, alice)
     assert world.now_of(alice).reason is ExitReason.FAILED
@@ -81,10 +81,10 @@ async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(w
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     await world.go_on(60, step=10)
-    warning = lease_view(world.parts, world.now_of(alice))["warning"]
-    assert "is not known to be gone: its node may not answer. What it uses goes to nobody else" in warning["text"]
-    assert "save now" not in warning["text"]
-    assert "starts again by itself" in warning["text"]
+    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    assert "but we cannot see that it is gone. Its node may not answer. Nobody else gets its GPUs" in warning.text
+    assert "Save now" not in warning.text
+    assert "starts again by itself" in warning.text
     assert world.now_of(alice).phase is Phase.RUNNING
 
 
@@ -139,7 +139,7 @@ async def test_a_policy_may_let_it_end(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await world.up("alice")
     told = await disrupted(world, alice)
-    assert "starts again" not in lease_view(world.parts, told)["warning"]["text"]
+    assert "starts again" not in present_workspace(world.parts, told).warning.text
     await gone(world, alice)
     assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is None
@@ -172,14 +172,14 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
     key = alice.id, alice.attempt
     world.backend.running[key] = replace(world.backend.running[key], unhealthy=("GPU-1",))
     await world.round()
-    told = lease_view(world.parts, world.now_of(alice))["warning"]
-    assert (told["kind"], told["ends_at"], told["actions"]) == ("unhealthy", None, ["move"])
-    assert "1 of its 2 GPUs is unhealthy" in told["text"]
+    told = present_workspace(world.parts, world.now_of(alice)).warning
+    assert (told.kind, told.ends_at, told.actions) == ("unhealthy", None, ["move"])
+    assert "1 of its 2 GPUs is unhealthy" in told.text
     assert world.now_of(alice).phase is Phase.RUNNING
     await world.round()
     world.backend.running[key] = replace(world.backend.running[key], unhealthy=())
     await world.round()
-    assert lease_view(world.parts, world.now_of(alice))["warning"] is None
+    assert present_workspace(world.parts, world.now_of(alice)).warning is None
     assert [why for _, action, why in world.audit(alice) if action == "health"] == [
         "GPU-1 reported as unhealthy",
         "its GPUs reported as healthy again",
@@ -190,18 +190,18 @@ async def test_promise_5_no_warning_hides_another_and_what_comes_first_leads(wor
     alice = await world.up("alice")
     now = world.clock.now()
     expires = replace(alice, warned_seconds=(900.0,), deadline_at=now + 600, unhealthy=("GPU-1",))
-    told = lease_view(world.parts, expires)["warning"]
-    assert (told["kind"], told["ends_at"], told["actions"]) == ("expiry", now + 600, ["extend", "move"])
-    assert "The lifetime of this workspace ends at" in told["text"]
-    assert "its GPU is unhealthy" in told["text"]
+    told = present_workspace(world.parts, expires).warning
+    assert (told.kind, told.ends_at, told.actions) == ("expiry", now + 600, ["extend", "move"])
+    assert "The run time of this workspace ends at" in told.text
+    assert "its GPU is unhealthy" in told.text
     for left_seconds, first in ((300.0, "idle"), (900.0, "expiry")):
         streak = replace(alice.streak, countdown_seconds=left_seconds, mode=Mode.ENFORCE)
         both = replace(expires, phase=Phase.RECLAIMING, unhealthy=(), streak=streak, sampled_at=now)
-        told = lease_view(world.parts, both)["warning"]
-        assert (told["kind"], told["ends_at"]) == (first, now + min(left_seconds, 600))
-        assert set(told["actions"]) == {"keep", "extend", "without-gpu"}
-    told = lease_view(world.parts, replace(expires, disruption=WHY, disrupted_until=now + 5000))["warning"]
-    assert (told["kind"], told["text"].startswith(WHY)) == ("preempted", True)
+        told = present_workspace(world.parts, both).warning
+        assert (told.kind, told.ends_at) == (first, now + min(left_seconds, 600))
+        assert set(told.actions) == {"keep", "extend", "without-gpu"}
+    told = present_workspace(world.parts, replace(expires, disruption=WHY, disrupted_until=now + 5000)).warning
+    assert (told.kind, told.text.startswith(WHY)) == ("preempted", True)
 
 
 async def failed_under(world, lease, *names):
@@ -216,7 +216,7 @@ async def test_a_device_of_one_machine_that_fails_is_told_too(world):
     world.backend.change_gpu(slot.gpu, healthy=False)
     await world.round()
     assert world.now_of(alice).unhealthy == (slot.gpu,)
-    assert lease_view(world.parts, world.now_of(alice))["warning"]["actions"] == ["move"]
+    assert present_workspace(world.parts, world.now_of(alice)).warning.actions == ["move"]
 
 
 @pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
@@ -227,7 +227,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     person = Person("alice", admin=False, owner=alice.key.owner)
     await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.STOPPING
-    assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the reclaimer, through the hub"
+    assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the engine, through the hub"
     await world.hub_stops(alice, "stopped")
     await world.round()
     await world.round()
@@ -247,9 +247,9 @@ async def test_what_could_not_start_again_is_not_moved(world):
     world.boot()
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
     person = Person("alice", admin=False, owner=alice.key.owner)
-    warning = lease_view(world.parts, world.now_of(alice))["warning"]
-    assert "it would not start again. GPU: 'a100' asked; allowed: half" in warning["text"]
-    assert (warning["kind"], warning["actions"]) == ("unhealthy", [])
+    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    assert "it would not start again. GPU: 'a100' asked; allowed: half" in warning.text
+    assert (warning.kind, warning.actions) == ("unhealthy", [])
     with pytest.raises(Conflict, match="It would not start again: GPU: 'a100' asked; allowed: half"):
         await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.RUNNING
@@ -285,7 +285,7 @@ async def test_what_the_catalog_offers_no_more_ends_instead_of_waiting_for_ever(
     world.boot()
     await world.round()
     told = await disrupted(world, alice, ends_in_seconds=30.0)
-    assert "starts again by itself" not in lease_view(world.parts, told)["warning"]["text"]
+    assert "starts again by itself" not in present_workspace(world.parts, told).warning.text
     await gone(world, alice)
     assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is None

@@ -15,7 +15,7 @@ from gpuspawner.service.engine import preemptions
 from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.preemption.claims import present_claim
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 PROTECTED, NOTICE = 1800.0, 300.0
 
@@ -48,13 +48,12 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     made = await world.parts.preemptions.make(a_claim(world, 2))
     warned, at = world.now_of(alice), world.clock.now() + NOTICE
     assert (warned.phase, warned.notice.at, made.ends_at) == (Phase.RUNNING, at, at)
-    warning = lease_view(world.parts, warned)["warning"]
-    assert (warning["kind"], warning["ends_at"], warning["actions"]) == ("claim", at, [])
-    assert warning["text"].startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
-    assert lease_view(world.parts, warned)["explained"][0] == warning["text"]
+    warning = present_workspace(world.parts, warned).warning
+    assert (warning.kind, warning.ends_at, warning.actions) == ("claim", at, [])
+    assert warning.text.startswith("Training job train-77 needs 2 A100 80 GB. Your workspace ends at ")
+    assert present_workspace(world.parts, warned).explained[0] == warning.text
     assert (
-        "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue before later"
-        in warning["text"]
+        "(5 min). Save now. Running kernels are lost; files stay. It returns to the queue before later" in warning.text
     )
     await world.go_on(NOTICE - 10, step=10)
     assert world.phase(alice) is Phase.RUNNING
@@ -67,13 +66,10 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     held = await world.parts.preemptions.get(made.id)
     assert held.state is PreemptionState.HELD
     offer = world.parts.queue.offer("a100")
-    assert (offer.free, offer.note, offer.held) == (
-        0,
-        "2 reserved for a request ahead",
-        "2 reserved for a request ahead",
-    )
-    told = lease_view(world.parts, world.now_of(back))["queue"]
-    assert told["sentence"].startswith("The free GPUs are reserved for a request with priority. You are ")
+    reserved = "2 reserved for a request ahead"
+    assert (offer.free, offer.note, offer.held) == (0, reserved, reserved)
+    told = present_workspace(world.parts, world.now_of(back)).queue
+    assert told.sentence.startswith("The free GPUs are reserved for a request with priority. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
 
@@ -84,7 +80,7 @@ async def test_victims_stand_before_what_was_asked_after_them_whatever_they_used
     await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
     line = [back_of(world, alice), back_of(world, bob), *later]
-    assert [lease_view(world.parts, world.now_of(x))["queue"]["place"] for x in line] == [1, 2, 3, 4]
+    assert [present_workspace(world.parts, world.now_of(x)).queue.place for x in line] == [1, 2, 3, 4]
 
 
 async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their_order(world):
@@ -120,7 +116,7 @@ async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
     over = await world.parts.preemptions.give_up(made)
     assert (over.state, over.over_at) == (PreemptionState.GIVEN_UP, world.clock.now())
     spared = world.now_of(alice)
-    assert (spared.notice, lease_view(world.parts, spared)["warning"]) == (None, None)
+    assert (spared.notice, present_workspace(world.parts, spared).warning) == (None, None)
     await world.go_on(NOTICE + 60, step=20)
     assert world.phase(alice) is Phase.RUNNING
     assert [x for x in world.did(alice) if "claim" in x] == ["warned of claim", "claim gone"]
@@ -295,7 +291,7 @@ async def test_a_policy_may_let_it_end(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
-    assert "Start it again when you need it." in lease_view(world.parts, world.now_of(alice))["warning"]["text"]
+    assert "Start it again when you need it." in present_workspace(world.parts, world.now_of(alice)).warning.text
     await world.go_on(NOTICE + 10, step=5)
     assert (world.now_of(alice).reason, back_of(world, alice)) == (ExitReason.MADE_ROOM, None)
 

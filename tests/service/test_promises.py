@@ -12,7 +12,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.lease_documents import lease_variables
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 def gpus_of(lease):
@@ -69,7 +69,7 @@ async def test_promise_1_a_process_that_outlived_the_store_keeps_its_gpu(make_wo
     other.backend.run("of another hub", 1, {**variables, "GPUSPAWNER_HUB_ID": "hub-2"})
     lease = await other.start("bob")
     await other.go_on(30, step=1)
-    assert lease_view(other.parts, other.registry.get(lease.id))["queue"]["place"] == 1
+    assert present_workspace(other.parts, other.registry.get(lease.id)).queue.place == 1
     assert other.allocator.observed.others == world.registry.of_key(world.key("alice")).slots
     other.backend.vanish("of another hub")
     await other.round()
@@ -138,7 +138,7 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
     assert {x.id: replace(x, heard_at=before[x.id].heard_at) for x in world.registry} == before
     assert world.registry.get(running.id).streak.idle_seconds == 180.0
     assert world.parts.store.readings.of_lease(running.id) == readings
-    places = [lease_view(world.parts, world.registry.get(x.id))["queue"]["place"] for x in (first, second)]
+    places = [present_workspace(world.parts, world.registry.get(x.id)).queue.place for x in (first, second)]
     assert places == [1, 2]
 
 
@@ -162,10 +162,10 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
     world.boot()
     assert world.phase(ada) is Phase.RUNNING
     assert world.phase(cyd) is Phase.PARKED
-    end = lease_view(world.parts, world.now_of(bob))["end"]
-    assert (end["reason"], end["by"]) == ("failed", "gpuspawner")
-    assert why in end["why"]
-    assert end["why"].endswith("Press Start to ask anew.")
+    end = present_workspace(world.parts, world.now_of(bob)).end
+    assert (end.reason, end.by) == ("failed", "gpuspawner")
+    assert why in end.why
+    assert end.why.endswith("Press Start to ask anew.")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says
     bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
-    assert "GPU: 'a100' asked; allowed: half" in lease_view(world.parts, world.now_of(bob))["end"]["why"]
+    assert "GPU: 'a100' asked; allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
 
 
 async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
@@ -208,7 +208,7 @@ async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_c
     world.boot()
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
-    assert "GPU: 'half' asked; allowed: a100" in lease_view(world.parts, world.now_of(lease))["end"]["why"]
+    assert "GPU: 'half' asked; allowed: a100" in present_workspace(world.parts, world.now_of(lease)).end.why
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
@@ -268,7 +268,7 @@ async def test_promise_2_a_lease_without_a_server_is_released(world):
     assert "Your files are untouched" in ended.message
 
 
-# 3. Only the reclaimer stops, and validates again immediately before. See also test_reclaimer.py.
+# 3. Only the engine stops workspaces, by what is true at that moment. See also test_stopping.py.
 
 
 async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world):
@@ -292,10 +292,10 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     await world.up("alice", lifetime="2h")
     await world.start("bob")
     carol = await world.start("carol")
-    queue = lease_view(world.parts, carol)["queue"]
-    assert (queue["place"], queue["of"]) == (2, 2)
-    assert queue["unchanged_seconds"] == pytest.approx(7200 + 8 * 3600)
-    assert queue["sentence"].startswith("The only simulated A100 80 GB is in use. You are 2nd in line; about ")
+    queue = present_workspace(world.parts, carol).queue
+    assert (queue.place, queue.of) == (2, 2)
+    assert queue.unchanged_seconds == pytest.approx(7200 + 8 * 3600)
+    assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; about ")
 
 
 async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the_service(make_world):

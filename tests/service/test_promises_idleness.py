@@ -7,7 +7,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 LONG = 3 * (IDLE_FOR + GRACE)
 """Seconds in which an idle workspace would have ended three times."""
@@ -93,11 +93,11 @@ async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(w
 async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
-    warning = lease_view(world.parts, world.registry.get(lease.id))["warning"]
-    assert warning["kind"] == "idle"
-    assert warning["actions"] == ["keep", "without-gpu"]
-    assert warning["text"].startswith("GPU 0 has done nothing for 5 min (highest 0 %). This workspace ends at ")
-    assert GRACE - 60 <= warning["ends_at"] - world.clock.now() <= GRACE
+    warning = present_workspace(world.parts, world.registry.get(lease.id)).warning
+    assert warning.kind == "idle"
+    assert warning.actions == ["keep", "without-gpu"]
+    assert warning.text.startswith("The GPU has been idle for 5 min (highest 0 %). This workspace ends at ")
+    assert GRACE - 60 <= warning.ends_at - world.clock.now() <= GRACE
     await world.parts.actions.keep(world.registry.get(lease.id), "alice")
     await world.go_on(3600)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
@@ -159,7 +159,7 @@ async def test_promise_5_without_enforcement_nothing_is_stopped_for_idleness(mak
     assert world.registry.get(lease.id).phase is Phase.RUNNING
     actions = {"observe": ["would warn", "would stop"], "warn": ["warned", "would stop"]}[mode]
     assert world.did(lease)[3:] == actions
-    assert (lease_view(world.parts, world.registry.get(lease.id))["warning"] is not None) == (mode == "warn")
+    assert (present_workspace(world.parts, world.registry.get(lease.id)).warning is not None) == (mode == "warn")
 
 
 async def in_its_last_minute(world):

@@ -9,7 +9,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 DAY = 86400.0
 
@@ -23,7 +23,7 @@ async def test_promise_6_a_kind_out_of_sight_is_waited_for_where_it_was_there_wi
         world.boot()
     await world.go_on(2, step=1)
     lease = await world.start("alice", count=2)
-    sentence = lease_view(world.parts, lease)["queue"]["sentence"]
+    sentence = present_workspace(world.parts, lease).queue.sentence
     assert sentence.startswith("No A100 80 GB is there now")
     assert "You are 1st in line; how long it takes is not known." in sentence
     with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or an administrator"):
@@ -65,7 +65,7 @@ async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and
     await world.go_on(60, step=20)
     told = [line for line in world.parts.store.audit_log.latest(lease.id) if line.event.action == "can't start now"]
     assert [line.event.why for line in told] == ["GPUs: 2 asked; allowed: 1 by the cluster's quota team. Ask for 1."]
-    sentence = lease_view(world.parts, world.now_of(lease))["queue"]["sentence"]
+    sentence = present_workspace(world.parts, world.now_of(lease)).queue.sentence
     assert sentence.startswith("It can't start as things are: GPUs: 2 asked; allowed: 1 by the cluster's quota team.")
     assert "starts by itself" not in sentence
     assert message_of(world.parts, world.now_of(lease), told[0]).text.startswith(sentence)
@@ -97,7 +97,9 @@ def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     lease = page_world.waiting(count=4, impossible="count: 4 asked; allowed: 1.", impossible_since=page_world.NOW - 60)
     world.save(lease)
     text = page_world.Browser(world, "bob").look(f"workspaces/{lease.id}").text
-    link = re.search(r'<a class="gs-button gs-primary" href="([^"]*)">Change the request</a>', text)[1]
+    link = re.search(
+        r'<a class="gs-button gs-primary" href="([^"]*)"><svg[^>]*><use[^>]*></svg>Change request</a>', text
+    )[1]
     assert "/hub/spawn/bob" in link
     assert "opt-count=4" in link
     assert "It can&#39;t start as things are: count: 4 asked; allowed: 1." in text

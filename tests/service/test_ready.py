@@ -19,7 +19,7 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.start import schedules
 from gpuspawner.service.start.schedule_rounds import ready_round
 from gpuspawner.service.web.actor import Actor
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 DAY = 24 * 60 * MINUTE
 """Seconds. The fake clock begins at 8:00 UTC of a Friday."""
@@ -92,7 +92,7 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
     up = await comes_up(world)
     ready_at = up.ready_at
     assert world.clock.now() < ready_at
-    assert lease_view(world.parts, up)["arrival"]["ends_at"] == ready_at + 30 * MINUTE
+    assert present_workspace(world.parts, up).arrival.ends_at == ready_at + 30 * MINUTE
     (told,) = await listed(world)
     assert (told["id"], told["lease"], told["next_at"]) == (made.id, up.id, ready_at + DAY)
     await rounds(world, 4)

@@ -1,6 +1,7 @@
 """``gpuspawner schedule``, the API below ``/ready`` and the home: one's own alone, bounded, audited."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +35,9 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     assert (one["server"], one["options"]) == ("train", {"template": "pytorch", "gpu": "a100", "count": "2"})
     assert "weekdays 8:00" in cli("schedule").out
     alice = Browser(world, "alice")
-    assert "<b>Weekdays 8:00</b>, train (pytorch, a100): Next ready" in " ".join(alice.look("").text.split())
+    assert re.search(
+        "train</a>.*pytorch · a100.*<b>Weekdays 8:00</b>.*Next ready", " ".join(alice.look("").text.split())
+    )
     assert cli("schedule", name="bob").out.startswith("You have no schedules.")
     for method, body in (("POST", {"paused": True}), ("DELETE", None)):
         assert api(world, "bob", f"ready/{one['id']}", method, body).status_code == 404
@@ -96,9 +99,9 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
     alice = Browser(world, "alice")
     assert "Resume" in alice.look("").text
     page = alice.submit("ready", id=one["id"], act="resume").text
-    assert ">Pause<" in page
+    assert "Pause</button>" in page
     page = alice.submit("ready", id=one["id"], act="change", at="07:15", on=["sunday"]).text
-    assert "<b>Sun 7:15</b>, the default workspace" in page
+    assert "<b>Sun 7:15</b>" in page
     assert "Paused. Resume" in alice.submit("ready", id=one["id"], act="pause").text
     (after,) = api(world, "alice", "ready").json()["ready"]
     assert (after["at"], after["days"], after["paused"], after["next_at"]) == ("07:15", ["sunday"], True, None)

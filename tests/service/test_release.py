@@ -13,8 +13,7 @@ from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
-from gpuspawner.service.workspaces.presenter import lease_view
-from gpuspawner.service.workspaces.story import ended_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.spawner.release_spool import leave
 
 OUTCOMES = {
@@ -201,7 +200,7 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED, Phase.QUEUED] + [Phase.RESERVED], (
         "who has nothing yet goes before another's second"
     )
-    sentences = [lease_view(world.parts, world.now_of(x))["queue"]["sentence"] for x in (mine[2], theirs[1])]
+    sentences = [present_workspace(world.parts, world.now_of(x)).queue.sentence for x in (mine[2], theirs[1])]
     assert sentences == [
         "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
         "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
@@ -309,7 +308,7 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
     told = world.now_of(lease)
     if named != "before its end":
         assert (told.ended_by, told.message) == ("hub", UNKNOWN)
-        assert ended_view(told, mine=True)["by"] == "not known"
+        assert present_workspace(world.parts, told).end.sentence.startswith("Somebody stopped it from the hub")
     if named in {"after its end", "late"}:
         await world.go_on(2, step=1)
         world.clock.advance(LATE_SECONDS if named == "late" else 10.0)

@@ -13,6 +13,7 @@ from harness import pages
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
+from gpuspawner.catalog.titles import given_instead, gpus_asked
 from gpuspawner.catalog.visibility import choose_team
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.calendar import find_opening
@@ -37,8 +38,9 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.quotas.rules_page import rules_of
+from gpuspawner.service.start.consequences import starts_now
 from gpuspawner.service.waiting.positions import PlaceChanges
-from gpuspawner.service.waiting.presenter import given_instead, gpus_asked, starts_now, waits
+from gpuspawner.service.waiting.presenter import waits
 from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
 
 DOCUMENT = pages.page("explanation/quotas")

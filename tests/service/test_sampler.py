@@ -15,7 +15,7 @@ from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.engine import sampler
-from gpuspawner.service.workspaces.presenter import warnings_of
+from gpuspawner.service.workspaces.warnings import warnings_of
 
 
 async def test_every_sample_of_every_gpu_is_stored_with_what_it_proved(world):
@@ -278,7 +278,7 @@ async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once
         await world.go_on(60)
 
     def warned():
-        return [one["kind"] for one in warnings_of(world.parts, world.registry.get(lease.id))]
+        return [one.kind for one in warnings_of(world.parts, world.registry.get(lease.id))]
 
     await reads(0)
     assert "memory" not in warned()
@@ -286,7 +286,7 @@ async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once
         await reads(kills)
         assert "memory" in warned()
     assert world.did(lease).count("killed for memory") == 1
-    (text,) = (one["text"] for one in warnings_of(world.parts, world.registry.get(lease.id)) if one["kind"] == "memory")
+    (text,) = (one.text for one in warnings_of(world.parts, world.registry.get(lease.id)) if one.kind == "memory")
     assert show_bytes(lease.request.memory_bytes) in text
     await world.go_on(3700)
     assert "memory" not in warned()

@@ -22,7 +22,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Grant, Preempted
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 class LateWorld(World):
@@ -54,7 +54,7 @@ async def world(tmp_path):
 
 
 def words(world, lease):
-    return lease_view(world.parts, world.now_of(lease))["queue"]["sentence"]
+    return present_workspace(world.parts, world.now_of(lease)).queue.sentence
 
 
 async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_when_it_does(world):

@@ -9,7 +9,7 @@ from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.gpu_states import gpu_states
 from gpuspawner.service.engine.lease_documents import lease_variables
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}
 REASON = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -74,7 +74,7 @@ async def test_gpus_that_are_only_counted_are_told_by_uuid_once_it_is_known_and_
     assert place.phase(alice) is Phase.RUNNING
 
     def told():
-        return [gpu["uuid"] for gpu in lease_view(place.parts, place.now_of(alice))["gpus"]]
+        return [gpu.uuid for gpu in present_workspace(place.parts, place.now_of(alice)).gpus]
 
     assert told() == [None, None]
     change(place, alice, uuids=("GPU-b", "GPU-a"))
@@ -196,14 +196,14 @@ async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_co
     await gave(place, alice, waiting=REASON, waiting_seconds=450.0)
     await place.round()
     assert place.now_of(alice).phase is Phase.STARTING
-    view = lease_view(place.parts, place.now_of(alice))
-    assert view["words"].endswith("; a node starts for it, in about 4 min")
+    view = present_workspace(place.parts, place.now_of(alice))
+    assert view.words.endswith("; a node starts for it, in about 4 min")
     change(place, alice, waiting_seconds=510.0)
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at, back.failed_starts) == (Phase.PARKED, alice.asked_at, 0)
     assert back.message == f"No node came within 8 min: {REASON}"
-    told = lease_view(place.parts, back)["queue"]["sentence"]
+    told = present_workspace(place.parts, back).queue.sentence
     assert "No node came within 8 min" in told
     assert "it is tried again in 30 s" in told
 

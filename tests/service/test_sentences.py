@@ -8,6 +8,7 @@ import pytest
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
@@ -21,20 +22,14 @@ from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.waiting.presenter import (
-    gpus_asked,
-    idle_words,
-    ordinal,
-    phase_words,
-    starts_now,
-    stops_when_idle,
-    wait_range,
-    waits,
-)
+from gpuspawner.service.start.consequences import starts_now, stops_when_idle
+from gpuspawner.service.waiting.presenter import wait_range, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.idle_words import idle_words
+from gpuspawner.service.workspaces.models import Unreadable
+from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -244,13 +239,13 @@ def test_sentence_4_a_hard_quota():
 @pytest.mark.parametrize(
     ("gpus", "streak", "sentence"),
     [
-        (1, Streak(1800.0, peak_percent=1.0), "GPU 0 has done nothing for 30 min (highest 1 %)."),
-        (2, Streak(1799.6, peak_percent=None), "Both GPUs have done nothing for 30 min."),
-        (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have done nothing for 1 h 30 min (highest 2.5 %)."),
+        (1, Streak(1800.0, peak_percent=1.0), "The GPU has been idle for 30 min (highest 1 %)."),
+        (2, Streak(1799.6, peak_percent=None), "Both GPUs have been idle for 30 min."),
+        (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have been idle for 1 h 30 min (highest 2.5 %)."),
         (
             1,
             Streak(1800.0, peak_percent=100.0),
-            "GPU 0 has done nothing for 30 min (highest 100 %, held by no process: reading a GPU may wake it).",
+            "The GPU has been idle for 30 min (highest 100 %, held by no process: reading a GPU may wake it).",
         ),
     ],
 )
@@ -262,13 +257,13 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     now = world.clock.now()
     streak = Streak(300.0, peak_percent=1.0, countdown_seconds=120.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE)
     warned = a_lease(phase=Phase.RECLAIMING, held=slots("a"), streak=streak, sampled_at=now - 30)
-    warning = lease_view(world.parts, warned)["warning"]
-    assert warning["ends_at"] == now + 90
-    assert warning["text"] == (
-        f"GPU 0 has done nothing for 5 min (highest 1 %). This workspace ends at {show_time(now + 90, now)}. "
-        "Running kernels and what they hold on the GPU would be lost; files stay."
+    warning = present_workspace(world.parts, warned).warning
+    assert warning.ends_at == now + 90
+    assert warning.text == (
+        f"The GPU has been idle for 5 min (highest 1 %). This workspace stops at {show_time(now + 90, now)}, in "
+        "1 min 30 s. You lose running kernels and what they hold on the GPU. Your files stay."
     )
-    assert lease_view(world.parts, replace(warned, keeps_used=2))["warning"]["actions"] == ["without-gpu"]
+    assert present_workspace(world.parts, replace(warned, keeps_used=2)).warning.actions == ["without-gpu"]
 
 
 @pytest.mark.parametrize(
@@ -299,12 +294,12 @@ def test_sentence_6_in_grace_when_it_ends_stands_in_place_of_what_was_needed():
     assert idle_words(seen, "14:42") == "idle 5 min 20 s; stops at 14:42, because: GPU 0 at 1 %"
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [{"gpu": "a", "seconds": 7200.0}])])
+@pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [Unreadable(gpu="a", seconds=7200.0)])])
 def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seconds, told):
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
-    idle = lease_view(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak))["idle"]
-    assert idle["unreadable"] == told
-    assert idle["words"] == "not judged now: GPU 0 can't be read ([N/A])"
+    idle = present_workspace(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak)).idle
+    assert idle.unreadable == told
+    assert idle.words == "not judged now: GPU 0 can't be read ([N/A])"
 
 
 MORE = "more if somebody extends or goes first"
@@ -349,7 +344,7 @@ def test_every_phase_and_every_reason_has_words():
     for phase, told in {
         Phase.QUEUED: "Waiting to start without a GPU",
         Phase.PARKED: "Waiting to start without a GPU; it starts by itself",
-        Phase.RESERVED: "Starts now without a GPU",
+        Phase.RESERVED: "Starting without a GPU",
         Phase.RUNNING: "Running without a GPU",
     }.items():
         assert phase_words(a_lease(phase=phase, request=without), CATALOG) == told
@@ -361,11 +356,11 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
     await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
-    assert "tried again in 1 min" in lease_view(world.parts, parked)["queue"]["sentence"]
+    assert "We try again in 1 min" in present_workspace(world.parts, parked).queue.sentence
     waiting = replace(parked, not_before=0.0)
     world.allocator.observed.hub_outage = outage = Outage(HUB, world.clock.now() - 60)
     sentence = outage.waiting_words(world.clock.now())
-    assert lease_view(world.parts, waiting)["queue"]["sentence"].startswith(sentence)
+    assert present_workspace(world.parts, waiting).queue.sentence.startswith(sentence)
 
 
 @pytest.mark.parametrize(

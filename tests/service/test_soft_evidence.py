@@ -13,8 +13,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.hub import _server
 from gpuspawner.service.store.recordings import not_recorded, recorded
-from gpuspawner.service.workspaces.presenter import lease_view
-from gpuspawner.service.workspaces.records import reading_view
+from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
 ACTIVITY = {"activity": {"none_for": "20m", "grace": "3m"}}
@@ -39,7 +38,7 @@ class Workspace:
 
 
 def view(world, lease):
-    return lease_view(world.parts, world.now_of(lease))
+    return present_workspace(world.parts, world.now_of(lease))
 
 
 async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
@@ -76,7 +75,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     rows = world.parts.store.readings.of_lease(lease.id)
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
-    assert reading_view(rows[0])["soft"] == rows[0].soft
+    assert present_reading(rows[0])["soft"] == rows[0].soft
     (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
     assert not_recorded(history) == frozenset()
 
@@ -102,7 +101,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     await world.go_on(22 * 60)
     seen = view(world, lease)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    assert seen["warning"]["text"].startswith("Nothing was done in it for 21 min (no kernel, no terminal open, ")
+    assert seen["warning"]["text"].startswith("Nothing has run in it for 21 min (no kernel, no terminal open, ")
     assert "Running kernels would be lost; files stay." in seen["warning"]["text"]
     assert seen["warning"]["actions"] == ["keep"]
     await world.go_on(4 * 60)

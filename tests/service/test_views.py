@@ -6,7 +6,7 @@ import page_world
 
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 class Gpus(tuple):
@@ -25,9 +25,9 @@ def test_many_workspaces_are_shown_without_a_look_at_every_gpu_for_each(world):
     world.parts.scheduler._view.fleet = Fleet(gpus, complete=True)
     slots = page_world.running().slots
     lease = page_world.running(slots=tuple(replace(slot, gpu=gpus[3].id) for slot in slots))
-    (shown,) = lease_view(world.parts, lease)["gpus"]
-    assert (shown["id"], shown["model"]) == (gpus[3].id, gpus[3].model)
+    (shown,) = present_workspace(world.parts, lease).gpus
+    assert (shown.id, shown.model) == (gpus[3].id, gpus[3].model)
     before = Gpus.looks
     for _ in range(100):
-        lease_view(world.parts, lease)
+        present_workspace(world.parts, lease)
     assert Gpus.looks == before

@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.base import tick
-from gpuspawner.service.workspaces.chart import PLOT_HEIGHT, Axis, Mark, beside, in_rows, panels
+from gpuspawner.service.workspaces.chart import (
+    PLOT_HEIGHT,
+    Axis,
+    Bar,
+    Flag,
+    area_of,
+    beside,
+    curves_of,
+    edge_of,
+    idle_stretches,
+    in_rows,
+    panels,
+)
 
 GPU = "GPU-1"
 BELOW_PERCENT = 5.0
@@ -28,7 +40,7 @@ def only(rows, axis=AXIS):
 
 def test_a_reading_covers_the_time_before_it():
     panel = only([row(60, 50.0), row(120, 100.0)], Axis(0.0, 120.0))
-    assert [(bar.left, bar.width, bar.y, bar.height) for bar in panel.used] == [(0, 50, 60, 60), (50, 50, 0, 120)]
+    assert [(bar.left, bar.width, bar.y, bar.height) for bar in panel.used] == [(0, 50, 50, 50), (50, 50, 0, 100)]
     assert (panel.unknown, panel.highest_percent, panel.known_seconds) == ((), 100.0, 120.0)
     assert [bar.y for bar in panel.memory] == [0.75 * PLOT_HEIGHT] * 2
 
@@ -104,17 +116,40 @@ def test_every_moment_is_either_known_or_hatched_and_never_both(steps):
 
 
 @pytest.mark.parametrize(
-    ("lefts", "rows"),
+    ("lefts", "rows", "sides"),
     [
-        pytest.param([0, 10, 20], [0, 0, 0], id="far from one another"),
-        pytest.param([80, 82, 100], [0, 1, 0], id="two near"),
-        pytest.param([90, 93, 96, 99], [0, 1, 0, 1], id="each near the next"),
-        pytest.param([100, 100, 100], [0, 1, 2], id="all at once"),
-        pytest.param([], [], id="none"),
+        pytest.param([0, 30, 60], [0, 0, 0], "sss", id="far from one another"),
+        pytest.param([20, 22, 60], [0, 1, 0], "sss", id="two near"),
+        pytest.param([93, 96, 99], [0, 1, 2], "eee", id="near the right edge"),
+        pytest.param([80, 100], [0, 1], "se", id="one runs into one that ends there"),
+        pytest.param([], [], "", id="none"),
     ],
 )
-def test_no_letter_of_a_mark_covers_another(lefts, rows):
-    assert [mark.row for mark in in_rows(Mark(0.0, "A", "", left) for left in lefts)] == rows
+def test_no_flag_covers_another_or_leaves_the_chart(lefts, rows, sides):
+    placed = in_rows(Flag(0.0, "bell", "Warned 11:38", left) for left in lefts)
+    assert [flag.row for flag in placed] == rows
+    assert "".join(flag.side[0] for flag in placed) == sides
+    assert all(flag.span[0] >= 0 and flag.span[1] <= 100 for flag in placed)
+
+
+def test_memory_of_all_gpus_and_cpu_are_curves_without_unknown_values():
+    rows = [replace(row(60, 1.0), cpu_cores=2.0), replace(row(120, 1.0, memory=None), cpu_cores=None)]
+    memory, cpu = curves_of(rows, Axis(0.0, 120.0), 8.0)
+    assert [(bar.left, bar.width, bar.y) for bar in memory.bars] == [(0, 50, 75)]
+    assert (memory.now, [bar.y for bar in cpu.bars], cpu.now) == ("1 GiB of 4 GiB", [75], "2.0 of 8 cores")
+    assert curves_of(rows, Axis(0.0, 120.0), None) == (memory,)
+
+
+def test_an_idle_stretch_is_told_once_it_is_long_and_ends_where_it_was_not_known():
+    rows = [row(60, 1.0), row(120, 1.0), row(180, None), row(240, 1.0), row(300, 50.0)]
+    assert idle_stretches(rows, Axis(0.0, 300.0), 100.0) == [(0.0, 120.0)]
+    assert idle_stretches(rows, Axis(0.0, 300.0), 60.0) == [(0.0, 120.0), (180.0, 240.0)]
+
+
+def test_bars_side_by_side_have_one_edge_and_a_gap_breaks_it():
+    bars = [Bar(0, 10, 50.0), Bar(10, 10, 20.0), Bar(40, 10, 0.0)]
+    assert edge_of(bars) == "M0 50.0H10V20.0H20M40 0.0H50"
+    assert area_of(bars[:1]) == "M0 100V50.0H10V100z"
 
 
 def test_softer_evidence_is_a_band_of_its_own_and_a_word_in_the_table():

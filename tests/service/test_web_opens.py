@@ -23,7 +23,8 @@ def world_opening(make_web_world):
 
 
 def offered(html):
-    return re.findall(r'<a class="gs-button[^"]*" href="([^"]+)">(Open [^<]+)<', html)
+    found = re.findall(r'<a class="gs-button[^"]*" href="([^"]+)"[^>]*><svg[^>]*><use[^>]*></svg>([^<]+)<', html)
+    return [(href, words) for href, words in found if href.startswith("/user/")]
 
 
 def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(world_opening):
@@ -32,8 +33,8 @@ def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(
     alice = Browser(world, "alice")
     page = alice.look("workspaces/train").text
     server = "/user/alice/train%20set"
-    assert offered(page) == [(f"{server}/vscode/", "Open VS Code"), (f"{server}/lab", "Open Lab")]
-    assert offered(alice.home.text) == [(f"{server}/vscode/", "Open VS Code")]
+    assert offered(page) == [(f"{server}/vscode/", "Open VS Code"), (f"{server}/lab", "JupyterLab")]
+    assert offered(alice.home.text) == [(f"{server}/vscode/", "Open"), (f"{server}/lab", "JupyterLab")]
     assert f"<code>gpuspawner ssh --url {world.home.rstrip('/')} &#39;train set&#39;</code>" in page
     (view,) = api(world, "alice").json()["workspaces"]
     assert view["opens"] == ["ssh", "vscode", "lab"]
@@ -53,7 +54,7 @@ def test_where_the_template_does_not_say_the_hub_s_default_opens(world_opening):
     world = world_opening()
     world.save(page_world.running("live"))
     page = Browser(world, "alice").look("workspaces/live").text
-    assert offered(page) == [("/user/alice/", "Open Lab")]
+    assert offered(page) == [("/user/alice/", "Open JupyterLab")]
     assert "gpuspawner ssh" not in page
 
 
@@ -71,5 +72,5 @@ def test_what_the_image_lacks_is_offered_nowhere_and_told_by_the_workspace_alone
     assert tell(token, ["everything"]) == 400
     assert tell(token, ["vscode", "ssh"]) == 200
     page = Browser(world, "alice").look("workspaces/runs").text
-    assert (offered(page), "gpuspawner ssh" in page) == ([("/user/alice/lab", "Open Lab")], False)
+    assert (offered(page), "gpuspawner ssh" in page) == ([("/user/alice/lab", "Open JupyterLab")], False)
     assert api(world, "alice").json()["workspaces"][0]["opens"] == ["lab"]

@@ -1,4 +1,4 @@
-"""Tests are no package: what they share is found beside them."""
+"""Common fixtures. Tests are no package: common modules are found in this folder."""
 
 import sys
 from pathlib import Path

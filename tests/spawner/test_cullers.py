@@ -23,7 +23,7 @@ def machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def named(tmp_path, capsys):
-    """What is said when this configuration is configured."""
+    """The messages about a configuration."""
 
     def say(c, spawner_class=LocalProcessSpawner):
         c.JupyterHub.spawner_class = spawner_class
@@ -49,7 +49,7 @@ def test_a_culler_as_a_service_of_the_hub_is_named(named, service):
     (sentence,) = named(c)
     assert sentence == (
         f"gpuspawner: c.JupyterHub.services has the culler {service['name']!r}. It stops servers without HTTP traffic, "
-        "also while their GPUs compute, and warns nobody. Take it out: the catalog's policies stop what is idle."
+        "also while their GPUs compute, and without a warning. Take it out: the catalog's policies stop what is idle."
     )
     assert [one["name"] for one in c.JupyterHub.services] == ["other", service["name"], "gpu"], "it is left in force"
 

@@ -19,7 +19,7 @@ NIGHT = Added("u-2", "policies", "night", {"idle": {"for": "15m"}}, "2026-11-26T
 
 
 class Service:
-    """What the hub's client answers; None: nobody does."""
+    """The answers of the hub's client. None: no answer."""
 
     def __init__(self, *added, version="1"):
         self.added_now, self.version, self.asked = added, version, []

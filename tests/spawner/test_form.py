@@ -35,7 +35,7 @@ HOSTILE = '"><script>alert(1)</script>{{ 7 * 7 }}'
 
 
 class Inputs(HTMLParser):
-    """What a browser without JavaScript would send."""
+    """The fields that a browser without JavaScript sends."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ GO_ON = "is chosen instead: choose another, or go on with it."
             {"gpu": "v100", "cpu": "4"},
             {"cpu": "4"},
             [f"The link asks for the GPU 'v100', which Lab does not offer. A100 & more {GO_ON}"],
-            id="a kind that is none",
+            id="an unknown kind",
         ),
         pytest.param(
             {"template": "plain", "gpu": "a100"},
@@ -320,7 +320,7 @@ GO_ON = "is chosen instead: choose another, or go on with it."
             {"template": "nope", "gpu": "t4"},
             {"gpu": "t4"},
             [f"The link asks for the workspace 'nope', which is not offered. Lab {GO_ON}"],
-            id="a template that is none",
+            id="an unknown template",
         ),
     ],
 )
@@ -360,7 +360,7 @@ def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
         pytest.param({"lifetime": "960s", "count": "2"}, {"count": "2"}, id="a bound moved"),
         pytest.param({"template": "gone", "count": "2"}, {"count": "2"}, id="the template is gone"),
         pytest.param({"count": "2"}, {"count": "2"}, id="still allowed"),
-        pytest.param({"odd": 1}, {}, id="an option that is none"),
+        pytest.param({"odd": 1}, {}, id="an unknown option"),
         pytest.param(None, {}, id="nothing"),
     ],
 )

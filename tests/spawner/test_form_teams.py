@@ -58,7 +58,7 @@ def test_who_is_offered_nothing_is_told_whom_to_ask():
 @pytest.mark.parametrize(
     ("known", "team"),
     [
-        pytest.param({}, None, id="nobody knows"),
+        pytest.param({}, None, id="unknown"),
         pytest.param({"live": live(team="speech")}, "speech", id="the last one"),
         pytest.param({"live": live(team="speech"), "chosen": {"team": "vision"}}, "vision", id="what was sent"),
         pytest.param({"live": live(team="gone"), "chosen": {"team": "none"}}, None, id="no team of theirs"),

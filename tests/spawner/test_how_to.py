@@ -1,4 +1,4 @@
-"""What the how-to pages have hubs configure, in both forms: the hub starts with it, and the pod has what they say."""
+"""Configurations in the how-to pages, in both forms: the hub starts with them, and the pod has the promised parts."""
 
 import copy
 

@@ -7,8 +7,9 @@ import pytest
 from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.kubernetes import spawner as kube_spawner
 from gpuspawner.spawner.kubernetes import starting as kube_start
-from gpuspawner.spawner.kubernetes.starting import PodStart
+from gpuspawner.spawner.kubernetes.spawner import PodRequests
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}
@@ -21,10 +22,10 @@ def refused(status, message=""):
 
 
 class Start:
-    """What of a start the making of its claim meets. ``answers`` are those of the API server, one after the other."""
+    """The part of a start that makes its claim. ``answers`` are the API server's answers in order."""
 
     namespace = "hub"
-    _gpu_claim, _gpu_asked = PodStart._gpu_claim, PodStart._gpu_asked
+    _gpu_claim, _gpu_asked = PodRequests._gpu_claim, PodRequests._gpu_asked
 
     def __init__(self, answers):
         self.answers, self.made, self.told = answers, [], []
@@ -43,7 +44,7 @@ class Start:
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
     monkeypatch.setattr(kube_start, "ASK_SECONDS", 0.01)
-    monkeypatch.setattr(kube_start, "CustomObjectsApi", lambda client: client)
+    monkeypatch.setattr(kube_spawner, "CustomObjectsApi", lambda client: client)
 
 
 async def test_a_pod_that_is_made_gets_its_claim_and_owns_it():

@@ -20,7 +20,7 @@ SIDE = {"name": "side", "image": "x"}
 NAMES = "resources: limits names nvidia.com/gpu. GPUs come from the lease alone: take it out."
 SHOWS = "env sets NVIDIA_VISIBLE_DEVICES, which shows it GPUs of others. Take it out."
 CLAIMS = "claims gives devices that no lease counts. GPUs come from the lease alone: take it out."
-PATH = "reaches GPUs or containers of its whole node. Take it out, or give a path beside those."
+PATH = "reaches GPUs or containers of its whole node. Take it out, or give a path outside of those."
 ASKS = "asks NVIDIA's container runtime for GPUs. GPUs come from the lease alone: take it out."
 
 
@@ -48,7 +48,7 @@ WAYS = {
     ),
     "a variable that hides GPUs": (
         {"environment": {"CUDA_VISIBLE_DEVICES": "0"}},
-        "sets CUDA_VISIBLE_DEVICES, which hides GPUs of the lease, or counts them anew. Take it out.",
+        "sets CUDA_VISIBLE_DEVICES, which hides GPUs of the lease or renumbers them. Take it out.",
     ),
     "a variable of another key": (
         {"environment": {"any": {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}}},
@@ -99,9 +99,9 @@ WAYS = {
     ),
 }  # fmt: skip
 NOT_OF_A_POD = {"a container of a dict", "the client's own model", "a variable of another key"}
-"""What KubeSpawner itself turns into what others of these are."""
+"""Settings that KubeSpawner itself turns into other settings of this list."""
 COUNTED = {"a container beside", "a container before", "the server's resources", "the pod's containers before"}
-"""What the finished pod is judged by as a whole, in test_pod.py: a lease of as many GPUs may have them."""
+"""Parts that the finished pod is checked for as a whole, in test_pod.py: they count toward the lease's GPUs."""
 
 CARRIERS = {
     "the hub's": lambda settings: settings,
@@ -181,14 +181,14 @@ def test_what_could_reach_gpus_is_named_and_the_hub_starts(tmp_path, capsys):
         ),
         (
             "gpuspawner: c.KubeSpawner.extra_containers, side: a privileged container beside the server sees every GPU "
-            "of its node, and no lease counts what it uses. Let nobody run programs of their own in it."
+            "of its node, and no lease counts what it uses. Do not let users run programs in it."
         ),
     ]
 
 
 @pytest.fixture
 async def made():
-    """Return what KubeSpawner makes of its settings, as JSON."""
+    """Return KubeSpawner's manifest of its settings as JSON."""
     async with ApiClient(Configuration()) as client:
 
         def make(settings):

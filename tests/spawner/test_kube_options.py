@@ -1,4 +1,4 @@
-"""What a request and its user's options make of KubeSpawner's own settings, by the real class."""
+"""The effect of a request and its user's options on KubeSpawner's own settings, with the real class."""
 
 from __future__ import annotations
 

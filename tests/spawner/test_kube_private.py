@@ -1,4 +1,4 @@
-"""What is relied on of KubeSpawner's private methods holds of the installed one: an upgrade that changes it fails."""
+"""Assumptions about KubeSpawner's private methods hold for the installed version: a changed one fails here."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""KubeSpawner's profiles beside the catalog: what is refused of their options, and what they let people choose."""
+"""KubeSpawner's profiles and the catalog: refused options, and the choices of users."""
 
 import pytest
 from traitlets.config import Config

@@ -1,4 +1,4 @@
-"""Settings of KubeSpawner beside the catalog: what contradicts a lease is refused by name, all of it at once."""
+"""Settings of KubeSpawner and the catalog: all contradictions to a lease are refused at once, by name."""
 
 import json
 import os
@@ -69,15 +69,15 @@ CONFLICTS = {
         {"options_form": "<input>"},
         (
             "c.KubeSpawner.options_form would replace gpuspawner's form. Remove it. "
-            "What people may choose stands in the catalog's templates."
+            "Users' choices are configured in the catalog's templates."
         ),
     ),
-    "profiles nobody could choose": (
+    "profiles without a choice": (
         {"profile_list": PROFILES},
         (
-            "c.KubeSpawner.profile_list has 2 profiles, of which people would only get the default one: What people "
-            "may choose stands in the catalog's templates. Write profile: small-one and so on in the templates, or "
-            "keep one profile."
+            "c.KubeSpawner.profile_list has 2 profiles, of which people would only get the default one: Users' "
+            "choices are configured in the catalog's templates. Write profile: small-one and so on in the templates, "
+            "or keep one profile."
         ),
     ),
     "a profile that is only a name": (

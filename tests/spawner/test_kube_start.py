@@ -47,7 +47,10 @@ def pod_watch():
 
 
 class Kube:
-    """What of KubeSpawner a start meets. ``answers`` are what the API server says to each try to make the pod."""
+    """The part of KubeSpawner that a start uses.
+
+    ``answers`` are the API server's answers to attempts to make the pod.
+    """
 
     namespace, pod_name, _log_name, http_timeout = "hub", "jupyter-alice", "alice", 30
 
@@ -359,7 +362,7 @@ FULL_WORDS = (
 
 
 class Service:
-    """What of the service's client a start without room meets. ``answers`` are to its requests to be moved back."""
+    """The service's client for a start without room. ``answers`` are the answers to its requests to be moved back."""
 
     def __init__(self, start):
         self.start, self.answers, self.asked = start, [], []

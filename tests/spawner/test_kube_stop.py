@@ -19,7 +19,7 @@ def refused(status):
 
 
 class Kube:
-    """What of KubeSpawner a stop meets: it raises what a test says."""
+    """The part of KubeSpawner that a stop uses. It raises a given exception."""
 
     problem, asked = None, ()
     log, _log_name = logging.getLogger("test"), "alice"

@@ -60,7 +60,7 @@ async def api():
 
 @pytest.fixture
 def made(api):
-    """Return what KubeSpawner makes, as JSON."""
+    """Return KubeSpawner's manifest as JSON."""
 
     def make(**settings):
         arguments = {"name": "jupyter-alice", "cmd": ["x"], "port": 8888, "image": "lab:1", **settings}

@@ -1,4 +1,4 @@
-"""What the API server 1.36 says where it takes no pod at all, in words for people: a quota, a standard, a namespace."""
+"""Refusals of pods by the API server 1.36 as sentences: a quota, a standard, a namespace."""
 
 import pytest
 
@@ -47,7 +47,7 @@ REFUSALS = {
         ),
         (
             "The cluster's quota disks leaves no room: 20Gi storage asked, 100Gi storage of 100Gi storage in use. "
-            "Your administrator must raise it, or remove volumes that nobody uses; nothing was charged."
+            "Your administrator must raise it, or remove unused volumes. Nothing was charged."
         ),
     ),
     "security": (

@@ -67,7 +67,7 @@ STEPS = {
             )
         ],
         60,
-        "Its volume pvc-1 is still attached to another node; it comes when that one lets go.",
+        "Its volume pvc-1 is still attached to another node. The start continues once it is detached there.",
     ),
     "slow volume": (
         pod(container()),

@@ -204,7 +204,7 @@ async def test_the_memory_is_bounded_and_forgets_the_oldest(memory, monkeypatch)
 CHANGES = {
     "added or modified": lambda memory: memory.resources.__setitem__("hub/alice", {}),
     "deleted": lambda memory: memory.resources.pop("hub/alice", None),
-    "listed anew": lambda memory: setattr(memory, "resources", {}),
+    "listed again": lambda memory: setattr(memory, "resources", {}),
 }
 
 

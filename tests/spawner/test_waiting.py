@@ -1,4 +1,4 @@
-"""What a start makes of the service's answers while it waits, and what its end leaves behind."""
+"""The effect of the service's answers on a waiting start, and the state after its end."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ class Service:
 
 
 class Server:
-    """What of a spawner class the mixin stands before."""
+    """The part of a spawner class that the mixin uses."""
 
     async def start(self):
         raise self.problem
@@ -281,7 +281,7 @@ async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, 
     assert [message for _, message in heard][-2:] == ["No room.", "You keep your place."]
     percents = [percent for percent, _ in heard]
     assert percents == sorted(percents)
-    assert await asyncio.wait_for(listen(start), 5) == heard, "who comes late hears all, and no more"
+    assert await asyncio.wait_for(listen(start), 5) == heard, "a late listener gets all steps, and no more"
 
 
 async def test_who_follows_after_a_stop_hears_the_next_start_and_not_the_last(start):

@@ -101,7 +101,7 @@ def merged(below, above):
 
 
 def of_charts_own(values, monkeypatch, folder):
-    """Return what the chart's own jupyterhub_config.py makes of values."""
+    """Return the configuration that the chart's own jupyterhub_config.py makes of values."""
 
     def get_config(key, default=None):
         found = values

@@ -1,4 +1,4 @@
-"""What comes back of the last session: a real Jupyter server twice on one home, a real venv and pip as its image."""
+"""The restored last session: a real Jupyter server twice on one home, with a real venv and pip as its image."""
 
 import errno
 import json
@@ -18,8 +18,7 @@ from workspace_server import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 
 from gpuspawner.workspace.home import comes_back
 from gpuspawner.workspace.home.comes_back import ComesBack
-from gpuspawner.workspace.home.notes import Notes
-from gpuspawner.workspace.home.own_files import NotUsedError
+from gpuspawner.workspace.home.own_files import Notes, NotUsedError
 from gpuspawner.workspace.home.session import (
     MOST_PACKAGES,
     Package,
@@ -142,12 +141,12 @@ def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_
         assert {one["name"] for one in second.get("api/terminals")[1]} == {"my work", "my other"}
         told = second.get("gpuspawner/home")[1]
         assert told["notes"] == [
-            "Open in your last session: here.ipynb. Their kernels begin anew: run the cells again.",
+            "Open in your last session: here.ipynb. Their kernels are new: run the cells again.",
             "Not there any more: gone.ipynb.",
             "Terminals are open again: my work in ~/work.",
             "Terminals are open again in your home, as their folders are gone: my other.",
         ]
-        assert told["ask"]["packages"] == ["not-to-be-had 1"], "nothing is installed before somebody says so"
+        assert told["ask"]["packages"] == ["not-to-be-had 1"], "nothing is installed before the user decides"
         with pytest.raises(urllib.error.HTTPError, match="400"):
             send(second, "gpuspawner/home", {"install": "rm -rf"})
         assert send(second, "gpuspawner/home", {"install": "never"})["ask"] is None

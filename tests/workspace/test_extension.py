@@ -15,7 +15,7 @@ TOKEN = "workspace-token-that-nobody-else-may-see"
 
 @pytest.fixture
 def signed_in(lab):
-    """Return a browser's way to ask: the cookies of someone signed in, and what they may send beside them."""
+    """Return a browser's requests: the cookies of a signed-in user, and additional headers."""
     jar = CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
     opener.open(f"{lab.url}lab?token={lab.token}").close()

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuspawner.workspace.home import programs
-from gpuspawner.workspace.home.notes import Notes
-from gpuspawner.workspace.home.own_files import NotUsedError, read_own
-from gpuspawner.workspace.home.repository import clone, folder_name
-from gpuspawner.workspace.home.start import begin
-from gpuspawner.workspace.home.variables import REFUSED, read_variables
+from gpuspawner.workspace.home import own_files
+from gpuspawner.workspace.home.own_files import REFUSED, Notes, NotUsedError, read_own, read_variables
+from gpuspawner.workspace.home.start import begin, clone, folder_name
 
 SECRET = "value-that-nobody-may-read"
 
@@ -59,7 +56,7 @@ def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
     found, wrong = read_variables(f"A=1\n{name}={SECRET}\nno line\nB=2", "~/.gpuspawner/env")
     assert found == {"A": "1", "B": "2"}
     assert f"line 2: {name} is refused: names that begin" in wrong[0]
-    assert wrong[1] == "~/.gpuspawner/env, line 3 is passed over: write NAME=value."
+    assert wrong[1] == "~/.gpuspawner/env, line 3 is ignored: write NAME=value."
     assert SECRET not in "".join(wrong)
 
 
@@ -69,7 +66,7 @@ def test_a_value_with_which_no_program_starts_is_passed_over_and_all_else_goes_o
     write(home, "startup.sh", "echo $GOOD$BAD > made\n")
     _, told = start(home)
     assert (len(told), (home / "made").read_text()) == (1, "1\n")
-    assert "env, line 1 is passed over: a value has at most 65,536 bytes" in told[0]
+    assert "env, line 1 is ignored: a value has at most 65,536 bytes" in told[0]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o606])
@@ -105,7 +102,7 @@ def test_a_script_that_fails_is_told_and_passed_over_and_what_it_printed_is_for_
 async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(home):
     write(home, "endless.sh", "sleep 300 & echo $!; wait")
     script, output = str(home / ".gpuspawner" / "endless.sh"), home / "output"
-    outcome = await programs.run(("bash", script), home, output, os.environ, 0.5)
+    outcome = await own_files.run(("bash", script), home, output, os.environ, 0.5)
     assert outcome.failure == "it took longer than 0.5 s and was ended"
     status = Path(f"/proc/{outcome.last_line}/stat")
     for _ in range(100):
@@ -142,5 +139,5 @@ def test_a_repository_is_cloned_into_the_home_once_and_a_failure_passed_over(hom
 
 @pytest.mark.parametrize("url", ["file:///etc", "ext::sh -c x", "--upload-pack=x", "https://h/..", "ssh://h/.ssh"])
 async def test_other_addresses_are_not_cloned(home, url):
-    assert (await clone(url, home, os.environ))[0] == "its address is none that is cloned"
+    assert (await clone(url, home, os.environ))[0] == "its address cannot be cloned"
     assert folder_name("https://example.org/a/work.git/") == "work"

@@ -66,6 +66,8 @@ def test_the_meter_shows_use_and_the_time_left_and_says_simulated(page):
     expect(meter).to_have_text(re.compile(r"^A100 80 GB78 %simulated3 of 80 GiB(4 h|3 h 59 min) left$"))
     look_again_and_show(page)
     expect(page.locator(".gpuspawner-spark path")).to_have_count(2)
+    look_again_and_show(page)
+    expect(page.locator(".gpuspawner-gpus")).to_have_text("78 %")
     assert "3.0 of 80.0 GiB used" in meter.get_attribute("title")
     assert meter.get_attribute("href").endswith("/services/gpu/workspaces/lease-7")
     expect(page.locator(".gpuspawner-warning")).to_be_hidden()
@@ -172,7 +174,7 @@ def test_another_workspace_of_theirs_that_came_is_told_with_the_way_to_it(page, 
     assert more.get_attribute("href").endswith("/services/gpu/x")
     service.document = workspace()
     look_again(page)
-    result_seconds = 8  # what came of a Keep in the test before may stand there for so long
+    result_seconds = 8  # the result of Keep from the last test may be shown for this time
     expect(page.locator(".gpuspawner-warning")).to_be_hidden(timeout=2000 * result_seconds)
 
 
@@ -225,7 +227,7 @@ def test_the_service_away_is_said_and_passes(page, running_service, lab, workspa
 
 @pytest.mark.parametrize("status", [500, 502])
 def test_a_hub_away_is_no_end(page, service, workspace, idle_warning, status):
-    """What a workspace's own server answers when the hub cannot tell it who asks, JupyterHub's HubAuth."""
+    """The answer of a workspace's own server when the hub cannot identify the user, from JupyterHub's HubAuth."""
     warn(page, service, workspace, idle_warning())
     told = {"message": "Failed to connect to Hub API"}
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=status, json=told))
@@ -241,7 +243,7 @@ def test_a_hub_away_is_no_end(page, service, workspace, idle_warning, status):
 
 
 def test_a_proxy_that_finds_no_server_is_no_hub_away(page):
-    """What Traefik answers for a server that has died, until the hub has seen it and takes its route away."""
+    """Traefik's answer for a dead server, until the hub removes its route."""
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=502, body="Bad Gateway"))
     look_again(page)
     expect(page.locator(".gpuspawner-meter")).to_have_text("Workspace ended")
@@ -266,7 +268,7 @@ def test_no_answer_at_all_is_no_end(page, service, workspace, idle_warning):
 
 
 def test_the_workspaces_end_is_said(page):
-    """What the hub answers for a server that has stopped; the page itself is all that is left of the workspace."""
+    """The hub's answer for a stopped server. Only the open page is left of the workspace."""
     page.route("**/gpuspawner/state", lambda route: route.fulfill(status=424, json={"message": "no longer running"}))
     look_again(page)
     expect(page.get_by_role("alert")).to_have_text(re.compile("^This workspace has ended"))
@@ -276,7 +278,8 @@ def test_the_workspaces_end_is_said(page):
     page.unroute("**/gpuspawner/state")
 
 
-WHY = "It was idle. GPU 0 has done nothing for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
+HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
+WHY = "It was idle. The GPU has been idle for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
 
 
 @pytest.fixture

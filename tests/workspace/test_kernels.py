@@ -1,4 +1,4 @@
-"""What a real Jupyter server does, as the probe sees it: kernels and JupyterLab's terminals, without HTTP."""
+"""The activity of a real Jupyter server as the probe observes it: kernels and JupyterLab's terminals, without HTTP."""
 
 import asyncio
 import json
@@ -144,7 +144,7 @@ HTML = {"Signed-In": "alice", "Accept": "text/html,*/*"}
         pytest.param("lab", {**HTML, "Signed-In": ""}, False, id="not signed in"),
         pytest.param("lab", {"Signed-In": "alice", "Accept": "*/*"}, False, id="the hub's own look"),
         pytest.param("api", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="no page"),
-        pytest.param("gone", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="a page that is none"),
+        pytest.param("gone", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="no such page"),
     ],
 )
 async def test_a_page_load_is_somebody_and_no_poll_is(path, headers, is_one):

@@ -1,10 +1,10 @@
-"""What an image lacks of what a template may open: found by its programs, and told to the service."""
+"""Programs that an image lacks for the tools of a template: found on the PATH and reported to the service."""
 
 import importlib.util
 
 import pytest
 
-from gpuspawner.workspace import lacking
+from gpuspawner.workspace import service
 from gpuspawner.workspace.service import Reply
 
 
@@ -18,11 +18,11 @@ def make(folder, *programs):
 @pytest.mark.parametrize("proxy", [None, object()], ids=["without its proxy", "with it"])
 def test_each_needs_its_programs_where_the_workspace_looks_for_them(tmp_path, monkeypatch, proxy):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: proxy)
-    monkeypatch.setattr(lacking, "SBIN", ())
+    monkeypatch.setattr(service, "SBIN", ())
     packages = [] if proxy else ["monitor"]
-    assert lacking.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh", *packages]
+    assert service.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh", *packages]
     has_all = make(tmp_path, "code-server", "sshd", "ssh-keygen")
-    assert lacking.lacking(has_all) == ([] if proxy else ["vscode", "monitor"])
+    assert service.lacking(has_all) == ([] if proxy else ["vscode", "monitor"])
 
 
 async def test_it_is_told_again_while_the_service_is_away_and_nothing_where_nothing_lacks(monkeypatch):
@@ -33,10 +33,10 @@ async def test_it_is_told_again_while_the_service_is_away_and_nothing_where_noth
             told.append(lacks)
             return Reply(200, {"away": True} if len(told) < 2 else {"lacks": lacks})
 
-    monkeypatch.setattr(lacking, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(lacking, "lacking", lambda _environ: ["ssh"])
-    await lacking.tell_lacking(Client(), {})
+    monkeypatch.setattr(service, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(service, "lacking", lambda _environ: ["ssh"])
+    await service.tell_lacking(Client(), {})
     assert told == [["ssh"], ["ssh"]]
-    monkeypatch.setattr(lacking, "lacking", lambda _environ: [])
-    await lacking.tell_lacking(Client(), {})
+    monkeypatch.setattr(service, "lacking", lambda _environ: [])
+    await service.tell_lacking(Client(), {})
     assert len(told) == 2

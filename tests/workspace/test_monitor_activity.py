@@ -1,4 +1,4 @@
-"""What is kept of a GPU from the driver's samples: none twice, none of before, and what was missed is told."""
+"""A GPU's record from the driver's samples: none twice, no earlier ones, and missed time is reported."""
 
 import pytest
 

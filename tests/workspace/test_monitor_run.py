@@ -100,7 +100,7 @@ class World:
         )
 
     async def probe(self):
-        """Return what a probe tells now, but for the driver's buffer that nvidia-smi shows."""
+        """Return the sample of a probe without the driver's buffer in nvidia-smi."""
         result = await self.backend.probe(self.lease, 1, (self.gpu,), 60.0)
         self.text = result.text
         text = "\n".join(line for line in result.text.splitlines() if not line.startswith("buffer "))

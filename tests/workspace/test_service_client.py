@@ -1,4 +1,4 @@
-"""What the workspace's server makes of the service's answers, over real HTTP."""
+"""The workspace server's handling of the service's answers, over real HTTP."""
 
 import logging
 import socket

@@ -12,7 +12,7 @@ from a_wheel import make_wheel
 from jupyter_client.kernelspec import KernelSpecManager
 
 from gpuspawner.workspace.home import tools
-from gpuspawner.workspace.home.notes import Notes
+from gpuspawner.workspace.home.own_files import Notes
 from gpuspawner.workspace.home.start import begin
 from gpuspawner.workspace.home.tools import VARIABLE, install, ticked
 

@@ -1,4 +1,4 @@
-"""A real Jupyter server with the extension as a wheel installs it, beside a small stand-in for the service."""
+"""A real Jupyter server with the extension as a wheel installs it, and a small stand-in for the service."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ TOKEN = "workspace-token-that-nobody-else-may-see"
 BOBS_TOKEN = "another-persons-token"
 LEASE = "lease-7"
 STARTS_WITHIN_SECONDS = 120
-"""It takes 3 s on a quiet machine, and others start beside it."""
+"""It takes 3 s on an idle machine, but other tests start servers at the same time."""
 ATTEMPT = str(os.getpid())
 """Another run of these tests on this machine has another one: a probe of this lease's processes tells them apart."""
 
@@ -58,7 +58,7 @@ def workspace_document(**changes):
     }
 
 
-def warning_of_idleness(seconds=120, actions=("keep",), text="GPU 0 has done nothing for 30 minutes. Files stay."):
+def warning_of_idleness(seconds=120, actions=("keep",), text="The GPU has been idle for 30 minutes. Files stay."):
     return {"kind": "idle", "text": text, "ends_at": time.time() + seconds, "actions": list(actions)}
 
 
@@ -198,7 +198,7 @@ class JupyterServer:
         return self._log_path.read_text()
 
     def wait(self, path):
-        """Wait until ``path`` answers: the server is up. One that does not come up ends here."""
+        """Wait until ``path`` answers: then the server runs. Fail if it does not start."""
         deadline = time.monotonic() + STARTS_WITHIN_SECONDS
         try:
             while not self._answers(path):

@@ -43,7 +43,6 @@ class Table(NamedTuple):
     moments: int = 1
 
 
-_DECIMAL_MIB = Unit("MiB", MIB, decimals=True)
 TOOLS: Mapping[str, Table] = {
     "amd-smi": Table("gpu", "gfx_activity", "used_vram", "total_vram", IN_MIB),
     "rocm-smi": Table("device", "GPU use (%)", "VRAM Total Used Memory (B)", "VRAM Total Memory (B)", Unit("bytes", 1)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpuspawner.core.errors import RequestRefused
 
 LONGEST_CHARACTERS = 500
-"""Of what a user or an administrator writes. Arbitrary: a few sentences; the readings say the rest."""
+"""The longest text of a user or an administrator. Arbitrary: a few sentences; the readings say the rest."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Dispute:
 
 
 def written(text: object, *, needed: bool = False) -> str:
-    """Return what somebody wrote as it is kept: one paragraph, with nothing in it that no store can hold.
+    """Return a written text as it is stored: one paragraph of printable characters.
 
     Raises:
         RequestRefused: it is no text, too long, or empty where it is ``needed``.

@@ -1,8 +1,8 @@
-"""What happens to a lease, as it is stored and told: one class for each event, with its fields and its words.
+"""The events of a lease, as they are stored and shown: one class for each event, with its fields and its words.
 
-An event is stored by its name and its fields (``leases.stored_events``). What an older version stored has its text
-alone: ``said``. A new event is a class here, and in ``service.notifications.messages`` its text where somebody gets a
-message.
+An event is stored by its name and its fields (``leases.stored_events``). An older version's event has only its text:
+``said``. A new event is a class here. If people get a message of it, its text is in
+``service.notifications.messages``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuspawner.core.units import show_bytes, show_duration
 
 
 class Audience(Enum):
-    """Who gets a message of an event, by mail or chat, beside what the pages show."""
+    """The people who get a message of an event by mail or chat. The pages show every event."""
 
     NOBODY = "nobody"
     USER = "user"
@@ -46,7 +46,7 @@ class Event:
 
     @property
     def why(self) -> str:
-        """What stands beside its words; "" where they say all."""
+        """The details that follow its words; "" if the words say everything."""
         return self.said or self._why()
 
     def _why(self) -> str:
@@ -116,7 +116,7 @@ class Started(Event):
 
 
 class Requeued(TextEvent):
-    """What was granted could not be had: back to the queue."""
+    """The granted GPUs were not available: the request is back in the queue."""
 
     name, words = "requeued", "Requeued"
 
@@ -134,7 +134,7 @@ class Parked(Event):
 
 @dataclass(frozen=True)
 class Returned(Event):
-    """What ended as ``reason``, the lease ``lease``, waits again at its old place."""
+    """The lease ``lease``, which ended for ``reason``, waits again at its old place in the queue."""
 
     lease: str = ""
     reason: str = ""
@@ -198,8 +198,19 @@ class Consented(Event):
         return ", ".join(self.kinds) or "none but the one asked for"
 
 
+@dataclass(frozen=True)
+class RequestReduced(Event):
+    """Its user asked for fewer GPUs while it waited."""
+
+    count: int = 0
+    name, words = "reduced", "Fewer GPUs requested"
+
+    def _why(self) -> str:
+        return str(self.count)
+
+
 class WarnedOfClaim(TextEvent):
-    """A stronger claim needs its GPUs; ``text`` says for whom and when it ends."""
+    """A stronger claim needs its GPUs; ``text`` names the claimant and the time of the end."""
 
     name, words, told, marked = "warned of claim", "Warned", Audience.USER, True
 
@@ -257,7 +268,7 @@ class Came(TextEvent):
 
 
 class NobodyCameYet(TextEvent):
-    """Nobody came in time, or nobody knows, and nothing is given back for it: idle time counts from here on."""
+    """Its user was not seen in time, and its GPUs are not released for that: idle time counts from here on."""
 
     name, words, marked = "nobody came yet", "Nobody came yet", True
 
@@ -316,7 +327,7 @@ class Stopped(Event):
 
 
 class StopperNamed(TextEvent):
-    """Who stopped it, told after its end."""
+    """The hub reported after the end which person stopped it."""
 
     name, words, told = "stopper", "Who stopped it", Audience.USER
 
@@ -379,33 +390,3 @@ class Answered(TextEvent):
     """An administrator answers that; ``text`` is the answer."""
 
     name, words, told = "answered", "Answered", Audience.USER
-
-
-class QuotaGranted(TextEvent):
-    """An administrator adds to a quota or a budget for a time; ``text`` says what, for whom and why."""
-
-    name, words = "quota granted", "Granted more"
-
-
-class QuotaTakenBack(TextEvent):
-    """An administrator takes that back."""
-
-    name, words = "quota taken back", "Took a grant back"
-
-
-class SignedIn(TextEvent):
-    """A user let a machine's command line act for them."""
-
-    name, words = "signed in", "Let the command line act"
-
-
-class SignedOut(TextEvent):
-    """A user ended a token of the command line."""
-
-    name, words = "signed out", "Ended a token of the command line"
-
-
-class UsageCorrected(TextEvent):
-    """An administrator corrects what was charged."""
-
-    name, words = "usage corrected", "Corrected the use"

@@ -45,7 +45,7 @@ class QueueReturn(Enum):
 
 @dataclass(frozen=True)
 class ExitKind:
-    """What holds for every end of one reason.
+    """The properties of every end for one reason.
 
     ``by_others``: gpuspawner or the cluster decided. Its user is told, and may call it wrong. ``decider`` is what
     decided where gpuspawner did, as pages name it; it may hold ``{policy}``.
@@ -78,10 +78,10 @@ EXIT_KINDS = {
 
 @dataclass(frozen=True)
 class Exit:
-    """One end: its reason, who or what decided, and what its user reads.
+    """One end: its reason, its actor, and the message for its user.
 
-    ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen``: it waited, and nobody may
-    be looking, so that its user is to be told. ``where`` is from where a person did it, in words.
+    ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen``: it waited, so that its
+    user may be away and gets a message. ``where`` is from where a person did it, in words.
     """
 
     reason: ExitReason
@@ -146,7 +146,7 @@ _OF_RELEASE = {
 
 
 def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> Exit:
-    """Return the end of a workspace that neither hub nor backend show any more, and of which nobody told."""
+    """Return the end of a workspace that vanished from hub and backend without a report."""
     if disruption:
         return preempted(disruption)
     if newer_server:
@@ -220,7 +220,7 @@ def idle(measured: str, grace_seconds: float) -> Exit:
 
 
 def nobody_came(claim_seconds: float) -> Exit:
-    """Return the end of a workspace that came while its user was away, and to which nobody came."""
+    """Return the end of a workspace that became ready while its user was away and was never opened."""
     words = (
         f"In the {show_duration(claim_seconds)} since it was ready nobody opened it, connected to it or used its GPU, "
         "so it goes to who waits next. Asking again joins the end of the queue. Your files are untouched."

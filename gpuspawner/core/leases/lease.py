@@ -1,8 +1,8 @@
 """The lease: a granted or queued right to GPUs, and every step it can take.
 
-Phases: ``queued`` (a waiter in the hub listens) ⇄ ``parked`` (nobody listens) → ``reserved`` → ``starting`` →
-``running`` ⇄ ``reclaiming`` (grace) → ``stopping`` → ``ended`` with one reason. Each transition is a function from a
-lease to a new one; a transition that the phase does not allow raises Conflict, so that no caller can skip a step.
+Phases: ``queued`` (a start in the hub waits for it) ⇄ ``parked`` (no start waits) → ``reserved`` → ``starting`` →
+``running`` ⇄ ``reclaiming`` (grace) → ``stopping`` → ``ended`` with one reason. ``transitions`` has the functions from
+a lease to a new one. A transition that the phase does not allow raises Conflict, so that no caller can skip a step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HOLDING = frozenset({Phase.RESERVED, Phase.STARTING, Phase.STOPPING}) | UP
 
 
 class Owner(NamedTuple):
-    """Whose a workspace is. ``user_created`` is as the hub's REST API writes it (``jupyterhub.utils.isoformat``)."""
+    """The owner of a workspace. ``user_created`` is in the format of ``jupyterhub.utils.isoformat``."""
 
     hub: str
     user_created: str
@@ -61,7 +61,7 @@ class Key:
 
     @property
     def owner(self) -> Owner:
-        """Whose it is, whatever the user is called now."""
+        """The owner, independent of the user's present name."""
         return Owner(self.hub, self.user_created)
 
 
@@ -100,7 +100,7 @@ class Lease:
     ended_by: str = ""
     message: str = ""
     unattended: bool = False
-    unwatched: bool = False  # its turn came while nobody listened: the service had it started, nobody may be looking
+    unwatched: bool = False  # granted while no start waited in the hub: its user may be away
     hub_gone: bool = False
     stop_sent_at: float | None = None
     ended_at: float | None = None
@@ -127,16 +127,16 @@ class Lease:
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample
     came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it
-    made_room_at: float | None = None  # when it last made room for a stronger claim
+    made_room_at: float | None = None  # when it last ended for a stronger claim
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
-    arrival: Arrival | None = None  # it came while its user was away, and nobody has come to it so far
-    claimed_at: float | None = None  # when somebody came to one that had come so
-    unclaimed: bool = False  # nobody came to one within its time to come in, as is known of nearly all of that
+    arrival: Arrival | None = None  # it became ready while its user was away, and they have not come yet
+    claimed_at: float | None = None  # when its user came to a workspace that became ready while they were away
+    unclaimed: bool = False  # its user did not come in time, as readings of nearly all of that time show
     lacks: tuple[str, ...] = ()  # what its image lacks: the monitor, or what its template opens; it told so itself
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
-    follows: str = ""  # the lease that it goes on from: its user did not ask for it anew
+    follows: str = ""  # the lease that it continues, without a new request of its user
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
@@ -148,7 +148,7 @@ class Lease:
 
     @property
     def unasked(self) -> bool:
-        """Whether its server was started without gpuspawner: nobody asked for it here, and little is known of it."""
+        """Whether its server was started without gpuspawner, so that little is known of it."""
         return self.adopted and not self.request.template
 
     @property

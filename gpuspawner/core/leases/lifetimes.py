@@ -19,7 +19,7 @@ from gpuspawner.core.units import show_duration
 LEAST_NOTICE_SECONDS = 600.0
 """People are told at least this long before the end (design, section 7), where their policy and lifetime allow it."""
 LATE_SECONDS = 60.0
-"""A last warning later than this was held up by an outage: nobody could extend meanwhile either."""
+"""A last warning later than this was delayed by an outage, in which users could not extend either."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def extend(
         extended_seconds: by how much this lease was extended before.
         policy: the step and the total.
         now: the present time.
-        latest_end: a bound that it may not pass. What it leaves is given, if that is worth it.
+        latest_end: a bound that the deadline may not pass. The remaining time is given, if it is long enough.
 
     Returns:
         The new deadline, for which nothing has been told yet, and the new ``extended_seconds``.
@@ -110,7 +110,7 @@ def is_expired(deadline: float, told: Collection[float], now: float) -> bool:
 
 
 def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
-    """Return until when a workspace is kept by one more Keep.
+    """Return the time until which one more Keep keeps a workspace.
 
     Raises:
         Conflict: the policy's number is used up.
@@ -151,7 +151,7 @@ def last_moment(lease: Lease) -> float:
 
 
 def move_back(lease: Lease, seconds: float) -> Lease:
-    """Return the lease with all its times so many seconds earlier: as long ago, and as far ahead, as they were."""
+    """Return the lease with all its times moved back by ``seconds``, so that all distances to now stay the same."""
     times = {name: getattr(lease, name) for name in (*_PAST, *_AHEAD)}
     moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
     for name, inner in _INNER.items():
@@ -167,7 +167,7 @@ def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
 
 
 def deciding_since(lease: Lease, evidence_seconds: float) -> float:
-    """Return from when on readings speak of why a lease ended: its idle time, or else its last ``evidence_seconds``.
+    """Return the start of the readings that explain an end: its idle time, or else its last ``evidence_seconds``.
 
     Args:
         lease: one that is stopping or has ended.
@@ -187,12 +187,12 @@ CARRIED_OUT: Mapping[str, frozenset[ExitReason]] = {
     "administrator": frozenset({ExitReason.STOPPED, ExitReason.MOVED}),
     "end": frozenset({ExitReason.EXPIRED, ExitReason.BUDGET}),
 }
-"""What people are warned of, and the ends that it threatens."""
+"""The kinds of warnings, and the exit reasons that each of them announces."""
 OUTCOMES = ("ended", "ended otherwise", "kept", "went on")
 
 
 def warned_of(lease: Lease) -> frozenset[str]:
-    """Return what its user was warned of, and what may still come of it."""
+    """Return the warnings of a lease that are still open."""
     notice, arrival = lease.notice, lease.arrival
     found = {
         "idle": lease.phase is Phase.RECLAIMING,
@@ -205,9 +205,9 @@ def warned_of(lease: Lease) -> frozenset[str]:
 
 
 def settled(before: Lease, after: Lease) -> list[tuple[str, str]]:
-    """Return what of its warnings is over by a step: reason and one of OUTCOMES.
+    """Return the warnings that a step closes: kind and one of OUTCOMES.
 
-    ``kept``: its user pressed Keep, or had it extended; ``went on``: it was used, or nobody needs its GPUs any more.
+    ``kept``: its user pressed Keep or Extend. ``went on``: it was used, or its GPUs are not needed any more.
     """
     return [(reason, _outcome(reason, before, after)) for reason in sorted(warned_of(before) - warned_of(after))]
 

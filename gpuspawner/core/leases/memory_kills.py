@@ -12,12 +12,12 @@ TOLD_SECONDS = 3600.0
 
 
 def count_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, KilledForMemory | None]:
-    """Return the lease with what is new of its kills, and an event where its user is to be told.
+    """Return the lease with its new memory kills, and an event if its user gets a message.
 
     Args:
         lease: one that runs.
-        count: how many processes of its container were killed so far; None where that is not known. A count that fell
-            is of a container that was started anew.
+        count: how many processes of its container were killed so far; None if that is not known. A count that fell
+            belongs to a restarted container.
         now: seconds since the epoch.
     """
     if count is None or count == lease.memory_kills:

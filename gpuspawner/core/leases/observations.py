@@ -1,4 +1,4 @@
-"""What the service sees of one lease from outside: its processes, its server in the hub, and its newest sample."""
+"""Observations of one lease from outside: its processes, its server in the hub, and its newest sample."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TakenSample(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """All that is known of one lease at one moment.
+    """The state of the world around one lease at one moment.
 
     Attributes:
         hub_answers: whether the hub answered the last question for all its servers.
@@ -125,7 +125,7 @@ class Observation(NamedTuple):
         server: this lease's server in the hub's last list.
         processes: the processes of the lease, of all attempts, as of ``looked_at``.
         sees_since: when the backend could be observed again after an outage.
-        heard_at: time of the last heartbeat, not counting time in which the service could not hear.
+        heard_at: time of the last heartbeat, or when the service woke up if that is later.
         missing_since: since when neither hub nor backend shows the lease; None while one of them does.
         is_orphan: whether the hub lacked the lease's server twice, five minutes apart.
         start_sent: whether the start of this grant was sent to the hub.
@@ -138,7 +138,7 @@ class Observation(NamedTuple):
             were not evaluated just now.
         sample: a new sample to judge.
         catalog_changed: whether another catalog came into force.
-        outcome: the result of the last effect. It is passed once.
+        outcome: the result of the last effect, passed once.
     """
 
     hub_answers: bool = False

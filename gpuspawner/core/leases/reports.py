@@ -1,4 +1,4 @@
-"""What of a server's last output is shown, and to whom: masked, bounded, and its likely cause without any of it.
+"""Reports of the spawner: the end of a start or a server, and its last output, masked and bounded.
 
 The masks know what secrets look like; they cannot know every secret. So the lines go to the server's own user alone,
 until they share them.
@@ -20,7 +20,7 @@ SHORTEST_SECRET = 4
 MASK = "***"
 
 MASKED_CHARACTERS = 2 * BYTES
-"""What is looked at for secrets. A mask may shorten a text, so that it is more than what is shown."""
+"""The characters that are searched for secrets: more than are shown, because a mask may shorten a text."""
 
 _WORDS = r"(?:token|secret|passw(?:or)?d|passwd|passphrase|pwd|credential|api[_-]?key|access[_-]?key|private[_-]?key)"
 _NAME = re.compile(
@@ -116,7 +116,7 @@ def bounded(text: str) -> str:
 
 
 def _secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return what to mask, the longest first: also as addresses hold it, and each line of what has several."""
+    """Return the texts to mask, the longest first: each secret, its form in addresses, and each of its lines."""
     values = [value for name, value in environment.items() if _NAME.search(name) and isinstance(value, str)]
     forms: Iterable[str] = (form for value in values for form in (value, quote(value, safe=""), *value.split("\n")))
     return sorted({form for form in forms if len(form.strip()) >= SHORTEST_SECRET}, key=len, reverse=True)
@@ -140,16 +140,16 @@ def likely_cause(text: str, exit_code: int | None = None) -> str:
 
 
 OUTCOMES = frozenset({"cancelled", "failed", "stopped", "died", "quit", "shutdown", "preempted"})
-"""Of a start: cancelled, failed. Of a server that ran: stopped by somebody, died by itself, quit in good order as who
-was in it wanted, ended with its hub, or preempted: ended by its backend, for something else."""
+"""A start was cancelled or failed. A server that ran was stopped by a person, died, was shut down from inside (quit) or
+with its hub, or was ended by its backend for something else (preempted)."""
 RELEASE_SPOOL = "unheard"
-"""The folder, beside the service's data, of what the service did not hear: one JSON file a release."""
+"""The folder of reports that the spawner could not deliver, next to the service's data: one JSON file each."""
 MESSAGE_CHARACTERS = 2000
 """How much of a message is kept."""
 
 
 def storable(message: str) -> str:
-    """Return what is kept of a message: not too much, and nothing that no store can hold.
+    """Return a message as it is stored: shortened, and without characters that a store refuses.
 
     An error names paths and output as they are: half a character of them would fail every write of it.
     """
@@ -175,7 +175,7 @@ class ReleaseReport:
 
     @classmethod
     def from_json(cls, text: str) -> ReleaseReport:
-        """Read what :meth:`to_json` wrote. Raises ValueError where it is anything else."""
+        """Read the output of :meth:`to_json`. Raise ValueError for any other text."""
         try:
             release = cls(**json.loads(text))
         except (TypeError, RecursionError) as error:  # the second: lists in lists, thousands deep

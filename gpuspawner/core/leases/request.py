@@ -1,4 +1,4 @@
-"""What a user asked for: DevGPUVMRequest."""
+"""The request of a user (DevGPUVMRequest)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MEBIBYTE = 2**20
 class Request:
     """A validated request. ``gpu`` is a kind of the catalog or None; ``count`` is 0 exactly when it is None.
 
-    Of the CPU and memory, which are the most it may use, a percentage is guaranteed. ``image`` is the container image,
-    "" where the hub's configuration says it; ``opens`` what it opens, the default first. Both are the template's when
-    it was asked, and None in what an older version stored.
+    CPU and memory are upper limits, of which a percentage is guaranteed. ``image`` is the container image, "" if the
+    hub's configuration names it. ``opens`` are the applications that it opens, the default first. Both are the
+    template's at the time of the request, and None in leases of an older version.
     """
 
     user: str
@@ -46,11 +46,11 @@ class Request:
     classes: tuple[str, ...] = ()
     """The classes, of those that GPUs are held for, that its user was in when it was asked."""
     repository: str = ""
-    """What is cloned into the home, where it is not there."""
+    """The repository that is cloned into the home if it is not there."""
     own_image: bool = False
     """Whether ``image`` is its user's, who may push another one by the same name: then it is pulled at each start."""
     tools: tuple[str, ...] = ()
-    """Of the template's tools those that its user ticked."""
+    """The template's tools that its user selected."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
 
@@ -88,7 +88,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Next:
-    """What goes on in a workspace's place, asked anew, once that has ended.
+    """The request that continues in a workspace's place once that has ended.
 
     ``with_gpu`` are the options of what had a GPU, by which its user goes back to one; None where it has one.
     """

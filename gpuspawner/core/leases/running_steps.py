@@ -134,12 +134,12 @@ def _policy_change(lease: Lease, seen: Observation, rules: LeaseRules, now: floa
 
 @lru_cache(maxsize=1024)
 def fingerprint(policy: IdlePolicy | None, mode: Mode) -> str:
-    """Return a text that changes when the policy changes. It is the same after a restart."""
+    """Return a text that changes when the policy changes, and stays the same over a restart."""
     return hashlib.sha256(f"{mode.value} {policy}".encode()).hexdigest()[:16]
 
 
 def kept_until(lease: Lease, exempt_until: float | None) -> float | None:
-    """Return until when no idle time counts, by Keep or by an administrator's exemption; None for never."""
+    """Return the time until which idle time does not count, by Keep or by an exemption; None for no such time."""
     return max((at for at in (lease.kept_until, exempt_until) if at is not None), default=None)
 
 
@@ -181,29 +181,29 @@ def _verdict(lease: Lease, verdict: Verdict, seen: Observation, rules: LeaseRule
     if verdict is Verdict.WOULD_RECLAIM:
         return Step(lease, (Note(events.WouldStop(measured(lease, policy))),))
     if verdict is Verdict.RECLAIM and lease.phase is Phase.RECLAIMING and policy is not None and seen.hub_answers:
-        # Without the hub nobody could keep it.
+        # Without the hub its user could not keep it.
         return finish(lease, exits.idle(measured(lease, policy), policy.grace_seconds), now, evidence=True)
     return Step(lease)
 
 
 def measured(lease: Lease, policy: IdlePolicy | None) -> str:
-    """Return what was measured of an idle workspace, in a sentence. ``policy`` is the one that judges it, if any."""
+    """Describe the measured idleness of a workspace in a sentence. ``policy`` is the one that judges it, if any."""
     streak = lease.streak
     if not lease.slots:
-        return f"Nothing was done in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
+        return f"Nothing has run in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
     count = len(lease.slots)
-    gpus = {1: "GPU 0 has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
+    gpus = {1: "The GPU has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
     peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
     if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
         peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
-    return f"{gpus} done nothing for {show_duration(round(streak.idle_seconds))}{peak}."
+    return f"{gpus} been idle for {show_duration(round(streak.idle_seconds))}{peak}."
 
 
 def _arrival(
     lease: Lease, evidence: Evidence, seen: Observation, taken: TakenSample, rules: LeaseRules, now: float
 ) -> Step:
     """Judge whether its user came to a workspace that became ready while they were away."""
-    assert lease.arrival is not None, "only such a workspace is awaited"
+    assert lease.arrival is not None, "only a workspace with an arrival is awaited"
     could_come = seen.hub_answers and now >= (lease.ready_at or 0.0)
     credit_seconds = credited_seconds(evidence, taken.policy) if could_come else 0.0
     sign = arrival_sign(evidence)
@@ -241,7 +241,7 @@ def warn_nobody_came(lease: Lease, now: float) -> events.WarnedNobodyCame:
 
 
 def _lost_time(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> Step | None:
-    """Note when failed GPUs or unreachable nodes begin and cease to cost the workspace time. It is not charged."""
+    """Note when failed GPUs or unreachable nodes begin and cease to cost time. That time is not charged."""
     if lease.rate is None:
         return None
     going_on = {(one.why, one.share) for one in lease.lost if one.until is None}

@@ -1,4 +1,4 @@
-"""What a step of a lease needs to know of its rules, and what it returns."""
+"""The rules that a step of a lease takes, and the result that it returns."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What follows for a lease.
+    """The next state of a lease, and everything that is written or done with it.
 
     Attributes:
         lease: the lease from now on.
         notes: the events that the audit records with it.
         effect: the action that the service takes once the lease is stored; None for no action.
-        successor: a lease that waits in its place. It is created in the same write.
+        successor: a lease that waits in its place, created in the same write.
         evidence_since: from when its readings are kept as long as its audit; None for no readings.
         retold: events that are sent once more. They were recorded before.
         wake_at: no step is needed before this time, unless something new is observed.
@@ -91,7 +91,7 @@ class Extension(NamedTuple):
 
 
 class LeaseRules(NamedTuple):
-    """What the catalog and the administrators say about one lease now. Expensive answers are callables.
+    """The rules of the catalog and of administrators for one lease now. Expensive answers are callables.
 
     Attributes:
         lifecycle: its lifecycle policy, by the present hours and with the terms of its grant.

@@ -1,4 +1,4 @@
-"""What happens to a lease next: one pure function of the lease, its observation, its rules, and the time.
+"""The next step of a lease: one pure function of the lease, its observation, its rules, and the time.
 
 :func:`step` returns the lease from now on, the events for the audit, and at most one effect. The service stores the
 lease before it carries out the effect, and then calls :func:`step` again with the outcome. Nothing here waits, so no
@@ -24,7 +24,7 @@ RECOVERED = "its server runs: that its start was given up was wrong"
 
 
 def step(lease: Lease, seen: Observation, rules: LeaseRules, now: float) -> Step:
-    """Return what follows for a lease.
+    """Return the next step of a lease.
 
     Args:
         lease: the lease as it is at this moment.
@@ -143,12 +143,12 @@ def requeue(lease: Lease, message: str, node: str, wait_seconds: float, now: flo
 
 
 def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) -> Step | None:
-    """Note whether a waiting request could start at all. It ends if it could not for ``kept_seconds``.
+    """Note whether a waiting request could start at all. End a request that could not for ``kept_seconds``.
 
     Args:
         lease: a waiting lease.
         why: why it cannot start, however many GPUs are free; "" if it can.
-        kept_seconds: for how long such a request keeps its place.
+        kept_seconds: how long a request that cannot start keeps its place.
         now: seconds of the service's clock.
     """
     since = lease.impossible_since
@@ -163,7 +163,7 @@ def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) ->
 
 
 def note_held_back(lease: Lease, rule: str, words: str, now: float) -> Step | None:
-    """Note which rule holds a waiting request back, if that has changed. An empty ``rule`` is no rule."""
+    """Record the rule that holds a waiting request back, if it has changed. An empty ``rule`` is no rule."""
     before = lease.held_back
     if lease.phase not in WAITING or (before.rule if before is not None else "") == rule:
         return None

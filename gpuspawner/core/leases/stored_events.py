@@ -12,7 +12,7 @@ from gpuspawner.core.leases import events
 
 @dataclass(frozen=True)
 class Other(events.Event):
-    """What another version stored, under a name that this one does not know."""
+    """An event that another version stored, under a name that this version does not know."""
 
     called: str = ""
     name, words = "other", "Other"
@@ -32,7 +32,7 @@ EVENTS: Mapping[str, type[events.Event]] = {
 
 
 def fields_of(event: events.Event) -> dict[str, Any] | None:
-    """Return what is stored of an event beside its name and its text; None for one that is known by its text alone."""
+    """Return the stored fields of an event, without name and text; None for an event that has only its text."""
     return None if event.said else {name: value for name, value in asdict(event).items() if name != "said"}
 
 

@@ -113,7 +113,7 @@ def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
 
 
 def note_heard(lease: Lease, now: float) -> Lease:
-    """The waiter or the starting spawner is there. A parked lease that is heard again is queued."""
+    """Record a heartbeat of the waiting or starting spawner. A parked lease is queued again."""
     phase = Phase.QUEUED if lease.phase is Phase.PARKED else lease.phase
     return replace(lease, phase=phase, heard_at=now, unattended=False)
 
@@ -137,7 +137,7 @@ MOST_TRIED = 100
 BACK_OFF_SECONDS = (60.0, 120.0)
 """How long a lease whose start was dropped lets others pass: after the first, and after the second."""
 START_LIMIT = 3
-"""So many dropped starts end the lease: the last is followed by no wait."""
+"""The number of dropped starts that ends a lease. No wait follows the last one."""
 
 
 def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
@@ -164,11 +164,10 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
 
 
 def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: str = "") -> Lease:
-    """Starting → parked at ``asked_at``: what it was granted, on ``node``, could not be had. ``message`` says why.
+    """Starting → parked at ``asked_at``: the granted GPUs were not available on ``node``. ``message`` says why.
 
-    Others pass for ``wait_seconds``. It is nobody's failure: the attempt is over, and the start may go on with another,
-    on another node where there is one.
-    Whatever was dropped before counts no more: its hub has started it.
+    Other requests go first for ``wait_seconds``. This is no failure: the next attempt may go to another node. Starts
+    that were dropped before no longer count, because the hub has started this one.
     """
     require_phase(lease, {Phase.STARTING}, "moved back to the queue")
     return _back(
@@ -188,14 +187,13 @@ def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: s
 def run(lease: Lease, server_started: str, now: float) -> Lease:
     """Starting → running, on the observation of the server with this lease's id and attempt.
 
-    The lifetime counts from here; that of a lease rebuilt from what runs from its grant, which is all that is known.
-    It ends at its latest end, if that is earlier.
+    The lifetime counts from now, or from the grant for a rebuilt lease. The latest end bounds the deadline.
     """
     require_phase(lease, {Phase.STARTING}, "running")
     since = lease.granted_at if lease.adopted and lease.granted_at is not None else now
     ends_at = lifetimes.deadline(since, lease.request.lifetime_seconds)
     ends_at = ends_at if lease.latest_end is None else min(ends_at, lease.latest_end.at)
-    # Of one that is rebuilt from what runs it is not known who came meanwhile.
+    # If the lease was rebuilt, its user may have come meanwhile.
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
@@ -254,9 +252,10 @@ def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
 
 
 def recover(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, ...], now: float) -> Lease:
-    """The server of a start that was dropped, or of a lease that ended for it, runs after all: → running, as asked.
+    """Return a running lease whose start was dropped, or that ended for that, although its server runs.
 
-    ``attempt`` and ``slots`` are those of what runs. Its lifetime counts from here: nobody saw when it came up.
+    ``attempt`` and ``slots`` are those of the running server. The lifetime counts from now, because its start was not
+    seen.
     """
     require_phase(lease, WAITING | {Phase.RESERVED, Phase.ENDED}, "running")
     alive = replace(lease, reason=None, ended_by="", ended_at=None, message="", hub_gone=False, seen_by_user=False)
@@ -266,7 +265,7 @@ def recover(lease: Lease, server_started: str, attempt: int, slots: tuple[Slot, 
 
 
 def ended_by_dropped_starts(lease: Lease) -> bool:
-    """Whether it ended because its starts were dropped: nobody saw a server of it, which may have come up unseen."""
+    """Return whether a lease ended because its starts were dropped. Its server may have come up unseen."""
     return lease.phase is Phase.ENDED and lease.ended_by == "gpuspawner" and lease.failed_starts == START_LIMIT - 1
 
 
@@ -278,14 +277,14 @@ def stops_to_start_again(lease: Lease) -> bool:
 
 
 def end_for_good(lease: Lease, how: Exit) -> Lease:
-    """Let what stops to start again end ``how``, and start no more: it was stopped meanwhile."""
+    """Let a lease that stops to start again end ``how`` and start no more: its user stopped it meanwhile."""
     if not stops_to_start_again(lease):
         return lease
     return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None)
 
 
 def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
-    """Return a lease whose server ended by ``outcome``: a stop in the hub, before ours was sent, was somebody's."""
+    """Return a lease whose server ended by ``outcome``. A stop in the hub before ours was sent is a person's."""
     by_hub = outcome == "stopped" and lease.stop_sent_at is None
     return end_for_good(lease, exits.stopped_from_hub("")) if by_hub else lease
 
@@ -308,10 +307,10 @@ def is_by_share(lease: Lease) -> bool:
 
 
 def successor(lease: Lease, name: str, now: float) -> Lease:
-    """Return a new lease of what others ended, or its user moved, parked at the time at which the old one was asked.
+    """Return the lease that waits in the place of one that others ended, or that its user moved.
 
-    It goes before what was asked after it, within its priority; but one that is over its share by its share. What its
-    user goes on with is asked anew, and stands behind all others.
+    It keeps the time of its request, so that it goes before later requests of the same priority. If its user is over
+    their fair share, that share decides instead. A changed request counts as new and goes behind all others.
     """
     asked, changed = with_next_request(lease), lease.goes_on is not None
     return Lease(
@@ -371,7 +370,7 @@ def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
     """An administrator answers a dispute: its user reads it as something new.
 
     Raises:
-        Conflict: nobody called the end wrong, or it was answered before.
+        Conflict: the end was not disputed, or the dispute was answered before.
     """
     if lease.dispute is None:
         raise Conflict("Its user has not called this end wrong: there is nothing to answer.")

@@ -100,10 +100,6 @@ MOST_DAYS = 7
 """Later requests are those of one of the last seven days."""
 EACH_SIDE = 0.1
 """The share of starts on each side of a range: four of five fall into it."""
-LEAST_POINTS = 20
-"""With fewer past estimates no threshold is computed."""
-RIGHT_SHARE = 0.8
-"""The share of shown times that must be right."""
 
 LaterRequests = Callable[[int], Sequence[Claim]]
 """Returns the requests that are expected to come in the forecast with this number."""
@@ -191,29 +187,6 @@ def _moved(claim: Claim, at: float) -> Claim:
         tried_nodes=(),
         attempt=0,
     )
-
-
-class PastPoint(NamedTuple):
-    """The chance of a past estimate, and whether the start came within ten minutes of it."""
-
-    chance: float
-    was_right: bool
-
-
-def chance_to_show(past: Sequence[PastPoint]) -> float:
-    """Return the least chance at which a time is shown, so that four in five shown times are right.
-
-    It is the lowest chance at which four in five of the past estimates of at least that chance were right. It is
-    infinite without one, or if fewer than :data:`LEAST_POINTS` estimates had at least that chance.
-    """
-    found, right = inf, 0
-    ordered = sorted(past, key=lambda point: -point.chance)
-    for number, point in enumerate(ordered, 1):
-        right += point.was_right
-        is_last = number == len(ordered) or ordered[number].chance < point.chance
-        if is_last and number >= LEAST_POINTS and right >= RIGHT_SHARE * number:
-            found = point.chance
-    return found
 
 
 # --- positions

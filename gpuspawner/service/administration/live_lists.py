@@ -17,10 +17,10 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine
+from gpuspawner.service.waiting.presenter import present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
 from gpuspawner.service.workspaces.idleness import exemption_words
-from gpuspawner.service.workspaces.presenter import standing_view
 
 STATES = (
     ("active", "Active"),
@@ -261,14 +261,14 @@ def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
 
 
 def _queue_row(state: Parts, lease: Lease) -> QueueRow:
-    view, now = standing_view(state, lease) or {}, state.clock.now()
-    held, estimate = view["held_back"], state.allocator.foretold.words(state.queue.place(lease))
-    held_words = held["words"] if held else ""
+    shown, now = present_waiting(state, lease), state.clock.now()
+    assert shown is not None  # it waits
+    held, held_words = shown.held_back, shown.held_back.words if shown.held_back else ""
     return QueueRow(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
         kind=kind_title(state.catalog, lease.request.gpu),
-        position=view["place"],
+        position=shown.place,
         user=lease.user,
         workspace=lease.key.server or DEFAULT_NAME,
         team=team_title(state.catalog, lease.request.team) or "",
@@ -276,12 +276,12 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         lifetime_seconds=lease.request.lifetime_seconds,
         waited_seconds=now - lease.asked_at,
         held="yes" if held else "no",
-        held_back_by=held["rule"] if held else "",
-        reason=held_words or view["why"] or view["precedence"],
-        sentence=" ".join([view["sentence"], *([held_words] if held_words not in view["sentence"] else [])]),
-        earliest_at=None if estimate is None else now + estimate[0],
-        likely_at=view["likely_start_at"],
-        latest_at=view["unchanged_start_at"],
+        held_back_by=held.rule if held else "",
+        reason=held_words or shown.why or shown.precedence,
+        sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
+        earliest_at=shown.earliest_start_at,
+        likely_at=shown.likely_start_at,
+        latest_at=shown.unchanged_start_at,
     )
 
 

@@ -12,18 +12,15 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.action_events import EndAnnounced, Exempted
+from gpuspawner.core.action_events import EndAnnounced, Exempted, QuotaGranted, QuotaTakenBack, UsageCorrected
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.events import (
     Disputed,
     Extended,
     Kept,
-    QuotaGranted,
-    QuotaTakenBack,
     ReachesInto,
     Stopped,
-    UsageCorrected,
     WarnedIdle,
     WarnedNobodyCame,
     WarnedOfClaim,

@@ -15,7 +15,7 @@ from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.workspaces.presenter import has_monitor
+from gpuspawner.service.workspaces.idleness import has_monitor
 
 MIN_FAILED, LAST_STARTS = 2, 5
 """A template is a problem if this many of its last starts failed. Arbitrary: one failure is an accident."""

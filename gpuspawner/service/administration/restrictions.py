@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core import action_events
 from gpuspawner.core.administration import EVERYBODY, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
@@ -30,7 +31,6 @@ from gpuspawner.service.administration.models import (
 )
 from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import date
+from itertools import groupby
 from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
+from gpuspawner.service.announcements.models import Notice
 from gpuspawner.service.announcements.presenter import present_inbox
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
 ORIGIN = "the Inbox"
-OURS = re.compile(r"[\w/.-]*")
+OURS = re.compile(r"[\w/.-]*(\?unread=1)?")
 """A page of ours, below the prefix."""
 
 
@@ -24,7 +29,48 @@ class InboxPage(PageHandler):
     async def get(self) -> None:
         """Answer the page."""
         inbox = await self.parts.inboxes.of(self.viewer().owner, self.viewer().name)
-        self.render_page("inbox.html", view=present_inbox(self.parts, inbox))
+        only_unread = self.get_query_argument("unread", "") == "1"
+        view = present_inbox(self.parts, inbox, unread=only_unread)
+        self.render_page(
+            "inbox.html",
+            view=view,
+            days=_by_day(view.notices, view.now),
+            count=len(inbox.notices),
+            only_unread=only_unread,
+            icons=icon_of,
+            clock_only=lambda at: time.strftime("%H:%M", time.localtime(at)),
+        )
+
+
+def _by_day(notices: Sequence[Notice], now: float) -> list[tuple[str, list[Notice]]]:
+    """Return notices by day, with the day as people read it."""
+    return [(day, list(found)) for day, found in groupby(notices, lambda one: _day_words(one.at, now))]
+
+
+def _day_words(at: float, now: float) -> str:
+    day, today = (date.fromtimestamp(moment) for moment in (at, now))  # noqa: DTZ012 - the zone of this process
+    if (today - day).days in RECENT:
+        return RECENT[(today - day).days]
+    return f"{day:%A} {day.day} {day:%B}"
+
+
+RECENT = {0: "Today", 1: "Yesterday"}
+_ICONS = {
+    "granted": ("play", "gs-good"),
+    "stop": ("stop", ""),
+    "ended": ("stop", ""),
+    "answered": ("check", "gs-good"),
+    "quota granted": ("gift", "gs-good"),
+    "quota taken back": ("gift", ""),
+    "message": ("mail", ""),
+    "extended": ("extend", ""),
+    "ready paused": ("calendar", "gs-warn"),
+}
+
+
+def icon_of(kind: str) -> tuple[str, str]:
+    """Return the icon of a notice, and its colour."""
+    return _ICONS.get(kind, ("bell", "gs-warn" if "warned" in kind else ""))
 
 
 class ReadPage(PageHandler):

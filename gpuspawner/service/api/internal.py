@@ -20,7 +20,7 @@ from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 log = logging.getLogger("gpuspawner")
 
@@ -97,7 +97,7 @@ class SpawnerHandler(ApiHandler):
 
     def view(self, lease: Lease) -> dict[str, Any]:
         """Return what a waiter needs to know of its lease."""
-        return {"lease": lease_view(self.parts, lease), "attempt": lease.attempt}
+        return {"lease": present_workspace(self.parts, lease).as_json(), "attempt": lease.attempt}
 
 
 class Acquire(SpawnerHandler):

@@ -9,13 +9,15 @@ from gpuspawner.service.administration import audit, bulk_actions, restrictions
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.programs import lacking, ssh, starting
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.sign_in import api as sign_in
+from gpuspawner.service.sign_in import ssh_tickets
+from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
 
 
@@ -38,16 +40,16 @@ ROUTERS = (
     presets.router,
     schedules.router,
     sign_in.router,
+    start.router,
+    waiting.router,
+    workspaces.router,
+    ssh_tickets.router,
 )
 """The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [
-    *starting.ROUTES,
-    *workspaces.ROUTES,
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,
     *sign_in.ROUTES,
-    *ssh.ROUTES,
-    *lacking.ROUTES,
     (r"/api/openapi.json", Document),
 ]
 

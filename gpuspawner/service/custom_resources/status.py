@@ -11,7 +11,7 @@ from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, 
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedules import Ready
-from gpuspawner.service.workspaces.presenter import lease_view
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 PHASES = {
     Phase.QUEUED: "Queued",
@@ -105,17 +105,17 @@ def _allocation(parts: Parts, lease: Lease) -> dict[str, Any]:
 
 def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     """Return the whole status of a request whose workspace is there, or has ended."""
-    view, now = lease_view(parts, lease), parts.clock.now()
-    queue, warning, end, idle = view["queue"], view["warning"], view["end"], view["idle"]
-    why = end["why"] if end else queue["sentence"] if queue else warning["text"] if warning else view["words"]
-    used = [one["utilization_percent"] for one in view["gpus"] if one["utilization_percent"] is not None]
+    shown, now = present_workspace(parts, lease), parts.clock.now()
+    queue, warning, end, idle = shown.queue, shown.warning, shown.end, shown.idle
+    why = end.why if end else queue.sentence if queue else warning.text if warning else shown.words
+    used = [one.utilization_percent for one in shown.gpus if one.utilization_percent is not None]
     told = {
         **steady(parts, resource, lease),
         **explained(why),
         "page": f"{parts.page_url}/workspaces/{lease.id}" if parts.page_url else None,
-        "position": queue["place"] if queue else None,
+        "position": queue.place if queue else None,
         "utilizationPercent": round(max(used)) if used else None,
-        "idleSeconds": round(idle["idle_seconds"]) if idle else None,
+        "idleSeconds": round(idle.idle_seconds) if idle else None,
         "measuredAt": written_at(now),
     }
     conditions = [

@@ -1,4 +1,4 @@
-"""What people do about a running workspace: keep it, extend it, come to it, and stop it for good."""
+"""The actions of people on a running workspace: keep it, extend it, come to it, and stop it for good."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LeaseActions:
         self._registry, self._allocator, self._clock = registry, allocator, clock
 
     def kept_until(self, lease: Lease) -> float | None:
-        """Return until when no idle time counts, by Keep or by an administrator's exemption; None for never."""
+        """Return the time until which idle time does not count, by Keep or by an exemption; None for no such time."""
         return kept_until(lease, self._allocator.restrictions.exempt_until(lease))
 
     async def keep(self, lease: Lease, actor: str, where: str = "") -> Lease:

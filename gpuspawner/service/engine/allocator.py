@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
 from gpuspawner.core.leases import events, exits, steps, transitions
@@ -44,19 +45,18 @@ from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import OutputRow
-from gpuspawner.service.waiting.presenter import gpus_asked
 
 log = logging.getLogger("gpuspawner.allocator")
 
-WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token, and is none
+WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token
 
 
 @dataclass(frozen=True)
 class StartRequest:
     """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
 
-    ``by`` is who asks, where that is somebody else. ``unattended``: no start waits in the hub, and the service starts
-    what is granted. ``where`` is from where it is asked, in words. Nobody is to come before ``ready_at``.
+    ``by`` is the person who asks, if it is not the user. ``unattended``: no start waits in the hub, and the service
+    starts the granted workspace. ``where`` is from where it is requested. Its user comes at ``ready_at`` or later.
     """
 
     key: Key
@@ -73,12 +73,12 @@ class StartRequest:
 
 
 def hash_token(token: str) -> str:
-    """Return what is stored of a workspace's token."""
+    """Return the stored hash of a workspace's token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Allocator:
-    """The one place that makes leases and gives GPUs."""
+    """The one place that makes leases and grants GPUs."""
 
     def __init__(
         self, registry: LeaseRegistry, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings
@@ -123,12 +123,11 @@ class Allocator:
         return self._in_force.catalog
 
     async def resume(self, known_at: float = 0.0) -> float:
-        """After a restart: nobody is known to wait until heard again, and the silence of a start counts from now.
+        """After a restart: park waiting requests until their next heartbeat, and count silence from now.
 
-        A waiter may have died with its hub: its GPU would be reserved for nobody, until that lapses as a failed start.
-        Where the wall clock went back meanwhile, what is remembered moves back with it: deadlines stay as far ahead as
-        they were, and nobody who comes now was there before those who wait.
-        Return by how many seconds it went back, as leases and ``known_at``, another moment that was, tell.
+        A waiting start may have died with its hub, and its GPU would be reserved in vain. If the wall clock went back
+        meanwhile, all stored times move back with it: deadlines stay as far ahead, and the order of the queue stays.
+        Return by how many seconds the clock went back, judged by the leases and by ``known_at``, another past moment.
         """
         now = self.clock.now()
         ahead_seconds = max([known_at, now, *map(last_moment, self.registry)]) - now
@@ -234,7 +233,7 @@ class Allocator:
                 self.observed.give_back(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
-                # The hub starts it anew, so it knows no server of it any more: what runs was lost sight of.
+                # The hub starts it again, so it does not know the running server any more.
                 await self.commits.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         await asyncio.gather(stored, self.give())
@@ -256,16 +255,16 @@ class Allocator:
         self.prospects.check(request, self._offers())
 
     async def look_ahead(self) -> None:
-        """Tell who waits for what can't be had as things are, and what can be had again; make and note estimates."""
+        """Check which waiting requests cannot start as things are, and make and store estimates."""
         await self.prospects.look(self._offers())
         self.estimator.look()
         if self.foretold.is_due():
             await self.foretold.note(self.places())
 
     def _offers(self) -> list[Offer]:
-        """Return what there is of every kind. What is free of it is as of the last look at the GPUs: nobody asks here.
+        """Return the offer of every kind, as of the last look at the GPUs.
 
-        Counting a large fleet for each that asks would be most of what asking takes.
+        Counting a large fleet for each request would take most of its time.
         """
         sources = (self.scheduler.fleet, self.scheduler.kinds, self.scheduler.room)
         if not all(x is y for x, y in zip(sources, self._counted_of, strict=False)) or not self._counted_of:
@@ -279,7 +278,7 @@ class Allocator:
         return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
 
     def give(self) -> Awaitable[None]:
-        """Have every grant made that is possible now. Of a scheduler that answers at once, they are stored then."""
+        """Make every grant that is possible now. If the scheduler answers at once, the grants are stored then."""
         return self.syncs.answered()
 
     async def lapse_expired(self) -> None:
@@ -326,7 +325,7 @@ class Allocator:
         return lease, token
 
     async def park(self, lease_id: str, attempt: int) -> Lease:
-        """The waiter leaves, the place stays. A grant that crossed it on the way stands until it lapses."""
+        """Park a waiting lease: its start stops waiting, its place stays. A grant made meanwhile is kept."""
         lease = await self.current(lease_id, attempt)
         if lease.phase in WAITING:
             lease = transitions.park(lease, self.clock.now())
@@ -360,7 +359,7 @@ class Allocator:
         if lease is None or lease.attempt != attempt:
             return
         if outcome == "cancelled" and lease.phase in JOINABLE and self.observed.stopped_lately(lease.key):
-            # Our stop was meant for the workspace before; it hit this start. It goes back to its place.
+            # Our stop of the earlier workspace hit this start, which goes back to its place.
             back = transitions.drop_start if lease.phase is Phase.STARTING else transitions.park
             await self.commits.commit(lease, Step(replace(back(lease, now), not_before=now)))
             return
@@ -375,7 +374,7 @@ class Allocator:
         return lease is not None and lease.attempt == attempt
 
     async def forget(self, key: Key) -> None:
-        """The hub deletes the server of a key, or its user, or cancels a start: what waits, waits for nobody now."""
+        """End a waiting request whose server or user the hub deletes, or whose start it cancels."""
         await self.registry.stored(key)
         lease = self.registry.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:

@@ -11,7 +11,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 
 AWAY_SECONDS = 60.0
-"""A service that is away for less hinders nobody for long."""
+"""A shorter absence of the service does not count as lost time."""
 NOTED_SECONDS = 20.0
 """How often the service stores that it serves. Arbitrary: a third of AWAY_SECONDS."""
 AWAY = "The GPU service was away: the workspace could be neither stopped nor extended."

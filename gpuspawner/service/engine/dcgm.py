@@ -38,7 +38,7 @@ class Dcgm:
         """Ask nothing yet."""
         self._in_force, self._clock = in_force, clock
         self.values: ExporterValues | None = None
-        """What is known; None where the catalog names no Prometheus."""
+        """The newest values; None if the catalog names no Prometheus."""
         self.trouble = ""
         """Why it tells nothing, or less than it could, in sentences for administrators; "" where all is well."""
 
@@ -65,7 +65,7 @@ class Dcgm:
     def readings(
         self, leased: Iterable[str], result: ProbeResult, shared: Collection[str], since: float
     ) -> tuple[SourceReading, ...]:
-        """Return what was learned of a workspace's GPUs since then, or at the last look where that was before."""
+        """Return the readings of a workspace's GPUs since then, or of the last look if that was earlier."""
         if self.values is None:
             return ()
         return self.values.readings(leased, result, shared, since, self._clock.now())

@@ -3,7 +3,7 @@
 The exporter tells of each GPU and each MIG instance:
 
 - its engine activity (``DCGM_FI_PROF_GR_ENGINE_ACTIVE``): the part of the exporter's interval in which its graphics or
-  compute engine was active, as a ratio. It is an average, so it has no gaps.
+  compute engine was active, as a ratio. An average has no gaps.
 - its utilization, and that of its encoder and decoder, in percent: of an instant, once in the interval. The exporter
   tells none of MIG instances.
 - the energy used: a counter that stands still shows that the exporter, or DCGM, is frozen.
@@ -29,14 +29,14 @@ SOURCE = Source.EXPORTER.value
 WINDOW_SECONDS = 150
 """How far back Prometheus is asked: a scrape may be a minute late, and a gap is seen from the value before it."""
 KEPT_SECONDS = 900.0
-"""Values are kept for so long: for policies that sample every 15 minutes."""
+"""How long values are kept: policies may sample every 15 minutes."""
 READ_SECONDS = 1.0
 """The time that a value of an instant covers at most."""
 JITTER = 1.2
 """Values that are this much further apart than the exporter's interval have no gap between them."""
 FROZEN_SECONDS, FROZEN_INTERVALS = 90.0, 3
-"""An energy counter that stands still for so long, and for so many of the exporter's intervals, is frozen: an idle GPU
-uses some watts."""
+"""An energy counter that does not change for this time and this number of the exporter's intervals is frozen: an idle
+GPU uses some watts."""
 HIGHEST_RATIO = 1.5
 """A higher value is no ratio. Rounding may make one a little higher than 1."""
 LONGEST_TITLE = 200
@@ -46,7 +46,7 @@ HIGHEST = 1e9
 
 
 class Metric(NamedTuple):
-    """What one metric tells: its unit in percent, and what it measures. ``measure`` is None for the energy counter."""
+    """One metric: its unit in percent, and the measured quantity. ``measure`` is None for the energy counter."""
 
     factor: float
     measure: Measure | None
@@ -68,7 +68,7 @@ class Series:
 
     @property
     def key(self) -> tuple[Metric, str, str, PodName | None]:
-        """What tells it from other series."""
+        """The labels that tell it from other series."""
         return self.metric, self.uuid, self.instance, self.pod
 
 
@@ -175,7 +175,7 @@ def _refusal(series: Series, *, is_ratio: bool) -> str:
 
 
 def _of_pod(series: Iterable[Series], pod: PodName | None) -> list[Series]:
-    """Return the series of a pod. Return all if none is of this pod, as of an exporter that tells no pods.
+    """Return the series of a pod. Return all series if the exporter names no pods.
 
     A pod may write metrics under the UUID of any GPU, and Prometheus may scrape them. So what another pod says of this
     pod's GPU does not count.
@@ -208,7 +208,7 @@ class ExporterValues:
         kept = {series.key: series for of_gpu in self.by_uuid.values() for series in of_gpu}
         for series in found:
             before = kept.get(series.key)
-            # What was learned before stays so.
+            # Earlier values stay.
             kept[series.key] = replace(series, values={**series.values, **before.values}) if before else series
         by_uuid: dict[str, list[Series]] = {}
         by_pod: dict[PodName | None, list[Series]] = {}
@@ -239,9 +239,9 @@ class ExporterValues:
     def readings(
         self, leased: Iterable[str], result: ProbeResult, shared: Collection[str], since: float, now: float
     ) -> tuple[SourceReading, ...]:
-        """Return what was learned of a workspace's GPUs since then, or at the last look where that was before.
+        """Return the readings of a workspace's GPUs since then, or of the last look if that was earlier.
 
-        1. A GPU, by its UUID. That of a whole device that others use too is not the workspace's own.
+        1. A GPU, by its UUID. If others use the whole device too, its values are not the workspace's own.
         2. Its pod. Nothing tells which of its GPUs a value is of, so it is for all of them. It covers nothing where
            fewer GPUs are told than are leased.
         """
@@ -260,7 +260,7 @@ class ExporterValues:
         return tuple(found)
 
     def _joined(self, told: Iterable[Series], since: float, now: float, gpus: int = 1) -> Iterator[SourceReading]:
-        """Yield a reading for each metric of some series, which are to tell of so many GPUs."""
+        """Yield a reading for each metric of some series, which should cover ``gpus`` GPUs."""
         by_metric: dict[Metric, list[Series]] = {}
         for series in told:
             if series.metric.measure is not None:
@@ -319,7 +319,7 @@ class ExporterValues:
 
 
 def _still_seconds(counter: Series) -> float | None:
-    """Return for how long a counter has had its newest value, or None if this is 0, as without a counter."""
+    """Return how long a counter has had its newest value; None if that is 0 or there is no counter."""
     newest, *older = sorted(counter.values, reverse=True)
     joules = counter.values[newest][0]
     return newest - min((at for at in older if counter.values[at][0] == joules), default=newest) if joules else None

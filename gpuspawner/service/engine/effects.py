@@ -148,7 +148,7 @@ class EffectRunner:
     # On-stop commands
 
     async def _run_on_stop(self, lease: Lease) -> bool:
-        """Run the template's commands before a stop, beside everything else. Return whether they have run."""
+        """Run the template's commands before a stop, in a task of their own. Return whether they have run."""
         task = self._on_stop.get(lease.id)
         if task is None:
             running = self._run_and_keep_output(lease)

@@ -47,7 +47,7 @@ ACTS_AT_ONCE = 64
 """Starts, stops and ends of processes under way at the same time. Arbitrary: more than the starts that may be, so that
 no stop waits for them, and few enough for the APIs of hub and cluster."""
 STEP = "stepping a lease"
-"""What the log, the metric and the console call the step of one lease."""
+"""The name of one lease's step in the log, the metric and the console."""
 HOLDS_SECONDS = 30.0
 """How often the engine computes which workspaces run into a class hold. Arbitrary: people are told an hour before."""
 
@@ -232,7 +232,7 @@ class LeaseEngine:
         return self._clock.now() < quiet.wake_at and quiet.signature == self.observer.signature(lease)
 
     def _offer(self, found: Step) -> None:
-        """Have an effect carried out beside the rounds, one at a time for each lease as it stands."""
+        """Have an effect carried out in a task of its own: one at a time for each state of a lease."""
         lease, effect = found.lease, found.effect
         if effect is None:
             return
@@ -249,7 +249,7 @@ class LeaseEngine:
             await self._drive(lease_id)
 
     async def drive(self, lease_id: str) -> None:
-        """Move a lease on until it waits for something. What fails is tried again at a later round."""
+        """Move a lease on until it waits for something. A failed effect is tried again at a later round."""
         try:
             await self._drive(lease_id)
         except (Unavailable, Conflict) as error:
@@ -284,12 +284,12 @@ class LeaseEngine:
             if outcome is None:
                 return
 
-    # Stops, samples, and times in which nobody could object
+    # Stops, samples, and times in which users could not object
 
     def begin_stop(
         self, lease_id: str, how: Exit, still: Callable[[Lease], bool] = lambda _: True
     ) -> asyncio.Future[None]:
-        """Begin a stop, if ``still`` is true of the newest lease. It is recorded once the result is done.
+        """Begin a stop, if ``still`` is true of the newest lease. The result is done once the stop is recorded.
 
         Raises:
             Conflict: the lease has ended or is stopping, or the reason to stop it is gone.
@@ -302,7 +302,7 @@ class LeaseEngine:
     async def judge_sample(
         self, lease_id: str, taken: TakenSample, rows: Callable[[Lease], list[ReadingRow]]
     ) -> tuple[Lease, list[ReadingRow]] | None:
-        """Judge a sample, and store it with what follows. A crash between two writes would warn nobody.
+        """Judge a sample, and store it with what follows: a crash between two writes could lose the warning.
 
         Args:
             lease_id: the sampled lease.
@@ -339,9 +339,9 @@ class LeaseEngine:
             raise away
 
     async def _catch_up(self) -> None:
-        """Before samples are judged: if store or hub were away, go on as after a restart. Nobody could press Keep.
+        """Before samples are judged: if store or hub were away, go on as after a restart. Users could not press Keep.
 
-        A hub that is silent for less than a minute hinders nobody for long.
+        A hub that is silent for less than a minute does not count as away.
         """
         now, since, answers = self._clock.now(), self._hub_silent_since, self._allocator.observed.hub_answers
         self._hub_silent_since = None if answers else (now if since is None else since)

@@ -1,4 +1,4 @@
-"""Estimate the starts of waiting requests from the history of ended workspaces, in a thread beside the service.
+"""Estimate the starts of waiting requests from the history of ended workspaces, in a thread of its own.
 
 The thread works on a snapshot of its own. No grant waits for it.
 """
@@ -39,9 +39,9 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 log = logging.getLogger("gpuspawner.estimates")
 
 EVERY_SECONDS = 120.0
-"""Estimates are made anew this often while somebody waits."""
+"""Estimates are made this often while requests wait."""
 MOST_PART = 0.1
-"""Upper bound on the share of the time that goes into estimates of requests that have none yet."""
+"""Upper bound on the share of the time that goes into estimates of new requests."""
 READ_AT_ONCE = 200
 """Number of ended workspaces that are read before each estimate. More end in two minutes nowhere."""
 
@@ -142,7 +142,7 @@ def _estimate(
 log = logging.getLogger("gpuspawner.allocator")
 
 NOTED_SECONDS = 5.0
-"""So often it is looked whether somebody has no estimate yet: as often as the GPUs are looked at."""
+"""How often requests without an estimate are looked for: as often as the GPUs are observed."""
 ERROR_BOUNDS = (10, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
 
 
@@ -153,7 +153,7 @@ class EstimateRecords:
         """Know nothing before :meth:`load`."""
         self._registry, self._clock = registry, clock
         self.past: list[EstimateOutcome] = []
-        """What came of the last estimates."""
+        """The outcomes of the last estimates."""
         self._noted_at = float("-inf")
         self._errors = Histogram(
             "gpuspawner_queue_estimate_error_seconds",
@@ -163,16 +163,16 @@ class EstimateRecords:
         )
 
     async def load(self) -> None:
-        """Read what came of earlier ones."""
+        """Read the outcomes of earlier estimates."""
         self.past = await self._registry.store.read(self._registry.store.estimates.latest)
 
     def is_due(self) -> bool:
-        """Whether somebody has no estimate yet who could have one."""
+        """Return whether a waiting request has no estimate yet."""
         now = self._clock.now()
         return now - self._noted_at >= NOTED_SECONDS and any(self._is_new(lease) for lease in self._registry)
 
     async def note(self, places: Mapping[str, QueuePosition]) -> None:
-        """Note for each who has none what the places say."""
+        """Store the first estimate of each new request."""
         now = self._noted_at = self._clock.now()
         noted = []
         for lease in self._registry:
@@ -187,7 +187,7 @@ class EstimateRecords:
             await self._registry.save(*noted)
 
     async def came(self, lease: Lease) -> None:
-        """Keep how a lease that is granted now came, beside what was told."""
+        """Store when a granted lease came, together with its estimate."""
         told, now = lease.estimate, self._clock.now()
         times = None if told is None else (told.likely_at, told.latest_at, told.from_at, told.to_at)
         if told is None or times is None or None in times:
@@ -202,7 +202,7 @@ class EstimateRecords:
             log.warning("what came of an estimate is not kept: %s", error)
 
     def words(self, place: QueuePosition) -> tuple[float, float, str] | None:
-        """Return the range to tell of a place, and how often such were right; None where it is too early to say."""
+        """Return the range to show for a position and the accuracy of past ranges; None if it is not known yet."""
         right = accuracy_text(self.past)
         if not right or place.unchanged_seconds is None:
             return None

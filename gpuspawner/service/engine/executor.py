@@ -21,7 +21,7 @@ period of the rounds, and what a user may have to wait after the trouble is over
 
 
 class KeyedExecutor:
-    """Takes steps beside whoever offers them. It is level-triggered: what is still to be done is offered again.
+    """Runs offered steps in tasks of their own. It is level-triggered: work that is still to be done is offered again.
 
     Keys wait in the order in which they were first offered, so that none starves.
     """
@@ -86,7 +86,7 @@ class KeyedExecutor:
             log.warning("%s waits: %s", _named(key), error)
 
     def longest_seconds(self) -> float:
-        """Return for how long the oldest task under way has run; 0 where there is none."""
+        """Return how long the oldest running task has run; 0 if no task runs."""
         return self._now() - min(self._begun.values(), default=self._now())
 
     async def idle(self) -> None:

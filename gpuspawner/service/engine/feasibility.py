@@ -1,7 +1,7 @@
-"""Whether a request could start at all, however much were free: what it asks for must have been there within a day.
+"""Whether a request could start at all if all GPUs were free. Its GPUs must have been there within a day.
 
-A shortage is a queue: labels go for a moment, and nodes take time to join. What never could be had is refused, and who
-waits for it already is told, and keeps the place for a day.
+A shortage means to wait: labels vanish for a moment, and nodes take time to join. A request that could never start is
+refused. A request that waits already is told, and keeps its place for a day.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet
@@ -20,14 +21,13 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
-from gpuspawner.service.waiting.presenter import gpu_title
 
 REMEMBERED_SECONDS = 86400.0
 """A kind that was there within this is waited for."""
 KEPT_SECONDS = 86400.0
 """A request that cannot start as things are keeps its place for this."""
 NOTED_SECONDS = 600.0
-"""How often it is stored that a kind is there. Arbitrary: little beside a day."""
+"""How often the store notes that a kind is there. Arbitrary: far less than a day."""
 
 
 class Feasibility:

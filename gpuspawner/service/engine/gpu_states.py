@@ -1,4 +1,4 @@
-"""What each GPU of the fleet is doing: the one count behind pages and metrics."""
+"""The state of each GPU of the fleet: the one count behind pages and metrics."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MODELS_SHOWN = 10
 def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
     """Return, in a sentence each for administrators, which kinds no GPU of a complete view matches.
 
-    A kind whose nodes the cluster starts when they are needed may have none now; of a share, its devices' kind tells.
+    A kind whose nodes are started on demand may have no GPU now. A share is judged by the kind of its devices.
     """
     if not fleet.complete:
         return ()

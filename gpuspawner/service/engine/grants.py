@@ -1,4 +1,4 @@
-"""What a scheduler's answer does to leases: refusals, grants, and the rules that hold requests back."""
+"""Applies a scheduler's answer to leases: refusals, grants, and the rules that hold requests back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler e
 class GrantWriter:
     """Makes of an answer what still counts: its claims as they were, its GPUs free, within the quotas.
 
-    What does not count is left, and the next sync, in which the claim still waits, gives it back.
+    Other grants are left: at the next sync their claims still wait, and the scheduler takes them back.
     """
 
     def __init__(
@@ -221,14 +221,14 @@ async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], fa
 
 
 def _is_closed(grant: Grant, seen: Snapshot) -> bool:
-    """Whether an administrator lets nobody new have what a grant gives: it may be older than that."""
+    """Return whether an administrator closed the GPUs of a grant after it was decided."""
     gpus = (seen.fleet.by_id.get(slot.gpu) for slot in grant.slots)
     paused = seen.paused_words(grant.kind or grant.claim.request.gpu)
     return bool(paused) or any(gpu is not None and gpu.closed for gpu in gpus)
 
 
 def _events(grant: Grant, lease: Lease) -> list[events.Event]:
-    """Return what is told of a grant: the GPUs, then another kind than was asked for, then a bound on its end."""
+    """Return the events of a grant: the GPUs, a substitute kind, and a bound on its end."""
     found: list[events.Event] = [events.Granted(tuple(slot.gpu for slot in grant.slots))]
     if grant.kind:
         found.append(events.Substituted(lease.request.gpu or "", grant.kind))

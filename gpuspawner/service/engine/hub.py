@@ -28,14 +28,14 @@ STRICT_SINCE = 6
 OF_NAMES = ("named servers", "server_name")
 """In what the hub says where the name is in the way."""
 OF_USER = re.compile(r"user|\w+_user")
-"""Where authenticators keep what they know of a user: oauth_user, github_user. Others, such as manager, are others'."""
+"""The keys under which authenticators keep a user's data: oauth_user, github_user. Others are not the user's."""
 LONGEST_MESSAGE = 300
 """Characters of what the hub says. Arbitrary: a sentence or two."""
 
 
 @dataclass(frozen=True)
 class HubUser:
-    """Somebody whom the hub knows. ``created`` is as a key has it."""
+    """A user of the hub. ``created`` is in the format of a lease's key."""
 
     name: str
     created: str
@@ -68,7 +68,7 @@ class HubClient:
         return model.get("created") or None
 
     async def groups(self, user: str, user_created: str) -> frozenset[str]:
-        """Return the groups of the user of this name who was created then; none where the hub has nobody like that."""
+        """Return the groups of the user with this name and creation time; no groups if the hub has no such user."""
         try:
             model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
         except _NotFoundError:
@@ -91,7 +91,7 @@ class HubClient:
     async def email(self, user: str) -> str | None:
         """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.
 
-        The hub tells it where it keeps authentication state, and to whoever has the scope ``admin:auth_state``.
+        The hub must keep authentication state, and the service needs the scope ``admin:auth_state``.
         """
         try:
             model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
@@ -103,14 +103,14 @@ class HubClient:
         return next((address for address in (*found, user) if "@" in address), None)
 
     async def name_of(self, user_created: str, last_known: str) -> str | None:
-        """Return what the user is called now who was called ``last_known``; None where the hub has them no longer."""
+        """Return the present name of the user who had the name ``last_known``; None if the hub has deleted them."""
         if await self.created(last_known) == user_created:
             return last_known
         names = [user["name"] async for user in self._listed("users?") if user.get("created") == user_created]
         return names[0] if names else None
 
     async def _listed(self, what: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield what every page of a list has, such as ``users?``: all of it, or an error."""
+        """Yield the entries of all pages of a list, such as ``users?``. Raise if one page is missing."""
         offset: int | None = 0
         while offset is not None:
             page = await self._fetch("GET", f"/{what}offset={offset}&limit=200")
@@ -123,7 +123,7 @@ class HubClient:
             offset = following["offset"] if following else None
 
     async def server(self, user: str, name: str) -> HubServer | None:
-        """Return one server, None where the hub says that there is none."""
+        """Return one server; None if the hub says that it does not exist."""
         try:
             model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
         except _NotFoundError:
@@ -147,8 +147,8 @@ class HubClient:
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:
         """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
 
-        201, 202, 400-pending and a time-out all mean "look again", so none of them is told apart here. Return why the
-        hub has no such server, whoever asks: it allows no named ones, no more of them, or not this name; else "".
+        201, 202, 400-pending and a time-out all mean "look again", so they are treated alike. Return why the hub can
+        have no such server for any user: it allows no named servers, no more of them, or not this name; else "".
         """
         try:
             await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
@@ -201,7 +201,7 @@ class _NotFoundError(Exception):
 
 
 class _BadRequestError(Unavailable):
-    """The hub's own words for what it takes from nobody."""
+    """The hub's own words for a request that it refuses."""
 
 
 def _message_of(body: bytes) -> str:
@@ -217,7 +217,7 @@ def _server_path(user: str, name: str) -> str:
 
 
 def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a user's servers. JupyterHub leaves out what it may not tell, which must not read as "there is none"."""
+    """Return a user's servers. JupyterHub leaves out what it may not tell, which must not look like "no servers"."""
     if not {"servers", "created"} <= user.keys():
         raise Unavailable(
             f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
@@ -240,7 +240,7 @@ def _server(user: Mapping[str, Any], server: Mapping[str, Any]) -> HubServer:
 
 
 def seconds_of(text: Any) -> float | None:
-    """Return the hub's time, as ISO 8601 in UTC, in seconds since the epoch; None where it is none."""
+    """Return the hub's time (ISO 8601 in UTC) in seconds since the epoch; None if the text is no time."""
     try:
         at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))  # Python 3.10 knows no Z
         return at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
@@ -254,10 +254,10 @@ USER_ANSWER_SECONDS = 2.0
 
 
 class KnownUsers:
-    """Asks the hub, and remembers for a moment whom it has."""
+    """Asks the hub for users, and remembers its answers for a moment."""
 
     def __init__(self, hub: HubClient, clock: Clock) -> None:
-        """Know nobody yet."""
+        """Start without answers."""
         self._hub, self._clock = hub, clock
         self._until: dict[tuple[str, str], float] = {}
 
@@ -277,7 +277,7 @@ class KnownUsers:
         return found == created
 
     async def name_of(self, user: str, created: str) -> str | None:
-        """Return what the user is called now who was created then and called ``user``; None for nobody any more.
+        """Return the present name of the user with this creation time and former name; None if they were deleted.
 
         Raises:
             Unavailable: the hub does not answer.
@@ -299,7 +299,7 @@ class KnownUsers:
 
 
 GROUPS_KNOWN_SECONDS = 5.0
-"""How long the hub's answer stands for what only shows: as often as an open form asks."""
+"""How long the hub's answer is used for display: as often as an open form asks."""
 GROUPS_ANSWER_SECONDS = 3.0
 """The spawner, which waits for the answer, gives up after five."""
 
@@ -312,7 +312,7 @@ class GroupMembers:
     """
 
     def __init__(self, hub: HubClient, clock: Clock, in_force: InForce) -> None:
-        """Know nobody yet."""
+        """Start without answers."""
         self._hub, self._clock, self._in_force = hub, clock, in_force
         self._seen: dict[tuple[str, Owner], tuple[float, frozenset[str]]] = {}
         self._there: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""Leases made from what runs: of a server that has none, or after the store was lost."""
+"""The signed document of its lease that each workspace carries, and the leases that are rebuilt from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
 
 @dataclass(frozen=True)
 class HubIdentity:
-    """Whose service this is: the hub's id, the secret that signs what workspaces carry, and when it was made.
+    """The identity of this service: the hub's id, the secret that signs lease documents, and when it was made.
 
     ``secret_made_at`` is in seconds since the epoch; 0 where that is not known.
     """
@@ -44,10 +44,10 @@ class HubIdentity:
     secret_made_at: float = 0.0
 
     def believes(self, running: Running) -> bool:
-        """Whether what a workspace carries is this hub's own word.
+        """Return whether the document of a workspace is authentic.
 
-        It is signed; or it is older than the secret, which then was lost and made anew, and the backend has kept it out
-        of its user's hands since.
+        It is signed. Or it is older than the secret, which was lost and replaced, and the backend has kept the document
+        out of its user's reach since.
         """
         text = running.environment.get("GPUSPAWNER_LEASE", "")
         if is_signed(self.secret, self.hub_id, running.lease_id, running.environment):
@@ -60,7 +60,7 @@ class HubIdentity:
 def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
     """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease, signed.
 
-    They lie in its user's hands: unsigned, anybody could ask in another's name, or with an older place.
+    Its user can change them: without a signature, a user could claim another name or an earlier place.
     """
     document = {
         "user": lease.user,

@@ -69,7 +69,7 @@ class LeaseObserver:
         """Whether all workspaces were seen once, and each of them has its lease again."""
 
     async def look_at_backend(self) -> bool:
-        """Note which workspaces run on which GPUs, and give each its lease. Return whether the backend answered."""
+        """Observe the workspaces and their GPUs, and give each its lease. Return whether the backend answered."""
         failures, observed = self._registry.failures, self._allocator.observed
         at, given_back = self._clock.now(), observed.given_back
         try:
@@ -113,7 +113,7 @@ class LeaseObserver:
             await self._registry.save(*given, audit=lines)
 
     def find_orphans(self) -> Iterable[Running]:
-        """Note which running workspaces the hub has forgotten. Return those that have no live lease."""
+        """Find the running workspaces that the hub has forgotten. Return those that have no live lease."""
         servers = self._servers.servers
         if servers is None:
             self.orphans.begin_again()
@@ -135,7 +135,7 @@ class LeaseObserver:
         return None if server is None else server.last_activity
 
     def observe(self, lease: Lease, **news: Any) -> Observation:
-        """Return what is known of a lease now. ``news`` are further fields of the observation."""
+        """Return the observation of a lease now. ``news`` are further fields of it."""
         observed, servers = self._allocator.observed, self._servers
         return Observation(
             hub_answers=observed.hub_answers,
@@ -156,7 +156,7 @@ class LeaseObserver:
         )
 
     def _note_missing(self, lease: Lease) -> float | None:
-        """Return since when neither hub nor backend shows a lease; None while one of them does."""
+        """Return the time since when neither hub nor backend shows a lease; None while one of them does."""
         listed = self._servers.servers is not None
         is_shown = not listed or self.processes(lease) or is_own(self._servers.server_of(lease), lease)
         if lease.phase not in UP or is_shown:
@@ -165,7 +165,7 @@ class LeaseObserver:
         return max(self._missing_since.setdefault(lease.id, self._clock.now()), self._clock.awake_since())
 
     def rules_of(self, lease: Lease) -> LeaseRules:
-        """Return what the catalog and the administrators say about a lease now."""
+        """Return the rules of the catalog and of administrators for a lease now."""
         allocator, now, kind = self._allocator, self._clock.now(), lease.request.gpu
         scheduler, bounds = allocator.scheduler, allocator.bounds
         queue, node_seconds = scheduler.capabilities_of(kind), scheduler.node_seconds(lease)

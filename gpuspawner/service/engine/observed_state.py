@@ -1,4 +1,4 @@
-"""What the service last saw of its surroundings, and the snapshot that decisions take."""
+"""The last observed state of hub, GPUs and workspaces, and the snapshot that decisions take."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ class ObservedState:
         self.given_back = 0
         """How many grants were taken back since the service started, of which something may run."""
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
-        """Who was last seen to run on which GPUs, by lease id."""
+        """The GPUs that each workspace was last seen to use, by lease id."""
         self._stops: dict[Key, float] = {}
         self._holdings = QuotaUsageCache()
 
     @property
     def others(self) -> tuple[Slot, ...]:
-        """What runs on GPUs that its lease does not hold, or not any more: it uses them all the same."""
+        """Slots that workspaces use although their leases do not hold them, or not any more."""
         return unleased_slots(self.seen, self._registry)
 
     def snapshot(self) -> Snapshot:
-        """Return all that a decision takes, as of now."""
+        """Return the state on which a decision is based now."""
         scheduler, settings, catalog = self._scheduler, self._settings, self._catalog()
         return Snapshot(
             now=self._clock.now(),
@@ -85,12 +85,12 @@ class ObservedState:
         )
 
     def holdings(self, seen: Snapshot) -> QuotaUsage:
-        """Return what a snapshot's leases hold of quotas: counting all anew would be most of what asking takes."""
+        """Return the quota holdings of a snapshot's leases. They are kept, because counting is slow."""
         return self._holdings.of(seen)
 
     @property
     def fleet(self) -> Fleet:
-        """The GPUs as they were last seen, with those closed that an administrator lets nobody new have."""
+        """The GPUs as last observed. Restricted GPUs are closed for new workspaces."""
         return self._restrictions.closed(self._scheduler.fleet)
 
     def is_queue_ours(self, lease: Lease) -> bool:
@@ -98,7 +98,7 @@ class ObservedState:
         return not self._scheduler.capabilities_of(lease.request.gpu).owns_queue
 
     def decides(self, lease: Lease) -> str:
-        """Return what pages call who owns the queue in which a lease stands, where that is not gpuspawner."""
+        """Return the name of the scheduler that owns the queue of a lease, for pages."""
         return self._scheduler.capabilities_of(lease.request.gpu).title or "The scheduler"
 
     @property
@@ -147,7 +147,7 @@ CORRECTABLE = UP | {Phase.STARTING}
 
 
 def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
-    """Return the slots that each attempt uses. What only says what it uses is believed."""
+    """Return the slots that each attempt uses. If the backend counts no GPUs, the workspace's own claim is used."""
     holding = {lease.id: lease for lease in leases if lease.phase in HOLDING}
     occupants, given = [], set()
     for one in running:

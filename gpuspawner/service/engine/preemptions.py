@@ -1,7 +1,7 @@
-"""Carries stronger claims out: warns, ends them by the engine at the time said, and keeps the GPUs for the claimant.
+"""Carries out preemptions: plans each claim, warns its victims, and keeps their GPUs for the claimant.
 
-What stands in the store is brought about again and again, so that a crash between any two steps loses nothing: a claim
-is stored first, then its victims get their notice, which says when they end.
+The stored claims are carried out again and again, so that a crash between two steps loses nothing. A claim is stored
+first. Then its victims get their notice with the time of their end, at which the engine ends them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.running_steps import CLAIM_IS_OVER, spare, warn_of_claim
@@ -42,14 +43,13 @@ from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.preemption.words import why_words
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import gpu_title
 
 log = logging.getLogger("gpuspawner.preemptions")
 
 ROOM_SECONDS = 10.0
-"""How often it is looked for whom room is to be made. Arbitrary: they have waited for minutes."""
+"""How often requests are looked for that may preempt by fair share. Arbitrary: they have waited for minutes."""
 LOOK_SECONDS = 30.0
-"""How often a claim whose GPUs are to come is planned anew where nothing is known to have changed: protection ends."""
+"""How often a claim without its GPUs is planned again although nothing changed: protections end."""
 
 
 class Preemptions:
@@ -60,11 +60,11 @@ class Preemptions:
         self._registry, self._allocator, self._engine, self._clock = registry, allocator, engine, clock
         self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
-        """Whoever changes claims does so until it is stored, one after the other."""
+        """Held by each change of claims until it is stored."""
         self._live: dict[str, Preemption] = {}
         self._looked_at = -math.inf
         self._planned: dict[str, tuple[object, float]] = {}
-        """Of what each claim was planned last, and when."""
+        """The state on which the last plan of each claim was based, and when."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many are over since this service started, by who made them (claim, make_room) and what became of them."""
         self.changes = 0
@@ -87,11 +87,11 @@ class Preemptions:
 
     @property
     def live(self) -> tuple[Preemption, ...]:
-        """Those that are not over, the oldest first."""
+        """The live claims, the oldest first."""
         return tuple(self._live.values())
 
     def kept(self) -> tuple[PreemptedGpus, ...]:
-        """Return what is granted to nobody else."""
+        """Return the GPUs that are kept for live claims."""
         return tuple(preempted_gpus(one) for one in self._live.values() if one.slots)
 
     async def get(self, name: str) -> Preemption | None:
@@ -108,10 +108,10 @@ class Preemptions:
         return sorted(found, key=lambda x: (x.asked_at, x.id))
 
     def preview(self, claim: Preemption) -> tuple[Preemption, PreemptionPlan]:
-        """Return what a claim would stand as, and whom it would end. Nothing is done.
+        """Return the claim as it would be made, and the plan of its victims. Nothing is done.
 
         Raises:
-            Conflict: so many GPUs can't be had, whoever ends, or not before they would go again; says what can be.
+            Conflict: preemption cannot free this many GPUs in time. The message says how many it can.
             Unavailable: it is not known what runs where.
         """
         seen = self._allocator.observed.snapshot()
@@ -128,7 +128,7 @@ class Preemptions:
         return stands, found
 
     async def make(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
-        """Make a claim, or return the one that its maker made by the same key: repeating it takes nobody else.
+        """Make a claim, or return the one that was made with the same key: repeating it preempts no more.
 
         Raises:
             Conflict: as :meth:`preview`; or the key was another claim's.
@@ -164,7 +164,7 @@ class Preemptions:
         if claim.state is PreemptionState.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
         if claim.account is None and claim.live:
-            # What somebody outside began since the last look would not be seen, and its GPUs would be granted.
+            # Work that began outside since the last look must be seen, or its GPUs would be granted.
             await self._allocator.scheduler.observe(self._clock.now())
         return await self._over(claim, PreemptionState.CLAIMED, audit)
 
@@ -222,7 +222,7 @@ class Preemptions:
         await self._begin(stands, seen, found)
 
     async def _begin(self, claim: Preemption, seen: Snapshot, found: PreemptionPlan) -> None:
-        """Store what a claim takes, spare whom it does not need any more, and warn whom it ends."""
+        """Store the GPUs of a claim, spare the workspaces that it no longer needs, and warn those that it ends."""
         told = [x for x in found.victims if x.notice is None]
         at = notice_end(told, seen, claim.ends_at) if told else claim.ends_at
         await self._save(replace(claim, slots=found.slots, ends_at=at))
@@ -235,7 +235,7 @@ class Preemptions:
         return lease is not None and lease.phase in WAITING
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
-        """Return whom it ends now; None where nothing changed since that was asked last, or it can't be covered now."""
+        """Return the new plan of a claim; None if nothing has changed or it cannot be covered now."""
         sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
         before, at = self._planned.get(claim.id, (None, 0.0))
         if before == sources and seen.now - at < LOOK_SECONDS:
@@ -335,5 +335,5 @@ def _asked(claim: Preemption) -> tuple[object, ...]:
 
 
 def whom_of(claim: Preemption) -> str:
-    """Return for whom a claim is, as the log and the audit name them."""
+    """Return the claimant's name for the log and the audit."""
     return claim.external or claim.user or (f"team {claim.account.team}" if claim.account else "nobody")

@@ -1,7 +1,7 @@
 """Recovers leases of workspaces that run without one, finds orphans, and reads the release spool.
 
-A server that nobody requested is adopted. A workspace that carries its lease has it rebuilt. A lease whose start was
-given up runs again if its server runs after all.
+A server that was not requested here is adopted. A workspace that carries its lease has it rebuilt. A lease whose
+start was given up runs again if its server runs after all.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class LeaseRecovery:
         await all_stored(stored)
 
     def recovered(self, lease: Lease) -> Recovery:
-        """Return what a server that runs after all holds: the GPUs that no other lease has, their kind and rate."""
+        """Return the GPUs, kind and rate of a server that runs after all. GPUs of other leases are left out."""
         one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
         free = self._allocator.observed.not_held(lease, slots)
@@ -157,7 +157,7 @@ class OrphanWatch:
         self._absent_since, self.due = {}, frozenset()
 
     def look(self, running: Sequence[Running], servers: Mapping[Place, HubServer], boot_id: str) -> Iterable[Running]:
-        """Return the orphans that have no live lease. Those that have one are in ``due``.
+        """Return the orphans without a live lease. ``due`` has those with one.
 
         Args:
             running: the workspaces that the backend sees.

@@ -38,7 +38,7 @@ class Charging(Protocol):
     def used_by(
         self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
     ) -> Sequence[UsagePart]:
-        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
+        """Return the amounts that steps of leases, with their lines and readings, add to the usage sums."""
 
     def add(self, lines: Sequence[LedgerLine]) -> None:
         """Count lines from now on: decisions count what is not stored yet."""
@@ -52,7 +52,7 @@ class Charging(Protocol):
 
 @dataclass(eq=False)
 class _Write:
-    """What one step changes, until it is stored. ``moves``: it may move somebody in the queue."""
+    """The changes of one step until they are stored. ``moves``: it may change queue positions."""
 
     leases: tuple[Lease, ...]
     lines: tuple[AuditLine, ...]
@@ -71,11 +71,11 @@ class LeaseRegistry:
     """All live leases, as the steps of the service's one event loop have left them.
 
     A change counts for every decision from the moment of :meth:`save`. It is stored a little later, in the order of
-    saving, and what is changed meanwhile is written with it, in one transaction. Where that fails, nothing of it stays,
-    nor of what was changed after it: the leases are again as they are stored.
+    saving, in one transaction with the changes made meanwhile. If that fails, this change and all later ones are
+    undone: the leases are again as they are stored.
 
-    So whoever tells or does something must wait until what it rests on is stored: its own change, by awaiting what
-    :meth:`save` returns; what others changed, by :meth:`stored`.
+    So an answer or an effect must wait until the changes that it depends on are stored. For one's own change, await
+    the result of :meth:`save`. For the changes of others, await :meth:`stored`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -84,25 +84,25 @@ class LeaseRegistry:
         self.ends: Counter[tuple[ExitReason, str]] = Counter()
         """How many leases ended since this service started, by reason and the team that they were charged to."""
         self.warnings: Counter[tuple[str, str]] = Counter()
-        """What came of warnings: by reason and outcome, as ``core.leases.warned`` has them."""
+        """The outcomes of warnings, by kind and outcome of ``core.leases.lifetimes``."""
         self.mismatches: Counter[str] = Counter()
         """How often what ran was not as leases say: one of MISMATCHES."""
         self.start_times = StartTimes()
         self.failures = Failures()
         """Steps of leases that fail by a fault of ours."""
         self.failed_to_write = False
-        """Whether a write failed that nobody has made up for: see ``Lifecycle.catch_up``."""
+        """Whether a write failed since the engine last left users time to object: see ``LeaseEngine.judge_sample``."""
         self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
         """Returns the messages about a step of a lease, just before both are stored in one transaction."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Hears each step of a lease, once it is stored."""
         self.charging: Charging | None = None
         self.changes = 0
-        """How many changes may have moved somebody in the queue, since this service started."""
+        """How many changes may have moved queue positions since this service started."""
         self.saves: Counter[Owner] = Counter()
         """How many times something of an owner's workspaces was stored, since this service started."""
         self.of_ended = asyncio.Lock()
-        """Who changes what has ended reads it from the store first: one after the other, so that no change is lost."""
+        """Held while an ended lease is read, changed and written back, so that no change is lost."""
         self._leases = LiveLeases()
         self._id_of_key: dict[Key, str] = {}
         self._as_stored: dict[str, Lease] = {}
@@ -117,7 +117,7 @@ class LeaseRegistry:
         self._take_stored()
 
     def _take_stored(self) -> None:
-        """Be as the store is. Who was heard since, was heard."""
+        """Take over the state of the store. Heartbeats since then are kept."""
         heard = {lease.id: lease.heard_at for lease in self._leases}
         self._leases = LiveLeases(
             replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
@@ -192,7 +192,7 @@ class LeaseRegistry:
         self._waiting.append(write)
         if self._task is None:
             self._task = context_without_act().run(asyncio.create_task, self._write_all())
-        return asyncio.shield(done)  # whoever is cancelled meanwhile takes nothing back
+        return asyncio.shield(done)  # a cancelled caller takes nothing back
 
     def _remember(self, lease: Lease) -> None:
         if lease.live:
@@ -256,7 +256,7 @@ class LeaseRegistry:
             if not write.done.done():
                 self._forget(write)
                 write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
-                write.done.exception()  # those that await it are told; nobody need await it
+                write.done.exception()  # callers may await it, and need not
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
         """Write in one transaction; return how many are stored, and why not the others.
@@ -354,13 +354,13 @@ class LeaseRegistry:
             self._changed = asyncio.Event()
 
     def note_heard(self, lease_id: str, now: float) -> None:
-        """Remember that somebody spoke for a lease. Not written: after a restart, everybody counts as just heard."""
+        """Record a heartbeat of a lease. It is not written: after a restart, every lease counts as just heard."""
         lease = self._leases.get(lease_id)
         if lease is not None:
             self._leases.put(replace(lease, heard_at=now))
 
     async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return once a change is stored that may move somebody in the queue, or after the timeout."""
+        """Return once a change is stored that may change queue positions, or after the timeout."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11

@@ -1,4 +1,4 @@
-"""What a start asks for, and whether its user may have it: the groups that count are those the hub has for them now."""
+"""Resolves the options of a start into a request, and checks whether its user may have it by their present groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuspawner.service.lease_log import refusals_logged
 
 Groups = Collection[str]
 LAST_ONES = 50
-"""So many leases of a user are looked at for what they chose last. Arbitrary: some weeks of one's work."""
+"""How many leases of a user are searched for their last choices. Arbitrary: some weeks of work."""
 
 
 def options_of(lease: Lease) -> dict[str, Any]:
@@ -30,11 +30,11 @@ def options_of(lease: Lease) -> dict[str, Any]:
 
 
 USERS_KNOWN = 10_000
-"""What so many users chose last is kept in memory. Arbitrary: more than have the form open."""
+"""For how many users the last choices are kept in memory. Arbitrary: more than have the form open."""
 
 
 class _Chosen(NamedTuple):
-    """What a user chose last: teams, the last one first, and by template what else they take."""
+    """The last choices of a user: teams, the newest first, and substitutes by template."""
 
     teams: tuple[str, ...]
     consents: Mapping[str, tuple[str, ...]]
@@ -67,7 +67,7 @@ class RequestResolver:
     async def request_of(
         self, key: Key, user: str, options: Mapping[str, Any], groups: Groups, *, start_id: str = ""
     ) -> Request:
-        """Return what a start asks for, resolved once: who waits for the same gets what it meant when it was asked.
+        """Return the request of a start. A waiting request with the same options keeps its first meaning.
 
         A start that asks again, by the same ``start_id``, gets what its lease says: its user may have changed that on a
         page meanwhile.
@@ -106,7 +106,7 @@ class RequestResolver:
         return (await self._chosen(owner)).consents
 
     async def _chosen(self, owner: Owner) -> _Chosen:
-        """Return what a user chose last, read anew where a lease of theirs was stored since: open forms ask often.
+        """Return the last choices of a user. They are read again only if a lease of theirs was stored since.
 
         While the store does not answer, what is known of those that live.
         """
@@ -125,7 +125,7 @@ class RequestResolver:
         return known[1]
 
     def lost_group(self, lease: Lease, groups: Groups) -> str:
-        """Return the group that a lease needs and its user is in no more; "" where there is none."""
+        """Return the group that a lease needs and that its user has left; "" for no such group."""
         request = lease.request
         return lost_group(self._in_force.catalog, request.template, lease.kind, request.team, frozenset(groups))
 
@@ -157,3 +157,23 @@ class RequestResolver:
         asked = replace(lease.request, substitutes=request.substitutes)  # all else stays as it was asked
         kept = {**lease.options, "substitutes": list(request.substitutes)}
         return replace(lease, request=asked, options=kept), events.Consented(tuple(request.substitutes))
+
+    async def reduce(self, lease: Lease, count: int, groups: Groups) -> tuple[Lease, events.Event]:
+        """Return a waiting lease that asks for fewer GPUs, at its place, and the event.
+
+        Raises:
+            RequestRefused: its template does not allow that number.
+            Conflict: it does not wait any more, or the number is not smaller.
+        """
+        if lease.phase not in WAITING:
+            raise Conflict("It has its GPUs already. You can change the number while it waits.")
+        if count >= lease.request.count:
+            raise Conflict(f"It asks for {lease.request.count}. Choose fewer.")
+        await self.must_be_allowed(lease, groups)
+        request = await self.resolve({**options_of(lease), "count": count}, lease.user, lease.key.owner, groups)
+        if self._registry.get(lease.id) is not lease:
+            raise Conflict("It changed just now. Look at it again, and choose then.")
+        asked = replace(
+            lease.request, count=request.count, cpu_cores=request.cpu_cores, memory_bytes=request.memory_bytes
+        )
+        return replace(lease, request=asked, options={**lease.options, "count": count}), events.RequestReduced(count)

@@ -13,14 +13,14 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.engine.dcgm_values import SOURCE
 
 TOLD_SECONDS = 2 * 3600.0
-"""So long they may differ: what one sees between two looks of the other is no fault."""
+"""How long they may differ. A shorter difference is no fault: each looks at other moments."""
 
 
 class SourceDisagreements:
     """Since when, by workspace, only DCGM exporter has seen work."""
 
     def __init__(self) -> None:
-        """Doubt nobody."""
+        """Start without a disagreement."""
         self._since: dict[str, tuple[float, str]] = {}
 
     def see(self, lease: Lease, evidence: Evidence, at: float) -> None:
@@ -49,7 +49,7 @@ class SourceDisagreements:
 
 
 SAMPLES = 3
-"""So many samples in a row without the monitor show that it does not run: a Jupyter server takes a minute to start."""
+"""After this many samples without the monitor it does not run: a Jupyter server takes a minute to start."""
 
 
 class MonitorWatch:
@@ -61,7 +61,7 @@ class MonitorWatch:
         self._with: set[str] = set()
 
     def see(self, lease_id: str, sample: Sample) -> None:
-        """Note which sources a sample has."""
+        """Record the sources of a sample."""
         if sample.problem or not sample.gpus:
             return
         has_monitor = any(one.source is Source.MONITOR for one in sample.sources)

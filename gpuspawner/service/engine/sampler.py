@@ -35,12 +35,12 @@ log = logging.getLogger("gpuspawner.sampler")
 
 BECAUSE_CHARACTERS = 255
 SOFT_CHARACTERS = 120
-"""Of what is stored of one softer evidence: the names of two notebooks."""
+"""The longest stored text of one soft evidence: the names of two notebooks."""
 DEADLINE_PERIODS = 2.5
 """A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
 between its readings follow its deadline, so a longer one would outlast the shortest periods."""
 LONG_CHARACTERS = 16_384
-"""Of what a probe told. What is longer, on purpose perhaps, is read beside the loop, which serves everybody."""
+"""The longest output of a probe that is read in the event loop. A longer one is read in a thread."""
 SLEPT_SECONDS = 30.0
 """More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
 
@@ -196,7 +196,7 @@ class Sampler:
                 self._due_at[lease_id] = now + period_seconds * number / len(new)
 
     def _strangers(self, gpus: frozenset[str]) -> dict[str, str]:
-        """Return who computes on these GPUs without a lease. A whole fleet is not looked at for nothing."""
+        """Return the notes on processes without a lease on these GPUs. Without GPUs, the fleet is not searched."""
         return (
             {gpu.id: gpu.note for gpu in self._scheduler.fleet.gpus if gpu.foreign and gpu.id in gpus} if gpus else {}
         )
@@ -222,7 +222,7 @@ class Sampler:
 def _parsed(
     result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None, **seen: Any
 ) -> tuple[Sample, ProcessTable | None]:
-    """Return what the probe told. It comes from the workspace: what breaks its reading is unknown, and is told so."""
+    """Return the sample of a probe. Output of the workspace that cannot be read gives an unknown sample."""
     try:
         return parse_probe(result, leased, previous, **seen)
     except Exception:
@@ -249,7 +249,7 @@ class _Tables:
         return replace(self._kept[0][0], followed=self._kept[-1][0].followed)
 
     def add(self, table: ProcessTable, at: float) -> float:
-        """Keep a table. Return for how long the machine was suspended since the one before.
+        """Keep a table. Return how long the machine was suspended since the last one.
 
         Its own clock went on then, and ours did not. CPU use spread over both would be none.
         """
@@ -259,7 +259,7 @@ class _Tables:
 
 
 def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdlePolicy, at: float) -> list[ReadingRow]:
-    """Return what is stored of a sample: a row for each GPU, and one for a workspace that has none."""
+    """Return the rows to store of a sample: one for each GPU, or one for a workspace without a GPU."""
     seen = {gpu.gpu: gpu for gpu in evidence.gpus}
     read = {reading.gpu: reading for reading in sample.gpus}
     told = [one for one in sample.soft if one.active is not False]

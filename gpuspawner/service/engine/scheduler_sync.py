@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def at_once(step: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that waits for nothing. Raises RuntimeError where it waits."""
+    """Run a coroutine that never waits, and return its result. Raise RuntimeError if it waits."""
     try:
         step.send(None)
     except StopIteration as done:
@@ -38,8 +38,8 @@ def at_once(step: Coroutine[Any, Any, T]) -> T:
 class SchedulerSync:
     """Keeps the scheduler's side equal to the leases.
 
-    A scheduler that answers at once is waited for, so that a free GPU is granted within the request for it. What
-    another answers counts when it comes, if it still fits.
+    The service waits for a scheduler that answers at once, so that a free GPU is granted within the request for it. The
+    answer of another scheduler counts when it arrives, if it still fits.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SchedulerSync:
         return asyncio.shield(done)
 
     def standing(self, snapshot: Snapshot) -> Answer | None:
-        """Return what stands, making no grant: of a scheduler that takes its time, its last answer."""
+        """Return the present answer without making grants. For a slow scheduler that is its last answer."""
         if not self._scheduler.capabilities.answers_at_once:
             return self.answer
         return at_once(self._scheduler.sync(snapshot))
@@ -112,7 +112,7 @@ class SchedulerSync:
                         done.set_result(None)
                     else:
                         done.set_exception(error)
-                        done.exception()  # whoever awaits it is told; the others need not be
+                        done.exception()  # callers may await it, and need not
         finally:
             self._task = None
 
@@ -133,7 +133,7 @@ class SchedulerSync:
 
     async def _sync(self) -> None:
         if not self._scheduler.capabilities.answers_at_once:
-            # Who does not know all that is claimed by now would withdraw what a successor claims.
+            # A replaced service, which does not know all claims, must not withdraw those of its successor.
             await self._store.read(self._store.check_epoch)
         snapshot = self._snapshot()
         if not snapshot.processes_known:

@@ -1,4 +1,4 @@
-"""Who stopped a server by the hub: the hub tells its spawner of the stop, and only afterwards whose request it was."""
+"""The actors of stops in the hub. The hub reports a stop first, and its actor afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StopActors:
         self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
     def of(self, lease: Lease) -> str:
-        """Return whose request stops the server of a lease that ends now; "" where nobody told.
+        """Return the actor of the stop of a lease that ends now; "" if that is not known.
 
         It stays known: an end that can't be stored is told again.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core import action_events
 from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.leases import events
@@ -14,16 +15,16 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import given_instead, gpu_title
 from gpuspawner.service.waiting.reasons import return_words
-from gpuspawner.service.workspaces.presenter import lease_view, warnings_of
-from gpuspawner.service.workspaces.warnings import claim_words
+from gpuspawner.service.workspaces.ends import present_end
+from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.warnings import claim_words, warnings_of
 
 ASKS = "Opening the page does nothing by itself: it asks."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
-    """Return what is to be told of a step that was just stored; None where nobody needs telling.
+    """Return the message about an event that was just stored, None if nobody needs one.
 
     A step is stored once, and a warning is a step once for each deadline and threshold: so is its message.
     """
@@ -45,10 +46,10 @@ class _Told(NamedTuple):
 
 
 def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Told | None:
-    found = next((one for one in warnings_of(parts, lease) if one["kind"] == kind), None)
+    found = next((one for one in warnings_of(parts, lease) if one.kind == kind), None)
     if found is None:
         return None
-    return _Told(kind, title, f"{found['text']}\n\nWhat you can do is on its page. {ASKS}")
+    return _Told(kind, title, f"{found.text}\n\nWhat you can do is on its page. {ASKS}")
 
 
 def _warned_idle(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
@@ -109,7 +110,8 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not EXIT_KINDS[lease.reason].by_others and not by_another and not unseen:
         return None
     then = f" {return_words(parts, lease)}." if parts.allocator.returns(lease) else ""
-    why = lease_view(parts, lease)["end"]["why"]
+    end = present_end(lease, parts.clock.now())
+    why = end.why if end else ""
     return _Told(
         "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
     )
@@ -118,7 +120,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
 def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
     if not lease.unattended:
         return None
-    words, name = lease_view(parts, lease)["words"], lease.key.server or "default workspace"
+    words, name = present_workspace(parts, lease).words, lease.key.server or "default workspace"
     text = f"{words}. It starts by itself ({name}).{claim_words(parts, lease)}"
     return _Told("granted", "Your workspace's turn has come", text)
 
@@ -131,7 +133,8 @@ def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
 
 
 def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Told | None:
-    sentence = lease_view(parts, lease)["queue"]["sentence"]
+    queue = present_workspace(parts, lease).queue
+    sentence = queue.sentence if queue else ""
     return _Told("impossible", "Your request can't start as things are", sentence)
 
 
@@ -170,4 +173,4 @@ _TEXTS: Mapping[type[events.Event], Callable[[Parts, Lease, AuditLine], _Told | 
     events.Answered: _answered,
     ScheduleSuspended: _ready_paused,
 }
-"""Of every event that somebody may be told."""
+"""The text of each event that has a message."""

@@ -1,6 +1,6 @@
-"""Sends messages by mail, chat or webhook, beside the service's loop: slow or broken, a target holds up nothing.
+"""Sends messages by mail, chat or webhook, apart from the service's loop, so that a slow target delays nothing.
 
-Messages wait in the store, written in the same transaction as what they tell of: none is lost with the process.
+Messages wait in the store. They are written in the same transaction as their event, so that no crash loses one.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from gpuspawner.service.store.outbox import OutboxRow
 log = logging.getLogger("gpuspawner.notifier")
 
 RESULTS = ("sent", "failed", "dropped", "unaddressed")
-"""Sent to a target; an attempt failed; given up after GIVEN_UP_SECONDS; of a user whose address is not known."""
+"""Sent, an attempt failed, given up after GIVEN_UP_SECONDS, and without a known address."""
 AT_ONCE = 4
-"""So many messages are sent on one channel at the same time."""
+"""The number of messages that are sent on one channel at the same time."""
 DUE_AT_ONCE = 1000
-"""So many messages are read from the outbox at once. Arbitrary."""
+"""The number of messages that are read from the outbox at once. Arbitrary."""
 LOOK_SECONDS, IDLE_SECONDS = 2.0, 60.0
-"""How often it is looked for messages whose pause is over, where some wait, and where none do. Arbitrary."""
+"""The interval of looking for due messages, while some wait and while the outbox is empty. Arbitrary."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 20.0, 900.0
-"""Between two attempts; the pause doubles with each. Arbitrary: a mail server restarts within a minute."""
+"""The pause between two attempts, which doubles each time. Arbitrary: a mail server restarts within a minute."""
 GIVEN_UP_SECONDS = 86400.0
-"""A message that could not be sent for so long is given up: it tells of what is long over."""
+"""After this time without success a message is given up, because its event is long past."""
 KEPT_SECONDS = 86400.0
-"""How long it is kept in the store what came of a message."""
+"""The time for which the result of a message is stored."""
 NO_ANSWER = "no answer"
 USER, ADMINS = "user", "admins"
-"""Channels: each user's own, and those of administrators, by their number in the settings."""
+"""The channels: of users, and of administrators by their number in the settings."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
 """Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
 EXTRA = "pip install '.[notify]' in a checkout"
@@ -64,7 +64,7 @@ class Message:
 
 
 def check_targets(settings: Settings, public_url: str) -> None:
-    """See that messages could be sent, where some are to be.
+    """Check that messages can be sent.
 
     Raises:
         SettingsError: they could not; says which target, and nothing of what is secret in it.
@@ -105,46 +105,46 @@ def _apprise() -> Any:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A channel that does not take messages: since when, and why."""
+    """A channel that refuses messages: since when, and why."""
 
     since: float
     why: str
 
 
 class Notifier:
-    """Sends what waits in the store's outbox, once each, and tries again what could not be sent.
+    """Sends the messages of the outbox, each once, and tries again after a failure.
 
     A message is sent again only if the service is killed between the sending and the storing of that.
     """
 
     def __init__(self, hub: HubClient, settings: Settings, store: Store, clock: Clock) -> None:
-        """Send nothing where no target is set. ``hub`` knows mail addresses."""
+        """Send nothing without a target. ``hub`` knows mail addresses."""
         self._hub, self._settings, self._store, self._clock = hub, settings, store, clock
         self._addressed: dict[str, bool] = {}
-        """Whether a user had a mail address when it was last asked for."""
+        """Whether a user had a mail address at the last lookup."""
         self._at_once: dict[str, asyncio.Semaphore] = {}
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """What is being sent, by channel and person."""
+        """The messages that are being sent, by channel and person."""
         self._stored = asyncio.Event()
         self._came: dict[str, OutboxRow] = {}
-        """What came of attempts, until that is stored."""
+        """The results of attempts that are not stored yet."""
         self._hangs_until: dict[str, float] = {}
-        """Until when nothing is tried on a channel that gave no answer: one that hangs must not hold up the others."""
+        """The time until which a silent channel is not tried, so that it does not delay others."""
         self.counts: Counter[str] = Counter()
         self.troubles: dict[str, Trouble] = {}
-        """The channels that do not take messages now."""
+        """The channels that refuse messages now."""
         self.waiting = 0
-        """How many messages waited to be sent when it was last looked."""
+        """The number of waiting messages at the last look."""
 
     def reaches(self, user: str) -> bool | None:
-        """Whether messages reach a user; None where that hangs on a mail address that nobody has asked for yet."""
+        """Return whether messages reach a user, None while the mail address is not looked up yet."""
         template = self._settings.notify_users
         if not template or not _fits(template, user):
             return False
         return self._addressed.get(user) if "{email}" in template else True
 
     def rows_of(self, message: Message | None) -> list[OutboxRow]:
-        """Return what is to be stored of a message: a row for each channel."""
+        """Return the rows of a message: one for each channel."""
         if message is None:
             return []
         channels = [USER] if self._settings.notify_users else []
@@ -155,11 +155,11 @@ class Notifier:
         return [OutboxRow(_new_id(), at, channel, subject, document) for channel in channels]
 
     def wake(self) -> None:
-        """Have what was stored sent soon."""
+        """Send stored messages soon."""
         self._stored.set()
 
     async def run(self) -> None:
-        """Send what comes, some at once, for ever."""
+        """Send messages until the task is cancelled."""
         try:
             while True:
                 self._stored.clear()
@@ -175,7 +175,7 @@ class Notifier:
             await cancelled(list(self._under_way.values()))
 
     async def send_due(self) -> None:
-        """Begin to send what is due: of one person in order, and beside what is being sent to others."""
+        """Begin to send due messages. Those of one person stay in order."""
         outbox = self._store.outbox
         await self._note()
         busy = set(self._under_way)  # before it is read: what is being sent meanwhile may be in it
@@ -202,7 +202,7 @@ class Notifier:
         self.wake()  # there may be more of this person
 
     async def _note(self, *rows: OutboxRow) -> None:
-        """Store what came of attempts. What can't be stored now is not sent again: it is stored before the next one."""
+        """Store the results of attempts. A result that cannot be stored now is stored before the next attempt."""
         self._came.update((row.id, row) for row in rows)
         if came := list(self._came.values()):
             await self._store.write(self._store.outbox.save_attempts, came)
@@ -211,7 +211,7 @@ class Notifier:
                     del self._came[row.id]
 
     async def _send_in_order(self, rows: Sequence[OutboxRow]) -> None:
-        """Send messages of one channel and person, until one can't be sent."""
+        """Send the messages of one channel and person until one fails."""
         for number, row in enumerate(rows):
             async with self._at_once.setdefault(row.channel, asyncio.Semaphore(AT_ONCE)):
                 hangs_until = self._hangs_until.get(row.channel, 0.0)
@@ -224,7 +224,7 @@ class Notifier:
                 return
 
     async def _attempt(self, row: OutboxRow) -> OutboxRow:
-        """Try to send a message, and return what is to be stored of it."""
+        """Try to send a message, and return its new row."""
         message, now = Message(**row.document), self._clock.now()
         target = await self._address(row, message)
         if isinstance(target, Refusal):
@@ -254,7 +254,7 @@ class Notifier:
         return replace(row, attempts=attempts, not_before=now + pause_seconds)
 
     async def _address(self, row: OutboxRow, message: Message) -> str | Refusal:
-        """Return where a message goes, or why it goes nowhere now."""
+        """Return the address of a message, or why it has none now."""
         if row.channel == USER:
             return await self._target(message.user)
         number = int(row.channel.removeprefix(ADMINS))
@@ -271,7 +271,7 @@ class Notifier:
         return "" if sent else "refused, or not reached"
 
     async def _target(self, user: str) -> str | Refusal:
-        """Return where a user's messages go, or why nowhere: it could be read as another place, or is not known."""
+        """Return the address of a user's messages, or why they have none."""
         template, email = self._settings.notify_users, None
         if "{email}" in template:
             try:
@@ -295,12 +295,12 @@ def _is_whole(row: OutboxRow) -> bool:
 
 
 def _new_id() -> str:
-    """Return the id of a row: in the order of their making, so that messages of one moment keep their order."""
+    """Return the id of a row. Ids grow, so that messages of one moment keep their order."""
     return f"{time.time_ns():020d}-{uuid.uuid4().hex[:16]}"
 
 
 class Refusal(NamedTuple):
-    """Why a message has no address, and whether it never will."""
+    """The reason why a message has no address, and whether that is final."""
 
     why: str
     for_good: bool
@@ -311,12 +311,12 @@ def _whom(message: Message) -> str:
 
 
 def _fits(template: str, user: str) -> bool:
-    """Whether a user's name may stand in this address: it could be read as another place."""
+    """Return whether a user's name is safe in this address, and cannot change its target."""
     return "{user}" not in template or bool(PLAIN.fullmatch(user) and not ("{user}@" in template and "@" in user))
 
 
 async def _sent(target: str, message: Message) -> bool:
-    """Send in a thread of its own that nothing waits for: not even the end of this process."""
+    """Send in a thread of its own. The end of this process does not wait for it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bool] = loop.create_future()
 

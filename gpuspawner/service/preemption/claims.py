@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from tornado.web import HTTPError
 
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core import action_events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.placement import used_shares
@@ -21,7 +22,6 @@ from gpuspawner.service.engine.preemptions import new_claim, whom_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.presenter import gpu_title
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import InputContext, allows, refused

@@ -299,6 +299,6 @@ class UsageQuery(Query):
     until: str = ""
     """The last day (default: today)."""
     by: str = "day"
-    """One of ``user``, ``team``, ``kind``, ``day``."""
+    """One of ``user``, ``team``, ``kind``, ``day``, ``workspace``."""
     all: bool = False
     """The usage of all users, for administrators."""

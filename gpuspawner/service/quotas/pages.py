@@ -7,16 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.quotas.ledger import show_grant
-from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.rules import LimitedResource, QuotaGrant
 from gpuspawner.core.units import GIBIBYTE
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.claims import give_up, present_claim
 from gpuspawner.service.quotas.models import Grant
-from gpuspawner.service.quotas.presenter import grantee, present_grant, present_quota, present_usage_this_month
+from gpuspawner.service.quotas.own_usage import UsagePage
+from gpuspawner.service.quotas.presenter import grantee, present_grant
 from gpuspawner.service.quotas.rules_page import entry_words, rules_of
 from gpuspawner.service.quotas.snapshot import standings_of_all
 from gpuspawner.service.quotas.standing import (
@@ -32,37 +31,9 @@ from gpuspawner.service.quotas.standing import (
 )
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
-from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, list_part, parse_list_state, select_rows
 
 CLAIMS_SHOWN, GRANTS_SHOWN = 20, 20
-
-
-class QuotaPage(PageHandler):
-    """GET: the reader's limits and budgets, what is left of them, and the rules in sentences."""
-
-    async def get(self) -> None:
-        """Answer the page."""
-        state, person = self.parts, self.viewer()
-        groups, rules = await self.groups_shown(), state.catalog.rules
-        use = await present_usage_this_month(state, "kind", person.owner)
-        # From here on nothing is awaited, so the page shows one moment.
-        teams = teams_of(rules, groups)
-        quota = present_quota(state, person.name, person.owner, teams)
-        binding = [entry for team in teams or ("",) for entry in entries_in_force(rules.quotas, person.name, team)]
-        order = {entry.name: number for number, entry in enumerate(rules.quotas)}
-        self.render_page(
-            "quota.html",
-            rows=sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry]),
-            grants=quota.grants,
-            contact=rules.contact,
-            timezone=rules.timezone,
-            rules=list(
-                rules_of(visible(state.catalog, groups), tuple(x for x in rules.quotas if x in binding), quota.now)
-            ),
-            use=use,
-            currency=rules.currency,
-        )
 
 
 # The admin page of all quotas
@@ -298,7 +269,7 @@ class ExtraQuotaPage(ListPage):
 
 
 ROUTES: list[Any] = [
-    (r"/quota/?", QuotaPage),
+    (r"/quota/?", UsagePage),
     (rf"/console/quotas{FORMS}", QuotasPage),
     (r"/console/claims/([^/]+)/give-up", GiveUpPage),
     (rf"/console/extra-quota{FORMS}", ExtraQuotaPage),

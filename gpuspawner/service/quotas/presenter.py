@@ -140,8 +140,10 @@ def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact
     if balance.hard is None:
         share = balance.soft or Fraction(0)
         return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"
-    used = f"{budget_amount_text(balance.used, balance)} used of {budget_text(balance, now)}{reserved}"
-    words = f"{used}; renews {balance.renews(now)}"
+    credited = f", {budget_amount_text(-balance.used, balance)} credited" if balance.used < 0 else ""
+    amount = budget_amount_text(max(balance.used, Fraction(0)), balance)
+    used = f"{amount} used of {budget_text(balance, now)}{credited}{reserved}"
+    words = f"{used}; resets {balance.renews(now)}"
     if lasts is not None:
         words += f"; at the present use they last until {lasts}"
     if not balance.left:
@@ -224,11 +226,20 @@ def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
 # Usage
 
 
+CORRECTIONS, OLD_WORKSPACES = "Corrections", "Older workspaces"
+
+
 @dataclass
 class _Usage:
     user: str = ""
     charged: dict[BudgetUnit, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
     credited: Fraction = Fraction(0)
+
+    def join(self, other: _Usage) -> None:
+        self.user = other.user or self.user
+        for used, amount_used in other.charged.items():
+            self.charged[used] += amount_used
+        self.credited += other.credited
 
     def add(self, user: str, what: LedgerKind, milliseconds: int, rate: Rate) -> None:
         self.user = user or self.user
@@ -239,7 +250,7 @@ class _Usage:
 
 
 async def present_usage(state: Parts, by: str, since: str, until: str, owner: Owner | None) -> models.Usage:
-    """Return the usage from one day to another, by user, team, kind or day; of ``owner``, or of all (None).
+    """Return the usage from one day to another, by user, team, kind, day or workspace; of ``owner``, or of all (None).
 
     Running workspaces are included, up to now. Days are those of the catalog's time zone.
     """
@@ -252,6 +263,11 @@ async def present_usage(state: Parts, by: str, since: str, until: str, owner: Ow
             group = groups[_key(line, by)]
             group.add(group.user or line.user, line.what, line.milliseconds, line.rate)
     priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+    names = (
+        {name: await _workspace_name(state, name, named=owner is None) for name in groups} if by == "workspace" else {}
+    )
+    if by == "workspace":
+        groups = _by_name(groups, names)
     rows = [_usage_row(by, key, used, priced=priced) for key, used in groups.items()]
     rows.sort(key=lambda row: (0.0 if by == "day" else -row.charged_gpu_hours, row.name))
     return models.Usage(
@@ -267,6 +283,40 @@ async def present_usage(state: Parts, by: str, since: str, until: str, owner: Ow
     )
 
 
+async def _workspace_name(state: Parts, lease_id: str, *, named: bool) -> str:
+    """Return the name under which the usage of a workspace is summed up, with its user's if ``named``."""
+    lease = await state.registry.find(lease_id) if lease_id else None
+    if lease is None:
+        return CORRECTIONS if not lease_id else OLD_WORKSPACES
+    name = lease.key.server or "default workspace"
+    return f"{lease.user}: {name}" if named else name
+
+
+def _by_name(groups: Mapping[str, _Usage], names: Mapping[str, str]) -> dict[str, _Usage]:
+    """Return usage by the names of workspaces, which several workspaces may have had one after the other."""
+    found: dict[str, _Usage] = defaultdict(_Usage)
+    for key, used in groups.items():
+        found[names[key]].join(used)
+    return found
+
+
+def today_of(state: Parts) -> str:
+    """Return the day in the catalog's time zone."""
+    return date_of(milliseconds(state.clock.now()), state.accounting.zone)
+
+
+def title_usage(state: Parts, usage: models.Usage, names: Names | None = None) -> models.Usage:
+    """Return usage with the titles that people read. ``names`` are the names of users by their ``created``."""
+    titles: dict[str, Names] = {
+        "kind": {name: kind.title for name, kind in state.catalog.gpus.items()},
+        "team": {name: team.title for name, team in state.catalog.rules.teams.items()},
+        "user": names or {},
+    }
+    known = titles.get(usage.by, {})
+    rows = [row.model_copy(update={"name": known.get(row.key) or row.name}) for row in usage.rows]
+    return usage.model_copy(update={"rows": rows})
+
+
 async def present_usage_this_month(
     state: Parts, by: str, owner: Owner | None, names: Names | None = None
 ) -> models.Usage:
@@ -274,15 +324,8 @@ async def present_usage_this_month(
 
     ``names`` are the names of users by their ``created``, for usage by user.
     """
-    today = date_of(milliseconds(state.clock.now()), state.accounting.zone)
-    usage = await present_usage(state, by, f"{today[:-2]}01", today, owner)
-    titles: dict[str, Names] = {
-        "kind": {name: kind.title for name, kind in state.catalog.gpus.items()},
-        "team": {name: team.title for name, team in state.catalog.rules.teams.items()},
-        "user": names or {},
-    }
-    rows = [row.model_copy(update={"name": titles[by].get(row.key) or row.name}) for row in usage.rows]
-    return usage.model_copy(update={"rows": rows})
+    today = today_of(state)
+    return title_usage(state, await present_usage(state, by, f"{today[:-2]}01", today, owner), names)
 
 
 def _running(state: Parts, owner: Owner | None) -> Iterable[LedgerLine]:
@@ -292,12 +335,18 @@ def _running(state: Parts, owner: Owner | None) -> Iterable[LedgerLine]:
 
 
 def _key(line: LedgerLine, by: str) -> str:
-    named = {"user": line.account.user_created, "team": line.account.team, "kind": line.kind, "day": line.day}
+    named = {
+        "user": line.account.user_created,
+        "team": line.account.team,
+        "kind": line.kind,
+        "day": line.day,
+        "workspace": line.lease,
+    }
     return named[by]
 
 
 def _usage_row(by: str, key: str, used: _Usage, *, priced: bool) -> models.UsageRow:
-    names = {"user": used.user, "team": key or NO_TEAM, "kind": key or NO_KIND, "day": key}
+    names = {"user": used.user, "team": key or NO_TEAM, "kind": key or NO_KIND, "day": key, "workspace": key}
     return models.UsageRow(
         key=key,
         name=names[by],

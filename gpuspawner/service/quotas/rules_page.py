@@ -9,6 +9,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import Window, show_moment
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
@@ -17,7 +18,6 @@ from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Hours, Limit, Q
 from gpuspawner.core.units import show_duration, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
-from gpuspawner.service.waiting.presenter import gpu_title
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60

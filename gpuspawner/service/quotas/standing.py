@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.quotas.budgets import BudgetBalance
 from gpuspawner.core.quotas.limits import Amount
 from gpuspawner.core.quotas.usage import LimitTotals
 from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaScope
-from gpuspawner.service.waiting.presenter import gpu_title
 
 FULL, OVER, NEAR = "full", "over the share", "over 80 %"
 NEAR_SHARE = 0.8

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.administration import Restriction, RestrictionKind, close_gpus, exemption_of, reservation_holds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
@@ -14,7 +15,6 @@ from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
-from gpuspawner.service.waiting.presenter import gpu_title
 
 
 class Restrictions:

@@ -7,17 +7,21 @@ from urllib.parse import urlencode
 
 from tornado.web import HTTPError
 
+from gpuspawner.catalog.models import SSH
 from gpuspawner.core.authentication import CONFIRM_PATH, is_confirmed
+from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in.api import present_token
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login, code_of
 from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.workspaces.links import ssh_line
+from gpuspawner.service.workspaces.presenter import DEFAULT_NAME, opens_of
 
 UNKNOWN = (
-    "No login waits with this code. It is over after five minutes, and once it was allowed or denied. Run gpuspawner "
-    "login again, and type the code that it shows."
+    "No login waits with this code. Look at your terminal again. A code is valid for five minutes, and once. Run "
+    "gpuspawner login for a new one."
 )
 TRIED = "Too many wrong codes. Try again in five minutes."
 ALLOWED_MANY = "You allowed many logins. Try again in five minutes."
@@ -64,7 +68,7 @@ class LoginCode(SignedInPage):
             self._show(login)
         elif answer != "allow":
             self.parts.logins.decide(login, None)
-            self._show(done="It was denied: the command line gets nothing.")
+            self._show(done="The machine was refused and cannot log in")
         elif login.admin and not person.admin:
             raise HTTPError(403, reason="It asks for an administrator's rights, which you have not. Run it without.")
         elif login.admin and not self._is_confirmed(self.get_body_argument("confirmed", ""), login.code):
@@ -74,7 +78,7 @@ class LoginCode(SignedInPage):
             self._show(problem=ALLOWED_MANY, status=429)
         else:
             self.parts.logins.decide(login, person.owner, person.name)
-            self._show(done=f"Allowed. {login.device} has signed in as {person.name}: go back to its terminal.")
+            self._show(done=f"{login.device} is logged in")
 
     def _is_confirmed(self, confirmed: str, code: str) -> bool:
         created = self.signed_in().owner.user_created
@@ -107,6 +111,7 @@ class LoginCode(SignedInPage):
             admin_hours=round(ADMIN_SECONDS / 3600),
             problem=problem,
             done=done,
+            tries_left=self.parts.logins.tries_left(person.owner),
         )
 
 
@@ -117,7 +122,10 @@ class Tokens(SignedInPage):
         """Answer the page."""
         owner, now = self.signed_in().owner, self.parts.clock.now()
         rows = await self.parts.store.read(self.parts.store.tokens.of, owner, now)
-        self.render_page("tokens.html", address=self.address, tokens=[present_token(row, now) for row in rows])
+        up = (x for x in self.parts.registry if self.viewer().owns(x) and x.phase in UP)
+        ssh = [(x.key.server or DEFAULT_NAME, ssh_line(x, self.address)) for x in up if SSH in opens_of(self.parts, x)]
+        tokens = [present_token(row, now) for row in rows]
+        self.render_page("tokens.html", address=self.address, tokens=tokens, ssh=ssh)
 
     async def post(self) -> None:
         """Do it and return to the page; one that is gone already is as it should be."""

@@ -1,11 +1,13 @@
-"""What Start would do now, told before it is pressed."""
+"""The check of a start: what it would do now, before it is requested."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from gpuspawner.catalog import Catalog, understood, visible
+from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
@@ -14,140 +16,144 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.limits import requester_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
-from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.rest import route
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.policies import policy_now
-from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.start.consequences import cost_view, where_words
-from gpuspawner.service.start.models import Outlook
-from gpuspawner.service.start.options import StartBody
-from gpuspawner.service.start.substitutes import instead, substitute_view
-from gpuspawner.service.waiting.presenter import (
+from gpuspawner.service.start.consequences import (
     beyond_share,
-    given_instead,
-    gpu_title,
-    gpus_asked,
-    hours_words,
+    present_cost,
     spot_words,
-    starts_at,
     starts_now,
     stops_when_idle,
-    waits,
+    where_words,
 )
+from gpuspawner.service.start.models import Outlook
+from gpuspawner.service.start.substitutes import instead, present_substitute
+from gpuspawner.service.waiting.presenter import outage_words, reach_words, start_limit, starts_at, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.service.workspaces.presenter import outage_words, start_limit
-from gpuspawner.service.workspaces.warnings import reach_words
+from gpuspawner.service.workspaces.idle_words import hours_words
 
 
-class Check(ApiHandler):
-    """POST options: what Start would do now. Nothing is asked for."""
+async def check_start(state: Parts, person: Person, options: dict[str, Any], server: str) -> Outlook:
+    """Return the outcome of a start with these options now. Nothing is requested.
 
-    serves_forms = True
+    Raises:
+        RequestRefused: with all wrong options at once, as a start would.
+        Conflict: the workspace runs already.
+        Unavailable: a part that must answer does not.
+    """
+    key, now = Key(*person.owner, server), state.clock.now()
+    groups = await state.members.lately(person.name, person.owner)
+    request = await state.allocator.asking.resolve(options, person.name, person.owner, groups)
+    mine = state.registry.of_key(key)
+    if mine is not None and mine.phase in UP | {Phase.STARTING}:
+        raise Conflict("This workspace runs already. You find it among your workspaces.")
+    state.allocator.check(request, key)
+    bound = state.allocator.bounds.check(request, key)
+    keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
+    asked_at = mine.asked_at if mine is not None and keeps else now
+    claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
+    would = await state.queue.offers_for(claim)
+    if would.kind:  # another rate, by which budgets last for another time
+        bound = state.allocator.bounds.check(request, key, would.kind)
+    bound, ends_at = _end_of(bound, would.latest_end, now + request.lifetime_seconds)
+    found = _sentence(state, claim, would, bound, ends_at, keeps=keeps)
+    alone, others = await _waits(state, claim, would, groups)
+    kind, sentence = would.kind or request.gpu, found.words
+    if kind is not None and not outage_words(state, kind):
+        waits_seconds = wait_seconds(would) if would.kind else alone
+        sentence += _where(state.catalog, request, kind, waits_seconds, others, now)
+    if mine is not None and mine.phase in WAITING and not keeps:
+        sentence += " This changes your request, and you lose your old place in line."
+    offer = state.queue.offer(request.gpu, hold_user_of(claim))
+    return Outlook(
+        sentence=sentence,
+        starts_now=not (found.waits or found.limited),
+        place=would.place.number if found.waits else None,
+        **starts_at(would.place, now),
+        asked=gpus_asked(request, state.catalog, simulated=offer is not None and offer.simulated),
+        ends_at=None if found.waits or found.limited or would.node_seconds else ends_at,
+        team=request.team or None,
+        understood=understood(request, options),
+        cost=present_cost(state, request, key, kind, ends_at - now),
+        substitutes=[present_substitute(state.catalog, request, x, alone, others[x]) for x in others],
+        quota=[one for bounds in present_bounds(state, [requester_of(claim)]) for one in bounds],
+    )
 
-    @route(answer=Outlook, body=StartBody, keyed=False)
-    async def post(self) -> None:
-        """Answer the sentence; 4xx, as Start, with all that is wrong at once, where it would be refused."""
-        parts, person = self.parts, self.must()
-        body = self.body()
-        key = Key(*person.owner, await read_server(parts, person.name, body.pop("server", "")))
-        groups = await self.groups()
-        request = await parts.allocator.asking.resolve(body, person.name, person.owner, groups)
-        now = parts.clock.now()
-        mine = parts.registry.of_key(key)
-        if mine is not None and mine.phase in UP | {Phase.STARTING}:
-            raise Conflict("This workspace has been started already: you find it on the hub's page Home.")
-        parts.allocator.check(request, key)
-        bound = parts.allocator.bounds.check(request, key)
-        keeps = mine is not None and mine.phase in WAITING and request.keeps_place_of(mine.request)
-        asked_at = mine.asked_at if mine is not None and keeps else now
-        claim = Claim("" if mine is None else mine.id, person.owner.user_created, request, asked_at, user=person.name)
-        offer = parts.queue.offer(request.gpu, hold_user_of(claim))
-        would = await parts.queue.offers_for(claim)
-        if would.kind:  # another rate, by which budgets last for another time
-            bound = parts.allocator.bounds.check(request, key, would.kind)
-        bound, ends_at = _end_of(bound, would.latest_end, now + request.lifetime_seconds)
-        place, outage = would.place, outage_words(parts, would.kind or request.gpu)
-        shortage = "" if would.held_back is None else would.held_back.words
-        waiting = bool(shortage or outage) or (
-            request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)
-        )
-        limit = "" if waiting else start_limit(parts, key)
-        if waiting:
-            told, reach = parts.allocator.foretold.words(place), reach_words(parts, person.name, key)
-            kept = kept_free_words(would.kept_free, request, parts.catalog, now)
-            sentence = waits(
-                place, request, parts.catalog, offer, shortage,
-                asked_for=keeps, told=told, kept=kept, reach=reach, outage=outage,
-            )  # fmt: skip
-        elif limit:
-            sentence = limit
-        else:
-            sentence = self._starts_now(claim, would, bound, ends_at, now)
-        alone, others = await self._waits(claim, would, groups)
-        kind = would.kind or request.gpu
-        if kind is not None and not outage:
-            waits_seconds = wait_seconds(would) if would.kind else alone
-            sentence += self._where(request, kind, waits_seconds, others, now)
-        if mine is not None and mine.phase in WAITING and not keeps:
-            sentence += " This changes your request: your old place in the queue is lost."
-        self.answer(
-            {
-                "sentence": sentence,
-                "starts_now": not (waiting or limit),
-                "place": place.number if waiting else None,
-                **starts_at(place, now),
-                "asked": gpus_asked(request, parts.catalog, simulated=offer is not None and offer.simulated),
-                "ends_at": None if waiting or limit or would.node_seconds else ends_at,
-                "team": request.team or None,
-                "understood": understood(request, body),
-                "cost": cost_view(parts, request, key, kind, ends_at - now),
-                "substitutes": [substitute_view(parts.catalog, request, x, alone, others[x]) for x in others],
-                "quota": [one.as_json() for bounds in present_bounds(parts, [requester_of(claim)]) for one in bounds],
-            }
-        )
 
-    def _where(
-        self, request: Request, kind: str, waits_seconds: float | None, others: Mapping[str, float | None], now: float
-    ) -> str:
-        """Return what is to be added on where it would be, and on spot nodes; "" where there is nothing to say."""
-        catalog = self.parts.catalog
-        where = where_words(catalog, request, kind, waits_seconds, others)
-        spot = spot_words(catalog, kind, policy_now(catalog, request.policy, now)[0])
-        return "".join(f" {words}" for words in (where, spot) if words)
+class _Sentence(NamedTuple):
+    """The sentence of a check, and whether the start waits in the queue, or for other starts."""
 
-    def _starts_now(self, claim: Claim, would: Preview, bound: LatestEnd | None, ends_at: float, now: float) -> str:
-        """Return the sentence of a start that waits for nothing."""
-        catalog, request = self.parts.catalog, claim.request
-        policy, instead_of, until = policy_now(catalog, request.policy, now)
-        given = replace(request, gpu=would.kind) if would.kind else request
-        offer = self.parts.queue.offer(given.gpu, hold_user_of(claim))
-        sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
-        sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
-        if stops := stops_when_idle(request, policy):
-            sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
-        return sentence
+    words: str
+    waits: bool
+    limited: bool
 
-    async def _waits(
-        self, claim: Claim, would: Preview, groups: frozenset[str]
-    ) -> tuple[float | None, dict[str, float | None]]:
-        """Return when the kind that is asked for would start, and each that may be given instead: None is unknown.
 
-        ``would`` is what the claim would get as it is.
-        """
-        request, catalog = claim.request, visible(self.parts.catalog, groups)
-        kinds = instead(catalog, request)
-        alone = await self._preview(claim, replace(request, substitutes=())) if kinds and request.substitutes else would
-        return wait_seconds(alone), {
-            kind: wait_seconds(await self._preview(claim, of_kind(request, kind))) for kind in kinds
-        }
+def _sentence(
+    state: Parts, claim: Claim, would: Preview, bound: LatestEnd | None, ends_at: float, *, keeps: bool
+) -> _Sentence:
+    request, catalog, now = claim.request, state.catalog, state.clock.now()
+    place, outage = would.place, outage_words(state, would.kind or request.gpu)
+    shortage = "" if would.held_back is None else would.held_back.words
+    key = Key(state.hub_id, claim.user_created, "")
+    if shortage or outage or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)):
+        told, reach = state.allocator.foretold.words(place), reach_words(state, claim.user, key)
+        kept = kept_free_words(would.kept_free, request, catalog, now)
+        offer = state.queue.offer(request.gpu, hold_user_of(claim))
+        words = waits(
+            place, request, catalog, offer, shortage,
+            asked_for=keeps, told=told, kept=kept, reach=reach, outage=outage,
+        )  # fmt: skip
+        return _Sentence(words, waits=True, limited=False)
+    if limit := start_limit(state, key):
+        return _Sentence(limit, waits=False, limited=True)
+    return _Sentence(_starts_now(state, claim, would, bound, ends_at), waits=False, limited=False)
 
-    async def _preview(self, claim: Claim, request: Request) -> Preview:
-        return await self.parts.queue.offers_for(claim._replace(request=request))
+
+def _where(
+    catalog: Catalog,
+    request: Request,
+    kind: str,
+    waits_seconds: float | None,
+    others: Mapping[str, float | None],
+    now: float,
+) -> str:
+    """Return where a start would be, and what a spot node means, "" if there is nothing to say."""
+    where = where_words(catalog, request, kind, waits_seconds, others)
+    spot = spot_words(catalog, kind, policy_now(catalog, request.policy, now)[0])
+    return "".join(f" {words}" for words in (where, spot) if words)
+
+
+def _starts_now(state: Parts, claim: Claim, would: Preview, bound: LatestEnd | None, ends_at: float) -> str:
+    """Return the sentence of a start that waits for nothing."""
+    catalog, request, now = state.catalog, claim.request, state.clock.now()
+    policy, instead_of, until = policy_now(catalog, request.policy, now)
+    given = replace(request, gpu=would.kind) if would.kind else request
+    offer = state.queue.offer(given.gpu, hold_user_of(claim))
+    sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
+    sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
+    if stops := stops_when_idle(request, policy):
+        sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
+    return sentence
+
+
+async def _waits(
+    state: Parts, claim: Claim, would: Preview, groups: frozenset[str]
+) -> tuple[float | None, dict[str, float | None]]:
+    """Return how long the requested kind would wait, and each kind that can be given instead. None is unknown."""
+    request, catalog = claim.request, visible(state.catalog, groups)
+
+    async def preview(other: Request) -> Preview:
+        return await state.queue.offers_for(claim._replace(request=other))
+
+    kinds = instead(catalog, request)
+    alone = await preview(replace(request, substitutes=())) if kinds and request.substitutes else would
+    return wait_seconds(alone), {kind: wait_seconds(await preview(of_kind(request, kind))) for kind in kinds}
 
 
 def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:
-    """Yield what else is to be known before Start of what would be granted and end then, in sentences."""
+    """Yield further sentences about a start that would be granted now."""
     if would.kind:
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
     if would.says:
@@ -171,6 +177,6 @@ def wait_seconds(would: Preview) -> float | None:
 
 
 def _end_of(bound: LatestEnd | None, granted: LatestEnd | None, asked_at: float) -> tuple[LatestEnd | None, float]:
-    """Return what bounds a start's end, and when it ends: at its own budget's, the grant's or, of neither, as asked."""
+    """Return the limit on the end of a start, and its end: of its budget, of the grant, or as requested."""
     ends_at = asked_at if bound is None else bound.at
     return (granted, granted.at) if granted is not None and granted.at < ends_at else (bound, ends_at)

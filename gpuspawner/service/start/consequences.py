@@ -1,27 +1,30 @@
-"""What a start costs, and where it would be."""
+"""The consequences of a start in sentences: its cost, its place, and when it stops."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any
 
 from gpuspawner.catalog import Catalog, Cluster
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.budgets import BudgetBalance, budget_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import amount_per_hour
 from gpuspawner.core.quotas.limits import Requester
-from gpuspawner.core.rules import Rate
-from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.core.rules import LatestEnd, Rate
+from gpuspawner.core.units import show_duration, show_money, show_time
+from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.start import models
 from gpuspawner.service.start.substitutes import sooner
 
 
-def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> dict[str, Any]:
-    """Return what ``seconds`` of a request on GPUs of ``kind`` cost, null where no price is set, and it all in words.
+def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> models.Cost:
+    """Return the cost of ``seconds`` of a request on GPUs of ``kind``, null without a price, and its sentences.
 
     Budgets of GPU hours are told too: of each with a bound, what is left of its present period once this is set aside.
     """
@@ -33,11 +36,11 @@ def cost_view(parts: Parts, request: Request, key: Key, kind: str | None, second
     left = list(_left(balances.of(asker), rate, now, seconds))
     currency = parts.catalog.rules.currency
     if found is None or found.price_per_hour is None:
-        return {"amount": None, "currency": currency or None, "words": left}
+        return models.Cost(amount=None, currency=currency or None, words=left)
     amount = float(rate.price_per_hour) * seconds / 3600
     an_hour = show_money(float(rate.price_per_hour), currency)
     whole = f"Costs {show_money(amount, currency)} if it runs for all of its {show_duration(seconds)}"
-    return {"amount": amount, "currency": currency or None, "words": [f"{whole}: {an_hour} an hour.", *left]}
+    return models.Cost(amount=amount, currency=currency or None, words=[f"{whole}: {an_hour} an hour.", *left])
 
 
 def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
@@ -100,8 +103,74 @@ def _starts(alone_seconds: float | None, seconds: float | None) -> str:
 
 
 def _costs(own: GpuKind, other: GpuKind) -> str:
-    """Return what another cluster's costs beside this one's, in per cent; "" where that is the same, or not known."""
+    """Return the difference in price of another cluster in per cent, "" if it is the same or not known."""
     if not own.price_per_hour or other.price_per_hour is None:
         return ""
     percent = round(100 * (other.price_per_hour / own.price_per_hour - 1))
     return f"costs {abs(percent)} % {'less' if percent < 0 else 'more'}" if percent else ""
+
+
+def starts_now(
+    request: Request,
+    catalog: Catalog,
+    offer: Offer | None,
+    now: float,
+    node_seconds: float | None = None,
+    latest_end: LatestEnd | None = None,
+) -> str:
+    """Return the sentence of a request that would be granted at once; a node may have to be started for it first.
+
+    ``latest_end`` is what ends it before its time.
+    """
+    free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
+    simulated = offer is not None and offer.simulated
+    gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
+    if node_seconds is not None:
+        node = f"{gpus_asked(request, catalog)}: a node starts for it, in about {show_duration(node_seconds)}"
+        return (
+            f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
+        )
+    if latest_end is not None and latest_end.at < now + request.lifetime_seconds:
+        return f"Starts now {gpus}. {latest_end.words[0].upper()}{latest_end.words[1:]}."
+    end = show_time(now + request.lifetime_seconds, now)
+    return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
+
+
+def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> str:
+    """Return what a spot node means, "" for any other kind."""
+    found = catalog.gpus.get(kind or "")
+    if found is None or not found.spot:
+        return ""
+    then = "it then returns to the queue before later requests, and starts again by itself"
+    if not policy.preemption.back_in_queue:
+        then = "it then ends"
+    return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
+
+
+def beyond_share(share: str, *, makes_room: bool) -> str:
+    """Return the sentence of a start beyond a soft quota. It makes room first when GPUs run short."""
+    room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
+    return f"{share} It is given while GPUs are free.{room}"
+
+
+def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
+    """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
+    idle = policy.idle_of(gpus=request.gpu is not None)
+    if idle is None or policy.mode is not Mode.ENFORCE:
+        return ""
+    if request.lifetime_seconds <= idle.for_seconds + idle.grace_seconds:  # its time is over first
+        return ""
+    rests = (
+        "nothing is done in it"
+        if request.gpu is None
+        else "its GPU does nothing"
+        if request.count == 1
+        else f"all {request.count} GPUs do nothing"
+    )
+    keep = ", unless you keep it" if policy.keep.times else ""
+    young = idle.start_up_seconds > idle.for_seconds  # else it is not what decides
+    start_up = f" The first {show_duration(idle.start_up_seconds)} after its start does not count." if young else ""
+    return (
+        f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
+        f"later it stops{keep}.{start_up}"
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuspawner.catalog import all_words, template_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
@@ -17,14 +18,14 @@ from gpuspawner.service.start.check import wait_seconds
 
 @dataclass(frozen=True)
 class Estimate:
-    """``seconds`` is None where nobody knows; ``refused`` is why it would not be taken as things are, "" otherwise."""
+    """A wait in ``seconds``, None if unknown. ``refused`` is the reason of a refusal, "" without one."""
 
     seconds: float | None
     refused: str = ""
 
 
 async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
-    """Return how long it would wait if it were asked for now. It takes as long as a look at the form."""
+    """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
         groups = await parts.members.now(wish.user, owner)
         request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, owner, groups)
@@ -39,8 +40,31 @@ async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
     return Estimate(waits)
 
 
+def times_of(state: Parts, wish: Schedule, count: int) -> list[tuple[str, str, bool]]:
+    """Return the next times of a schedule: day, time, and whether a workspace is made ready then."""
+    zone, now = state.allocator.accounting.zone, state.clock.now()
+    is_closed, today = closed_by(state, wish), datetime.fromtimestamp(now, zone).date()
+    found: list[tuple[str, str, bool]] = []
+    for number in range(DAYS_LOOKED_AT):
+        day = today + timedelta(days=number)
+        at = datetime(day.year, day.month, day.day, wish.minute // 60, wish.minute % 60, tzinfo=zone).timestamp()
+        if day.weekday() in wish.days and at > max(now, wish.asked_for) and len(found) < count:
+            words = f"{day:%A} {day.day} {day:%b}"
+            found.append((words, f"{wish.minute // 60:02}:{wish.minute % 60:02}", not is_closed(at)))
+    return found
+
+
+DAYS_LOOKED_AT = 50
+"""A schedule of one day a week has five times within them, and some more."""
+
+
 def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDecision:
     """Return what follows for a wish now, by the catalog's clock, closed days and hours, if it would wait so long."""
+    return decide_schedule(wish, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, wish))
+
+
+def closed_by(parts: Parts, wish: Schedule) -> Callable[[float], bool]:
+    """Return a function that says whether a schedule is closed at a time."""
     catalog, zone = parts.catalog, parts.allocator.accounting.zone
     try:
         policy = template_of(catalog, wish.options).policy
@@ -51,4 +75,4 @@ def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDeci
         is_holiday = datetime.fromtimestamp(at, zone).date() in catalog.rules.closed
         return is_holiday or not policy_now(catalog, policy, at).policy.ready_at
 
-    return decide_schedule(wish, seconds, parts.clock.now(), zone, is_closed)
+    return is_closed

@@ -1,4 +1,4 @@
-"""Asks for what is to be ready by the path of all starts, and sees whether its user came."""
+"""Requests the workspaces of schedules in time, like any start, and sees whether their users came."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ log = logging.getLogger("gpuspawner.ready")
 
 READY_SECONDS = 60.0
 ESTIMATES = 10
-"""So many are worked out in a round, of those that are near and may have to wait: each takes as long as a look at the
-form. Arbitrary."""
+"""The number of estimates in a round, of schedules that are near and may have to wait. Each takes as long as a check of
+the form. Arbitrary."""
 WHERE = "a standing wish"
 
 
@@ -43,7 +43,7 @@ class _Near(NamedTuple):
 
 
 async def ready_round(parts: Parts) -> None:
-    """See what became of what was asked for, and ask for what is due.
+    """Look at the requested workspaces, and request those that are due.
 
     Raises:
         Unavailable: the store, the hub or the scheduler does not answer: the next round goes on.
@@ -69,7 +69,7 @@ async def ready_round(parts: Parts) -> None:
 
 
 def _start_lead(wish: Schedule) -> float:
-    """Return how long before its time it is asked for where nobody waits."""
+    """Return how long before its time a workspace is requested if the queue is empty."""
     return lead_seconds_of(0.0, wish.start_seconds)
 
 
@@ -117,14 +117,14 @@ def _paused(wish: Schedule) -> str:
 async def _is_due(parts: Parts, one: _Near) -> bool:
     """Whether it has to be asked for now to be ready by its time, as the queue is.
 
-    What would be refused is not: it may be right by its time, and is told then.
+    A request that would be refused is not due. It may be right by its time.
     """
     found = await estimate(parts, one.owner, one.wish)
     return not found.refused and decided(parts, one.wish, found.seconds).do is ScheduleStep.ASK
 
 
 async def _ask(parts: Parts, one: _Near) -> None:
-    """Ask for it as a program of its user's does. What can't be had is told, and asked for again on the next day."""
+    """Request it as a program of its user does. A refusal is told, and tried again the next day."""
     owner, before, at = one
     found = await parts.store.read(parts.store.schedules.of, owner)
     wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)

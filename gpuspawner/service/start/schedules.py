@@ -156,7 +156,7 @@ async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     """Have a workspace asked for on these days, early enough to be ready by then; a start's options are as ever."""
     state, person = actor.state, actor.person
     key = Key(*person.owner, await read_server(state, person.name, body.server))
-    options = body.model_dump(exclude_unset=True, exclude={"at", "on", "server"})
+    options = {name: value for name, value in body.options().items() if name not in {"at", "on", "server"}}
     made = await add_schedule(state, key, person.name, options, (body.at, body.on), actor.origin)
     return await present_schedule(state, person.owner, made)
 

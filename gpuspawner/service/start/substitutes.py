@@ -1,30 +1,28 @@
-"""What people read of teams, and of the GPUs that may be given in place of the one asked for."""
+"""Teams that can be charged, and GPUs that can be given instead of the requested one."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import gpu_title
+from gpuspawner.service.start import models
+from gpuspawner.service.workspaces.models import Substitute
 
 SOONER_SECONDS = 60.0
-"""What comes by less earlier is not said to come sooner: estimates are no better."""
+"""A smaller difference does not count as sooner, because estimates are no better."""
 
 
-async def teams_view(parts: Parts, owner: Owner, groups: frozenset[str]) -> dict[str, Any]:
-    """Return the teams that may be charged for who is in these groups, and which one is where they name none."""
-    teams = teams_of(parts.catalog.rules, groups)
-    last = await parts.allocator.asking.last_team(owner, groups)
-    return {
-        "teams": [{"name": team, "title": team_title(parts.catalog, team)} for team in teams],
-        "team": last or (teams[0] if len(teams) == 1 else None),
-    }
+async def present_teams(state: Parts, owner: Owner, groups: frozenset[str]) -> tuple[list[models.Team], str | None]:
+    """Return the teams that can be charged for a user, and the one that is charged if they name none."""
+    teams = teams_of(state.catalog.rules, groups)
+    last = await state.allocator.asking.last_team(owner, groups)
+    shown = [models.Team(name=team, title=team_title(state.catalog, team)) for team in teams]
+    return shown, last or (teams[0] if len(teams) == 1 else None)
 
 
 def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
@@ -38,21 +36,26 @@ def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind for kind in (*offered, *request.substitutes) if kind in catalog.gpus))
 
 
-def substitute_view(
+def present_substitute(
     catalog: Catalog, request: Request, kind: str, alone_seconds: float | None, seconds: float | None
-) -> dict[str, Any]:
-    """Return what a kind would bring that is given instead: it would start after ``seconds``, None where unknown.
+) -> Substitute:
+    """Return the differences of another kind of GPU.
 
-    ``alone_seconds`` is when the kind that is asked for would start.
+    Args:
+        catalog: the catalog.
+        request: the request.
+        kind: the other kind.
+        alone_seconds: how long the requested kind would wait, None if unknown.
+        seconds: how long this kind would wait, None if unknown.
     """
     spot = "on a spot node" if catalog.gpus[kind].spot else ""
     words = [sooner(alone_seconds, seconds), prices(catalog, request.gpu or "", kind), spot]
-    return {
-        "kind": kind,
-        "title": gpu_title(kind, catalog),
-        "words": ", ".join(filter(None, words)),
-        "consented": kind in request.substitutes,
-    }
+    return Substitute(
+        kind=kind,
+        title=gpu_title(kind, catalog),
+        words=", ".join(filter(None, words)),
+        consented=kind in request.substitutes,
+    )
 
 
 def sooner(alone_seconds: float | None, seconds: float | None) -> str:

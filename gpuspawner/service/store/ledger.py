@@ -16,7 +16,7 @@ from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.rows import StoredRows, owned_by
 
-GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day"}
+GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day", "workspace": "lease"}
 """By what charges are summed up, and the column of each."""
 
 

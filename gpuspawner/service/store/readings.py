@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -85,6 +85,17 @@ class Readings(StoredRows):
         query = sa.select(*[column for column in t if column.name != "number"])
         query = query.where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
         return [ReadingRow(**row) for row in self._read(query)]
+
+    def use_by_minute(self, lease_ids: Sequence[str], since: float) -> dict[str, list[tuple[float, float]]]:
+        """Return the mean GPU use of each known minute by lease: the end of the minute, and percent."""
+        t, minute = tables.readings.c, WholePart(tables.readings.c.at / 60.0)
+        known = t.lease.in_(lease_ids) & (t.at >= since) & t.utilization_percent.is_not(None) & (t.kind != "unknown")
+        query = sa.select(t.lease, minute, sa.func.avg(t.utilization_percent)).where(known)
+        found: dict[str, list[tuple[float, float]]] = {}
+        with self._transaction() as connection:
+            for lease, number, percent in connection.execute(query.group_by(t.lease, minute).order_by(t.lease, minute)):
+                found.setdefault(lease, []).append((60.0 * (number + 1), float(percent)))
+        return found
 
     def thin(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
         """Keep raw readings for a day and ten-minute maxima for 30 days. Readings that led to a stop stay.

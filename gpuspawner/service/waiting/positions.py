@@ -1,4 +1,4 @@
-"""Why a place in the queue changed since it was looked at before, in a sentence without names."""
+"""The reason why a queue position changed, in a sentence without names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpuspawner.core.units import show_time
 
 @dataclass(frozen=True)
 class Line:
-    """Who waited at one time, in the order in which they are served, and where each stood.
+    """The waiting requests at one time, in the order of service, with their positions.
 
-    ``pools`` are those that each draws on, ``asked_at`` is when each asked.
+    ``pools`` are the pools of each request, ``asked_at`` is its time.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Line:
     asked_at: Mapping[str, float] = field(default_factory=dict)
 
     def ahead(self, name: str) -> list[str]:
-        """Return who stood before one that waited, for the same GPUs."""
+        """Return the requests for the same GPUs that were ahead of one."""
         found = []
         for other in self.numbers:
             if other == name:
@@ -38,19 +38,19 @@ class _Change(NamedTuple):
     before: Line
     after: Line
     started: frozenset[str]
-    """Of those who wait no more, who was granted; others gave their place up."""
+    """The requests that left because they were granted. The others were withdrawn."""
 
 
 class PlaceChanges:
-    """Remembers the last change of each place since this service started."""
+    """The last change of each position since this service started."""
 
     def __init__(self) -> None:
-        """Know no line yet."""
+        """Begin without positions."""
         self._line = Line()
         self._changes: dict[str, _Change] = {}
 
     def see(self, numbers: Mapping[str, int], leases: Iterable[Lease], kinds: Kinds, now: float) -> None:
-        """Take note of where everybody stands. ``numbers`` are in the order in which they are served."""
+        """Compare with new positions. ``numbers`` are in the order of service."""
         known = {lease.id: lease for lease in leases}
         there = {name: number for name, number in numbers.items() if name in known}
         pools = {name: _pools(known[name], kinds) for name in there}
@@ -63,7 +63,7 @@ class PlaceChanges:
         self._changes = {name: one for name, one in {**self._changes, **moved}.items() if name in there}
 
     def words(self, name: str, now: float) -> str:
-        """Return how a place changed last, and why; "" where it did not."""
+        """Return how a position changed last, and why, "" without a change."""
         change = self._changes.get(name)
         if change is None:
             return ""

@@ -1,115 +1,24 @@
-"""The sentences that people read about a request, a place and an end. One wording for pages, progress, API and CLI."""
+"""Presents waiting requests: the sentences of a queue position, and the models of the queue."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
-from gpuspawner.core.idle.verdicts import Explanation, IdleState
-from gpuspawner.core.leases.lease import Lease, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.class_holds import hold_user_of
+from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
-from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
-
-
-def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:
-    """Return a kind of GPU as people read it: ``simulated A100 80 GB``; its name where the catalog has it no more."""
-    kind = catalog.gpus.get(name)
-    return ("simulated " if simulated else "") + (kind.title if kind else name)
-
-
-def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -> str:
-    """Return ``2 A100 80 GB``, ``2 simulated A100 80 GB`` or ``no GPU``."""
-    if request.gpu is None:
-        return "no GPU"
-    return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
-
-
-def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool = False) -> str:
-    """Return that another kind was given than was asked for, to be read after what was given."""
-    price = prices(catalog, asked, given)
-    cost = f": {price}" if price else ""
-    return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"
-
-
-def starts_now(
-    request: Request,
-    catalog: Catalog,
-    offer: Offer | None,
-    now: float,
-    node_seconds: float | None = None,
-    latest_end: LatestEnd | None = None,
-) -> str:
-    """Return the sentence of a request that would be granted at once; a node may have to be started for it first.
-
-    ``latest_end`` is what ends it before its time.
-    """
-    free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
-    simulated = offer is not None and offer.simulated
-    gpus = "without a GPU" if request.gpu is None else f"on {gpus_asked(request, catalog, simulated=simulated)}{free}"
-    if node_seconds is not None:
-        node = f"{gpus_asked(request, catalog)}: a node starts for it, in about {show_duration(node_seconds)}"
-        return (
-            f"None is free now. Starts by itself on {node}. Ends {show_duration(request.lifetime_seconds)} after that."
-        )
-    if latest_end is not None and latest_end.at < now + request.lifetime_seconds:
-        return f"Starts now {gpus}. {latest_end.words[0].upper()}{latest_end.words[1:]}."
-    end = show_time(now + request.lifetime_seconds, now)
-    return f"Starts now {gpus}. Ends at {end}, after {show_duration(request.lifetime_seconds)}."
-
-
-def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> str:
-    """Return what is to be known of a spot node before Start; "" of any other kind."""
-    found = catalog.gpus.get(kind or "")
-    if found is None or not found.spot:
-        return ""
-    then = "it then returns to the queue before later requests, and starts again by itself"
-    if not policy.preemption.back_in_queue:
-        then = "it then ends"
-    return f"Spot: the cloud may take its node back at any time, two minutes before or less; {then}."
-
-
-def beyond_share(share: str, *, makes_room: bool) -> str:
-    """Return what is told of a start beyond a soft quota: it is a loan, which goes back first where room is made."""
-    room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
-    return f"{share} It is given while GPUs are free.{room}"
-
-
-def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
-    """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
-    idle = policy.idle_of(gpus=request.gpu is not None)
-    if idle is None or policy.mode is not Mode.ENFORCE:
-        return ""
-    if request.lifetime_seconds <= idle.for_seconds + idle.grace_seconds:  # its time is over first
-        return ""
-    rests = (
-        "nothing is done in it"
-        if request.gpu is None
-        else "its GPU does nothing"
-        if request.count == 1
-        else f"all {request.count} GPUs do nothing"
-    )
-    keep = ", unless you keep it" if policy.keep.times else ""
-    young = idle.start_up_seconds > idle.for_seconds  # else it is not what decides
-    start_up = f" The first {show_duration(idle.start_up_seconds)} after its start does not count." if young else ""
-    return (
-        f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
-        f"later it stops{keep}.{start_up}"
-    )
-
-
-def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:
-    """Return which policy judges by the hour, and until when; "" where no hours change it."""
-    if until is None and not instead_of:
-        return ""
-    end = "" if until is None else f" until {show_time(until, now)}"
-    instead = f" instead of {instead_of}" if instead_of else ""
-    return f"By the hours of the catalog, the policy {policy} holds{end}{instead}."
+from gpuspawner.service.api.base import Person
+from gpuspawner.service.engine.feasibility import KEPT_SECONDS
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.waiting import models
+from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 
 
 def waits(
@@ -157,7 +66,7 @@ def waits(
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
-    """Return what becomes of the GPUs that somebody waits for, as the beginning of a sentence."""
+    """Return the state of the GPUs of a kind, as the beginning of a sentence."""
     if offer.free or offer.held:
         held = f", {offer.held}" if offer.held else ""
         closed = f", {offer.away} out of service" if offer.away else ""
@@ -210,45 +119,167 @@ def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
     }
 
 
-def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:
-    """Return a lease's phase in words."""
-    if lease.unasked and lease.phase is Phase.RUNNING:
-        return "Running, started without the GPU service"
-    request = lease.request
-    gpus = gpus_asked(replace(request, gpu=lease.kind), catalog, simulated=simulated)
-    if lease.given and request.gpu is not None:
-        gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
-    on = "without a GPU" if request.gpu is None else f"on {gpus}"
-    got = f"Starting {on}" if any(slot.is_coming for slot in lease.slots) else f"Got {gpus}; starting"
-    what = "to start without a GPU" if request.gpu is None else f"for {gpus}"
-    return {
-        Phase.QUEUED: f"Waiting {what}",
-        Phase.PARKED: f"Waiting {what}; it starts by itself",
-        Phase.RESERVED: "Starts now without a GPU" if request.gpu is None else got,
-        Phase.STARTING: f"Starting {on}",
-        Phase.RUNNING: f"Running {on}",
-        Phase.RECLAIMING: f"Idle {on}: ends soon",
-        Phase.STOPPING: "Stopping",
-        Phase.ENDED: "Ended",
-    }[lease.phase]
+# Models
 
 
-def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
-    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``.
+ENTRY = "quota "
+"""The rule of a quota entry is named by this and the entry's name."""
 
-    ``stops_at`` is when a grace that will be carried out is over, as people read it.
+
+def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> models.HeldBack | None:
+    """Return the rule that holds a waiting request back, None without one.
+
+    Args:
+        lease: the request. It knows since when, once that is stored.
+        held: what the scheduler says now.
+        owner: the program that owns the queue, "" for this service. The time that its rules take counts as waited.
     """
-    if seen.state is IdleState.UNMEASURED:
-        return "not measured yet"
-    if seen.state is IdleState.BUSY:
-        return f"in use: {seen.because}"
-    so_far = f"idle {show_duration(round(seen.idle_seconds))}"
-    if seen.grace_left_seconds is None:
-        so_far += f" of {show_duration(seen.for_seconds)}"
-    if stops_at is not None:
-        so_far += f"; stops at {stops_at}"
-    if seen.state in {IdleState.IDLE, IdleState.GRACE}:
-        return f"{so_far}, because: {seen.because}"
-    if seen.idle_seconds:
-        return f"{so_far}, not counting now: {seen.because}"
-    return f"not judged now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"not idle: {seen.because}"
+    if held is None:
+        return None
+    before = lease.held_back
+    since = before.since if before is not None and before.rule == held.rule else None
+    entry = held.rule.removeprefix(ENTRY) if held.rule.startswith(ENTRY) else ""
+    whose = owner if owner and not entry else None
+    return models.HeldBack(rule=held.rule, entry=entry or None, words=held.words, since=since, owner=whose)
+
+
+def reach_words(state: Parts, user: str, key: Key) -> str:
+    """Return in a sentence how a user without an open page learns that their workspace starts."""
+    reached = state.notifier.reaches(user)
+    if reached:
+        return "You get a message when it starts."
+    labs = state.queue.once("labs", lambda: _labs(state)).get(key.owner, set()) - {key.server}
+    if labs:
+        name = min(labs) or "your default workspace"
+        return f"JupyterLab of {name} tells you when it starts."
+    if reached is None:
+        return "You get a message when it starts, if the hub knows your mail address."
+    return "No message tells you when it starts, so come back to look."
+
+
+def _labs(state: Parts) -> dict[Owner, set[str]]:
+    """Return the names of running workspaces with JupyterLab by their user."""
+    found: dict[Owner, set[str]] = {}
+    for lease in state.registry:
+        opens = lease.request.opens
+        if lease.phase in UP and lease.request.template and (not opens or "lab" in opens):
+            found.setdefault(lease.key.owner, set()).add(lease.key.server)
+    return found
+
+
+def outage_words(state: Parts, gpu: str | None) -> str:
+    """Return in sentences what does not answer that a request for this kind needs, "" for nothing."""
+    outage = state.queue.outages.of_kind(gpu)
+    return "" if outage is None else outage.waiting_words(state.clock.now())
+
+
+def start_limit(state: Parts, key: Key) -> str:
+    """Return why a start would wait though its GPUs are free, "" if it would not."""
+    starts, settings = state.queue.once("starts", lambda: starts_under_way(state.registry)), state.settings
+    if starts[key.user_created] >= settings.concurrent_starts_each:
+        return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
+    if starts.total() >= settings.concurrent_starts:
+        return after_other_starts(settings.concurrent_starts, "workspaces")
+    return ""
+
+
+def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
+    """Return the reason of a wait beside the queue, "" without one."""
+    now = state.clock.now()
+    if lease.impossible_since is not None:
+        return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
+    if lease.not_before > now:
+        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
+        return f"{why}. We try again in {show_duration(lease.not_before - now)}. Others can go first meanwhile."
+    return start_limit(state, lease.key) if place.unchanged_seconds == 0 else ""
+
+
+def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
+    """Return the position of a waiting request and its likely start, None if it does not wait."""
+    if lease.phase not in WAITING:
+        return None
+    queue, place, now = state.queue, state.queue.place(lease), state.clock.now()
+    offer = queue.offer(lease.request.gpu, hold_user_of(lease))
+    held = queue.held_back(lease)
+    told = state.allocator.foretold.words(place)
+    shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)
+    kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
+    outage = outage_words(state, lease.request.gpu)
+    sentence = waits(
+        place, lease.request, state.catalog, offer, shortage, told=told, kept=kept, reach=reach, outage=outage
+    )
+    if not outage:
+        sentence = _held_up_words(state, lease, place) or sentence
+    others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
+    owner = state.allocator.observed.decides(lease) if others else ""
+    return models.Standing(
+        place=place.number,
+        of=place.of,
+        likely_seconds=place.likely_seconds,
+        unchanged_seconds=place.unchanged_seconds,
+        **starts_at(place, now),
+        earliest_start_at=None if told is None else now + told[0],
+        hit_rate="" if told is None else told[2],
+        startable_count=_startable_count(state, lease, offer),
+        sentence=sentence,
+        why=" ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
+        precedence=precedence_words(place, lease.request, state.catalog, now),
+        held_back=present_held_back(lease, held, owner),
+        changed=queue.change(lease),
+        impossible=lease.impossible or None,
+    )
+
+
+def _startable_count(state: Parts, lease: Lease, offer: Offer | None) -> int | None:
+    """Return the number of GPUs with which a request could start now instead of all that it asks for, None for none.
+
+    The number is within the bounds of its template, and nothing but free GPUs holds the request back.
+    """
+    template = state.catalog.templates.get(lease.request.template)
+    if template is None or offer is None or not offer.largest or lease.request.gpu is None:
+        return None
+    if state.queue.outages.of_kind(lease.request.gpu) is not None or state.queue.held_back(lease) is not None:
+        return None
+    count = min(offer.largest, lease.request.count - 1)
+    least, _ = template.gpus.get(lease.request.gpu, (lease.request.count, 0))
+    return count if count >= max(least, 1) and state.queue.place(lease).number == 1 else None
+
+
+def present_queue(state: Parts, leases: Iterable[Lease], person: Person, kinds: Collection[str]) -> models.Queue:
+    """Return the waiting requests that a person may see, in order.
+
+    Names, positions and reasons of others are for administrators. Kinds of GPU that are not for the person are left
+    out.
+    """
+    line = []
+    for lease in sorted((x for x in leases if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
+        mine = person.owns(lease) and person.lease in {None, lease.id}
+        if mine or person.admin or lease.request.gpu in {None, *kinds}:
+            line.append(_present_request(state, lease, mine=mine, named=mine or person.admin))
+    return models.Queue(queue=line, as_of=state.queue.as_of, now=state.clock.now())
+
+
+def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> models.WaitingRequest:
+    place, now = state.queue.place(lease), state.clock.now()
+    told = present_waiting(state, lease) if named else None
+    simulated = lease.kind in {offer.kind for offer in state.queue.offers if offer.simulated}
+    return models.WaitingRequest(
+        id=lease.id if named else None,
+        user=lease.user if named else None,
+        server=lease.key.server if named else None,
+        team=lease.request.team or None if named else None,
+        mine=mine,
+        gpu=lease.request.gpu,
+        count=lease.request.count,
+        asked=gpus_asked(lease.request, state.catalog, simulated=simulated),
+        place=place.number,
+        of=place.of,
+        sentence=told.sentence if told else None,
+        held_back=told.held_back if told else None,
+        changed=told.changed if told else None,
+        precedence=told.precedence if told else None,
+        asked_at=lease.asked_at,
+        unchanged_seconds=place.unchanged_seconds,
+        likely_seconds=place.likely_seconds,
+        **starts_at(place, now),
+    )

@@ -1,4 +1,4 @@
-"""Queue positions and offers as of now: computed once for all who look, and kept until something changes."""
+"""Queue positions and available GPUs. They are computed once for all readers, and kept until something changes."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ T = TypeVar("T")
 log = logging.getLogger("gpuspawner.queue")
 
 KEPT_SECONDS = 5.0
-"""What is kept is computed again after this also where no change is known: a grace that pauses moves an estimate, and
-quotas of a namespace change without a word. As often as the GPUs are looked at."""
+"""Results are computed again after this time even without a known change, because a paused grace period moves an
+estimate, and quotas of a namespace change silently. The GPUs are observed as often."""
 
-# Places of a long queue take longer to compute than anything else that is done, and in a busy cluster something changes
-# all the time. So that everything else goes on, those of before are shown meanwhile, as of then.
+# The positions of a long queue take longer to compute than anything else, and in a busy cluster something always
+# changes. Pages show the last positions meanwhile, with their time, so that everything else goes on.
 PART, OWN_PART = 0.05, 0.2
-"""At most so much of the time goes into computing places; and so much where somebody looks whose own request changed.
-Arbitrary: little beside all else, and at most a second until a place of a thousand is known."""
+"""Upper bounds on the share of CPU time spent computing positions: for all readers, and for a user whose own request
+changed. Arbitrary: a queue of a thousand is computed within a second."""
 LITTLE_SECONDS = 0.01
-"""What takes less is computed at each change."""
+"""A computation that takes less is repeated at each change."""
 BETWEEN_SECONDS = 0.2
-"""So long after one thing that took longer nothing else does: a page waits for one of them. Arbitrary."""
+"""The pause between two long computations, so that a page waits for one of them only. Arbitrary."""
 TURN_SECONDS = 0.005
-"""Arbitrary: half of what is done between two such turns."""
+"""The time between two turns of other tasks. Arbitrary."""
 LONGEST_SECONDS = 60.0
-"""What is made beside all else is shown for so long while it is made anew. Arbitrary."""
+"""The longest time for which an old result is shown while a new one is computed. Arbitrary."""
 OLD_SECONDS = 10.0
-"""Pages say of when places are that are older. Arbitrary: more than all but the longest queues take."""
+"""Pages show the time of positions that are older than this. Arbitrary: only the longest queues take so long."""
 
 
 @dataclass
 class _Computed:
-    """What was computed of ``seen``, good until ``until``."""
+    """The results of the snapshot ``seen``, valid until ``until``."""
 
     seen: Snapshot
     until: float
@@ -72,7 +72,7 @@ class _Computed:
 
 
 _Asked = tuple[Request, int, float]
-"""What of a waiting lease its own user changes: all else is others' doing."""
+"""The parts of a waiting lease that its own user changes."""
 
 
 def _asked(one: Lease | Claim) -> _Asked:
@@ -81,53 +81,53 @@ def _asked(one: Lease | Claim) -> _Asked:
 
 @dataclass
 class _Made:
-    """What was made of ``of``, when something else was: ``seconds`` of CPU were spent on it until ``ended_at``."""
+    """A result of the snapshot ``of``. It took ``seconds`` of CPU time until ``ended_at``."""
 
     of: _Computed
     seconds: float
     ended_at: float
 
     def is_due(self, part: float) -> bool:
-        """Whether another may be made, so that no more than this part of the time goes into them."""
+        """Whether another result may be computed within this share of the CPU time."""
         return self.seconds < LITTLE_SECONDS or self.due_seconds(part) <= 0
 
     def due_seconds(self, part: float) -> float:
-        """Return in how many seconds another may be made."""
+        """Return in how many seconds another result may be computed."""
         return max(0.0, self.ended_at + self.seconds / part - time.monotonic())
 
 
 @dataclass
 class _Seldom(_Made):
-    """What all who look share."""
+    """A result that all readers share."""
 
     value: Any
 
     def is_old(self) -> bool:
-        """Whether it is not to be shown any more."""
+        """Whether it is too old to be shown."""
         return time.monotonic() - self.ended_at > LONGEST_SECONDS
 
 
 @dataclass
 class _Pass(_Made):
-    """The places of all who waited at a time."""
+    """The positions of all waiting requests at one time."""
 
     as_of: float
     places: Mapping[str, QueuePosition]
     asked: Mapping[str, _Asked]
     made: dict[str, Any] = field(default_factory=dict)
     is_old: bool = False
-    """Whether it was shown though something had changed since."""
+    """Whether it was shown although something had changed."""
 
     def knows(self, lease: Lease) -> bool:
-        """Whether a lease waits as it did then."""
+        """Whether a request is still the same as then."""
         return self.asked.get(lease.id) == _asked(lease)
 
 
-class QueueView:
-    """Answers where everybody stands and what could be had."""
+class QueueSnapshot:
+    """Answers queue positions and available GPUs."""
 
     def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
-        """Compute nothing before somebody asks."""
+        """Compute nothing before the first reader."""
         self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
         self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
         self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
@@ -136,7 +136,7 @@ class QueueView:
         self._pass: _Pass | None = None
         self._seldom: dict[str, _Seldom] = {}
         self._long_until = -inf
-        """When the last ended that took longer than a little."""
+        """The end of the last long computation."""
         self._making: dict[str, asyncio.Task[None]] = {}
         self._sources: tuple[Any, ...] = ()
         self._known: tuple[Any, ...] = ()
@@ -144,9 +144,9 @@ class QueueView:
 
     @property
     def version(self) -> int:
-        """Raised whenever the queue or the offers change, by more than the time that passes.
+        """A number that grows whenever the queue or the available GPUs change.
 
-        Raised again once places may be had anew, where those of before were shown.
+        It grows again once new positions can be computed, if old ones were shown.
         """
         self._now()
         if self._pass is not None and self._pass.is_old and self._pass.is_due(PART):
@@ -155,7 +155,7 @@ class QueueView:
         return self._version
 
     def due_seconds(self, lease: Lease) -> float:
-        """Return in how long it may be told anew where a lease stands; infinite where that is known as of now."""
+        """Return in how many seconds a new position can be computed, infinite if the position is new."""
         last = self._pass
         if last is None or not last.is_old:
             return inf
@@ -163,27 +163,27 @@ class QueueView:
 
     @property
     def as_of(self) -> float:
-        """Of when places are, in seconds of the service's clock."""
+        """The time of the positions, in seconds of the service's clock."""
         return self._places().as_of
 
     @property
     def old_since(self) -> float | None:
-        """Of when places are, where that is so long ago that a page says so."""
+        """The time of the positions if they are old, None otherwise."""
         as_of = self._places().as_of
         return as_of if self._clock.now() - as_of > OLD_SECONDS else None
 
     @property
     def offers(self) -> list[Offer]:
-        """What could be had of every kind, in the catalog's order."""
+        """The available GPUs of each kind, in the order of the catalog."""
         return self._now().offers
 
     def offer(self, kind: str | None, asker: HoldUser | None = None) -> Offer | None:
-        """Return what could be had of a kind; by somebody, where it is said by whom."""
+        """Return the available GPUs of a kind, for one user if ``asker`` is given."""
         offers = self.offers if asker is None else self.offers_to(asker)
         return next((offer for offer in offers if offer.kind == kind), None)
 
     def offers_to(self, asker: HoldUser) -> list[Offer]:
-        """Return what somebody could have of every kind: what is held for others now is not free, and noted."""
+        """Return the available GPUs of each kind for one user. GPUs that are held for others are not free."""
         held = self.once("held", self._held)
         numbers = [number for number, one in enumerate(held) if not may_use(asker, one.hold)]
         if not numbers:
@@ -192,7 +192,7 @@ class QueueView:
         return self.once(f"offers without {numbers}", lambda: self._without(others))
 
     def _held(self) -> tuple[HeldGpus, ...]:
-        """Return what is held now; nothing where the queue is another's, who gives it to whom they like."""
+        """Return the GPUs that are held now. If another program owns the queue, it decides, so none are."""
         owner_of, held = self._scheduler.capabilities_of, current_hold_gpus(self._now().seen)
         return tuple(one for one in held if not owner_of(one.hold.kind).owns_queue)
 
@@ -203,9 +203,10 @@ class QueueView:
         return [_noted(was, now, held, computed.seen) for was, now in zip(computed.offers, left, strict=True)]
 
     def place(self, lease: Lease) -> QueuePosition:
-        """Return where a waiting lease stands, as its scheduler says; before it does, behind all others.
+        """Return the position of a waiting lease, as its scheduler says. Until then it is behind all others.
 
-        Others' changes are in it as of the last pass; one's own is as soon as there is time for another.
+        Changes of other requests are as of the last computation. A change of its own is included as soon as there is
+        time for another one.
         """
         found = self._places(lease)
         last = len(self._now().seen.claims)
@@ -216,19 +217,19 @@ class QueueView:
         return self._told(_later(place or behind, self._clock.now() - found.as_of), lease.request.gpu)
 
     def places(self) -> Mapping[str, QueuePosition]:
-        """Return where all stand, by lease id, as of the last pass: those who came since are not in it."""
+        """Return all positions by lease id, as of the last computation. Newer requests are not in it."""
         found, gpus = self._places(), {claim.id: claim.request.gpu for claim in self._now().seen.claims}
         passed_seconds = self._clock.now() - found.as_of
         return {name: self._told(_later(place, passed_seconds), gpus.get(name)) for name, place in found.places.items()}
 
     def _told(self, place: QueuePosition, gpu: str | None) -> QueuePosition:
-        """Return a place as people are told it: during an outage nobody knows when something starts."""
+        """Return a position for people. During an outage its start is not known."""
         if self.outages.of_kind(gpu) is None:
             return place
         return replace(place, unchanged_seconds=None, likely_seconds=None)
 
     def _places(self, lease: Lease | None = None) -> _Pass:
-        """Return the last pass, or another where something changed, and there is time for it."""
+        """Return the last positions, or new ones if something changed and there is time."""
         computed, last = self._now(), self._pass
         if last is not None and last.of is not computed:
             mine = lease is not None and not last.knows(lease)
@@ -243,7 +244,7 @@ class QueueView:
         return last
 
     def _is_due(self, last: _Made) -> bool:
-        """Whether another may be made for all who look."""
+        """Whether another result may be computed for all readers."""
         if last.seconds >= LITTLE_SECONDS and time.monotonic() < self._long_until + BETWEEN_SECONDS:
             return False
         return last.is_due(PART)
@@ -263,7 +264,7 @@ class QueueView:
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
 
     def _estimated(self, places: Mapping[str, QueuePosition], as_of: float) -> dict[str, QueuePosition]:
-        """Return places with the last estimate of the likely start, for those that have one."""
+        """Return positions with the last estimate of the likely start, if there is one."""
         found: dict[str, QueuePosition] = {}
         for name, place in places.items():
             likely, latest = self._estimator.wait_seconds(name, as_of), place.unchanged_seconds
@@ -272,17 +273,17 @@ class QueueView:
         return found
 
     def change(self, lease: Lease) -> str:
-        """Return in a sentence how a place changed last, and why; "" where it did not since this service started."""
+        """Return in a sentence how a position changed last, and why, "" without a change since this service started."""
         self.place(lease)
         return self._changes.words(lease.id, self._clock.now())
 
     def held_back(self, lease: Lease) -> BlockingRule | None:
-        """Return which rule holds a waiting lease back: what but free GPUs it waits for. As of a moment ago."""
+        """Return the rule that holds a waiting lease back, as of a moment ago, None without one."""
         held_back, _ = self.seldom("decided", self._decided)
         return held_back.get(lease.id)
 
     def held_back_instead(self, lease: Lease) -> list[str]:
-        """Return in sentences which kinds that a waiting lease takes instead a limit holds back."""
+        """Return in sentences which accepted other kinds a limit holds back."""
         claim, seen = claim_of(lease), self._now().seen
         owner = self._scheduler.capabilities_of(claim.request.gpu)
         if owner.owns_queue or not claim.request.substitutes or self.held_back(lease):
@@ -293,7 +294,7 @@ class QueueView:
         return [f"{kind.title}, which you take instead: {bar.words}" for kind, bar in bars if bar is not None]
 
     def kept_free(self, lease: Lease) -> ReservedForOthers | None:
-        """Return what is free and kept from a waiting lease for one that goes first: once for all that ask alike."""
+        """Return the free GPUs that are reserved for a request that goes first, None without any."""
         computed, request, claim = self._now(), lease.request, claim_of(lease)
         _, reserved = self.seldom("decided", self._decided)
         whose = tuple(number for number, one in enumerate(reserved) if lease.id in one.claim_ids)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from tornado.web import HTTPError
 
-from gpuspawner.catalog import teams_of
+from gpuspawner.catalog import Catalog, teams_of, visible
 from gpuspawner.core.action_events import ActionRefused
-from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.gpus.fleet import catalog_kind_name
 from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.reports import storable
+from gpuspawner.core.queue.class_holds import HoldUser
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.parts import Parts
@@ -86,6 +87,41 @@ class Actor:
             words = ", ".join(unknown[:5])
             raise HTTPError(404, reason=f"There is no workspace with the id {words}. Nothing was done.")
         return [lease for _, lease in found if lease is not None]
+
+    async def find_lease(self, name: str) -> Lease:
+        """Return a workspace that the person may see and act on. Raises 404 for any other, and for none."""
+        person, lease = self.person, await self.state.registry.find(name)
+        may = lease is not None and (person.admin or person.owns(lease))
+        if lease is None or not may or person.lease not in {None, name}:
+            raise HTTPError(404, reason=f"You have no workspace with the id {name[:40]}.")
+        return lease
+
+    def sees_everybody(self, *, asked: bool) -> bool:
+        """Return whether the workspaces of all users are ``asked`` for. Raises 403 without the permission."""
+        if asked:
+            self.require(Permission.SEE_ALL_USAGE)
+        return asked
+
+    async def groups(self) -> frozenset[str]:
+        """Return the groups of the hub that the person is in. Raises Unavailable if the hub does not say."""
+        return await self.state.members.lately(self.person.name, self.person.owner)
+
+    async def groups_shown(self) -> frozenset[str]:
+        """Return the groups that decide what the person sees: none while the hub does not say."""
+        try:
+            return await self.groups()
+        except Unavailable:
+            return frozenset()
+
+    async def asker(self) -> HoldUser:
+        """Return the person as far as GPUs are held for some."""
+        groups = await self.groups_shown()
+        return HoldUser(self.person.owner.user_created, groups, teams_of(self.state.catalog.rules, groups))
+
+    async def visible_catalog(self) -> Catalog:
+        """Return the part of the catalog that the person sees: for administrators all of it."""
+        catalog = self.state.catalog
+        return catalog if self.person.admin else visible(catalog, await self.groups_shown())
 
     def store_answer(self, answer: Answer) -> None:
         """Have the next write store the answer in its transaction, so that a repeated key gets this answer."""

@@ -22,7 +22,7 @@ from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.navigation import current_entry, icon_of
-from gpuspawner.service.workspaces.chart import beside
+from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -99,6 +99,7 @@ def templates() -> Environment:
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
     environment.filters.update(tick=tick, zone=zone, when=when, beside=beside, money=show_money)
+    environment.filters.update(area=area_of, edge=edge_of)
     environment.filters.update(amount_text=lambda bound, name: bound.text(name))
     return environment
 

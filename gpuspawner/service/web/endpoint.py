@@ -6,6 +6,7 @@ from the line above it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.keys import KEY, once
-from gpuspawner.service.api.rest.models import understood
+from gpuspawner.service.api.rest.models import Answer, understood
 from gpuspawner.service.api.rest.route import Route, read_arguments
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.inputs import NoInput, parse_input
@@ -45,6 +46,9 @@ class Endpoint:
         repeatable: whether acting twice has the effect of acting once, so that a lost answer is made again.
         audit: the name of the act in the audit entry of a refusal, "" for a request that changes nothing.
         audit_field: the field of the input that names the act, where one endpoint does several.
+        serves_forms: whether the ticket of a form is enough, which others than its user may hold too.
+        replay: returns the answer of a repeated key whose answer was not stored, from what is there now. It is called
+            with the actor, the id that the act noted, and the parts of the path.
     """
 
     method: str
@@ -57,6 +61,8 @@ class Endpoint:
     repeatable: bool = False
     audit: str = ""
     audit_field: str = ""
+    serves_forms: bool = False
+    replay: Callable[..., Awaitable[Answer]] | None = None
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -145,9 +151,9 @@ class Router:
     def __init__(self) -> None:
         self.endpoints: list[Endpoint] = []
 
-    def get(self, path: str, permission: Permission) -> Callable[[Function], Endpoint]:
-        """Declare the function that answers GET."""
-        return self._add("get", path, permission)
+    def get(self, path: str, permission: Permission, **options: Any) -> Callable[[Function], Endpoint]:
+        """Declare the function that answers GET. ``options`` are further fields of Endpoint."""
+        return self._add("get", path, permission, **options)
 
     def post(self, path: str, permission: Permission, **options: Any) -> Callable[[Function], Endpoint]:
         """Declare the function that answers POST. ``options`` are further fields of Endpoint."""
@@ -173,8 +179,22 @@ class Router:
 
 
 def _handler_of(endpoints: list[Endpoint]) -> type[ApiHandler]:
-    methods = {one.method: _method_of(one) for one in endpoints}
-    return type("Endpoints", (ApiHandler,), {"__doc__": endpoints[0].function.__doc__, **methods})
+    methods: dict[str, Any] = {one.method: _method_of(one) for one in endpoints}
+    replaying = next((one for one in endpoints if one.replay is not None), None)
+    if replaying is not None:
+        methods["replay"] = _replay_of(replaying)
+    serves_forms = any(one.serves_forms for one in endpoints)
+    about = {"__doc__": endpoints[0].function.__doc__, "serves_forms": serves_forms}
+    return type("Endpoints", (ApiHandler,), {**about, **methods})
+
+
+def _replay_of(endpoint: Endpoint) -> Callable[..., Awaitable[None]]:
+    async def replay(handler: ApiHandler, about: str, *path: str) -> None:
+        if endpoint.replay is not None:
+            answer = await endpoint.replay(Actor(handler.parts, handler.must(), handler.where), about, *path)
+            handler.send(endpoint.status, json.dumps(answer.as_json()))
+
+    return replay
 
 
 def _method_of(endpoint: Endpoint) -> Callable[..., Awaitable[None]]:

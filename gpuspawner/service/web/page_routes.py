@@ -13,15 +13,16 @@ from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
 from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
-from gpuspawner.service.workspaces.actions import ACTIONS
-from gpuspawner.service.workspaces.pages import Act, Home, WorkspacePage
+from gpuspawner.service.workspaces.api import ACTIONS
+from gpuspawner.service.workspaces.home import Home
+from gpuspawner.service.workspaces.pages import Act, WorkspacePage
 
 STATIC = Path(__file__).parent / "static"
 
 ROUTES: list[Any] = [
     (r"/?", Home),
     (r"/workspaces/([^/]+)", WorkspacePage),
-    (rf"/workspaces/([^/]+)/({ACTIONS})", Act),
+    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
     *quotas.ROUTES,
     *administration.ROUTES,
     *usage.ROUTES,

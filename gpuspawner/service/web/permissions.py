@@ -19,6 +19,9 @@ class Permission(Enum):
     """The permission that an endpoint or a page requires. The value completes "Only administrators …"."""
 
     SEE_OWN = "see this"
+    USE_OWN = "use this workspace"
+    START = "start a workspace"
+    SEE_GROUPS = "see the hub's groups"
     READ_INBOX = "read this inbox"
     HAVE_PRESETS = "have presets"
     HAVE_SCHEDULES = "have workspaces made ready"
@@ -35,6 +38,8 @@ class Permission(Enum):
 ALLOWED: Mapping[Permission, frozenset[Role]] = {
     **dict.fromkeys(Permission, frozenset({Role.ADMINISTRATOR})),
     Permission.SEE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
+    Permission.USE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
+    Permission.START: frozenset({Role.USER}),
     Permission.READ_INBOX: frozenset({Role.USER, Role.SERVICE}),
     Permission.HAVE_PRESETS: frozenset({Role.USER}),
     Permission.HAVE_SCHEDULES: frozenset({Role.USER}),

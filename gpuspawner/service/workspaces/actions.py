@@ -1,4 +1,4 @@
-"""What people may do to a workspace: one path for API and pages."""
+"""The actions of people on a workspace. API and pages use the same."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tornado.web import HTTPError
 
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import events, exits, transitions
 from gpuspawner.core.leases.disputes import written
@@ -15,24 +16,20 @@ from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import gpus_asked
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.workspaces.warnings import closed_gpus
 
-ACTIONS = f"keep|extend|move|stop|seen|share|dispute|answer|consent|came|{WITHOUT}|{WITH}"
-"""What :func:`act` carries out, as a route matches it."""
-
 
 async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, said: object = "") -> None:
-    """Carry out one of ACTIONS on a lease that the person may act on.
+    """Carry out an action on a workspace that the person may act on.
 
     Args:
         parts: the service.
         person: who asks.
         lease: what it is about.
-        action: one of ACTIONS.
+        action: the last part of an action's address in the API, for example ``keep``.
         where: where the person did it, in words: a stop tells it.
-        said: what came with it: to a dispute, and as its answer, what the person wrote; to consent, the kinds of GPU.
+        said: the text of a dispute or an answer, the kinds of GPU of a consent, or a number of GPUs.
 
     Raises:
         Conflict: it can't be done now; the message says why.
@@ -48,14 +45,8 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         return  # a second click, in another tab
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
-    elif action == "came":
-        await _come(parts, person, lease, where)
-    elif action == "consent":
-        await _consent(parts, person, lease, said, where)
-    elif action == "keep":
-        await parts.actions.keep(lease, person.name, where)
-    elif action == "extend":
-        await parts.actions.extend(lease, person.name, where)
+    elif action in _OF_A_LIVE_ONE:
+        await _OF_A_LIVE_ONE[action](parts, person, lease, said, where)
     else:
         if person.lease is not None:
             raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
@@ -65,7 +56,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
 
 
 def _is_done(lease: Lease, action: str) -> bool:
-    """Whether a workspace ended, or ends, by this very action: of the two ways, by its own."""
+    """Return whether a workspace ended, or is ending, by this very action."""
     done = lease.reason is not None and lease.reason is _DONE_BY.get(action)
     return done and (action not in {WITHOUT, WITH} or action == way_of(lease))
 
@@ -75,7 +66,7 @@ async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 
 async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
-    """Stop a workspace for a person, or take its request back while it waits. What stops starts no more."""
+    """Stop a workspace for a person, or withdraw its request while it waits."""
     waits = lease.phase in WAITING
     how = exits.withdrawn(who, where) if waits else exits.stopped_by(who, where)
     if lease.phase is Phase.STOPPING:
@@ -86,18 +77,31 @@ async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
 
 
 async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
-    """Say which kinds it may get in place of the one asked for: its place stays. Repeating it is harmless."""
+    """Accept these kinds of GPU instead. Its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    await parts.registry.save(consented, audit=[parts.allocator.commits.line(waiting, person.name, event, where)])
+    line = parts.allocator.commits.line(waiting, person.name, event, where)
+    await parts.registry.save(consented, audit=[line])
     await parts.allocator.give()
 
 
-async def _come(parts: Parts, person: Person, lease: Lease, where: str) -> None:
-    """Take it for claimed: its user waited for it, and sees it run. What runs in it says nothing of who is there."""
+async def _take(parts: Parts, person: Person, lease: Lease, count: object, where: str) -> None:
+    """Request fewer GPUs while it waits. Its place stays."""
+    if not person.owns(lease) or person.lease is not None:
+        raise HTTPError(403, reason="Only its user may change a request.")
+    groups = await parts.members.now(lease.user, lease.key.owner)
+    waiting = parts.registry.get(lease.id) or lease
+    reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
+    line = parts.allocator.commits.line(waiting, person.name, event, where)
+    await parts.registry.save(reduced, audit=[line])
+    await parts.allocator.give()
+
+
+async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
+    """Note that its user waited for it and sees it run. Running programs alone say nothing about that."""
     if not person.owns(lease) or person.lease is not None:
         raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
     await parts.actions.come(lease, person.name, f"waited for on {where}", where)
@@ -109,7 +113,7 @@ async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _w
 
 
 async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
-    """Let administrators read what its server wrote last. Repeating it is harmless."""
+    """Let administrators read its last output. Repeating it is harmless."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may share the output of a workspace.")
     row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
@@ -124,7 +128,7 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
-    """Store that an end was wrong, with the readings that decided: they stay as long as its audit."""
+    """Store the report of a wrong end. The readings that decided it are kept as long as its audit."""
     if not person.owns(lease):
         raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
@@ -147,6 +151,15 @@ async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, 
     )
 
 
+async def _keep(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
+    await parts.actions.keep(lease, person.name, where)
+
+
+async def _extend(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
+    await parts.actions.extend(lease, person.name, where)
+
+
+_OF_A_LIVE_ONE = {"came": _come, "consent": _consent, "take": _take, "keep": _keep, "extend": _extend}
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
 
 
@@ -170,7 +183,7 @@ def _may_move(lease: Lease) -> bool:
 
 
 async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
-    """Stop a workspace, to start again with the same home without a GPU, or with one: as any start is asked for."""
+    """Restart a workspace with the same home, without a GPU or with one."""
     if lease.phase not in UP:
         starts = lease.phase in JOINABLE - WAITING
         then = "try again once it runs" if starts else "change what it asks for on the form"
@@ -209,5 +222,5 @@ _OWN = {
     WITHOUT: "Only {user} can restart this workspace without a GPU." + _REASON,
     WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
 }
-"""What ends a workspace without notice, and so only for its own user; and what administrators do instead."""
+"""Actions that end a workspace without notice are for its own user, and the refusals name the way of others."""
 _DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

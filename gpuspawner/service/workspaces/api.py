@@ -1,41 +1,46 @@
-"""What people and pages ask: offers, a check, the queue, workspaces and what may be done about them."""
+"""The API of workspaces: start and list them, look at one, and act on it."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import Field
+from tornado.web import HTTPError
 
-from gpuspawner import __version__
-from gpuspawner.catalog import teams_of
-from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.quotas.limits import Requester
+from gpuspawner.catalog.models import MONITOR, OPENS
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
-from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.rest import Body, PageQuery, route
-from gpuspawner.service.api.rest.models import LONGEST_LIST
+from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
-from gpuspawner.service.quotas.presenter import present_bounds
-from gpuspawner.service.start import models as asking
-from gpuspawner.service.start.check import Check
-from gpuspawner.service.start.substitutes import teams_view
-from gpuspawner.service.waiting.presenter import gpus_asked, starts_at
-from gpuspawner.service.workspaces import models as workspaces
-from gpuspawner.service.workspaces.actions import ACTIONS, act
-from gpuspawner.service.workspaces.models import OneWorkspace
+from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.options import StartBody
+from gpuspawner.service.store.idempotency import set_about
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Endpoint, Router
+from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces import models
+from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import (
-    is_simulated,
-    lease_view,
-    standing_view,
+    present_audit_line,
+    present_output,
+    present_reading,
+    present_workspace,
 )
-from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view, reading_view
-from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
+from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, present_restart, wait_words
 from gpuspawner.service.workspaces.warnings import elsewhere
+
+router = Router()
+
+
+# Inputs
 
 
 class AllQuery(PageQuery):
-    """Whose."""
+    """Whether other users' workspaces are included."""
 
     all: bool = False
     """Those of all users, for administrators."""
@@ -45,9 +50,9 @@ class WorkspacesQuery(AllQuery):
     """Which workspaces."""
 
     live: bool = True
-    """Whether those are answered that live."""
+    """Whether workspaces that have not ended are included."""
     ended: int = Field(default=0, ge=0, le=LONGEST_LIST)
-    """How many of those that ended last are answered too, at once."""
+    """How many of the workspaces that ended last are included, at once."""
 
 
 class ReadingsQuery(PageQuery):
@@ -57,246 +62,272 @@ class ReadingsQuery(PageQuery):
     """From when on, in seconds since 1970."""
 
 
-class ActBody(Body):
-    """What comes with some of the actions."""
+class SentenceInput(Body):
+    """A sentence for the other side."""
 
     sentence: str = ""
-    """With ``dispute`` and ``answer``: what is told."""
-    substitutes: list[str] | None = None
-    """With ``consent``: the kinds of GPU that may be given instead, all of them."""
 
 
-class Root(ApiHandler):
-    """GET: the version, and who asks."""
+class ConsentInput(Body):
+    """The kinds of GPU that a waiting request accepts."""
 
-    @route(answer=asking.Whoever)
-    async def get(self) -> None:
-        """Answer name, rights, version, and the teams that may be charged for what who asks uses."""
-        person = self.must()
-        pages = self.parts.page_url or None
-        answer = {"version": __version__, "user": person.name, "admin": person.admin, "pages": pages}
-        self.answer({**answer, **await teams_view(self.parts, person.owner, await self.groups())})
+    substitutes: list[str]
+    """All kinds that are accepted instead. An empty list accepts none."""
 
 
-class Offers(ApiHandler):
-    """GET: what who asks could have of every GPU kind now."""
+class CountInput(Body):
+    """A smaller number of GPUs."""
 
-    serves_forms = True
-
-    @route(answer=asking.Offers)
-    async def get(self) -> None:
-        """Answer counts, null where they are unknown, the view's age, and how many GPUs who asks uses or waits for.
-
-        What is held for others is not free, and noted. Besides, what bounds them, and what they chose last: the team,
-        and the substitutes that they consented to, by template.
-        """
-        parts, person = self.parts, self.must()
-        catalog, groups, asker = await self.offered(), await self.groups_shown(), await self.asker()
-        offers = [offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in catalog.gpus]
-        age = parts.clock.now() - parts.scheduler.fleet.observed_at if parts.scheduler.fleet.complete else None
-        held = sum(x.request.count for x in parts.registry if person.owns(x))
-        consents = await parts.allocator.asking.last_consents(person.owner)
-        answer: dict[str, Any] = {"offers": offers, "age_seconds": age, "held": held, "consents": consents}
-        answer["currency"] = catalog.rules.currency
-        teams = teams_of(parts.catalog.rules, groups) or ("",)
-        bounds = present_bounds(parts, [Requester(person.name, person.owner.user_created, team) for team in teams])
-        quota = [one.as_json() for found in bounds for one in found]
-        self.answer({**answer, "quota": quota, **await teams_view(parts, person.owner, groups)})
+    count: int = Field(ge=1)
 
 
-class Queue(ApiHandler):
-    """GET: who waits, in order. Names are shown to administrators, and one's own."""
+class LackingInput(Body):
+    """What does not work in a workspace."""
 
-    @route(answer=asking.Queue)
-    async def get(self) -> None:
-        """Answer each waiting lease's place, kind, count and time. Kinds that are not for who asks are left out.
-
-        Besides, of one's own and for administrators: why it waits, which rule holds it back, why its place changed.
-        """
-        parts, person = self.parts, self.must()
-        kinds = (await self.offered()).gpus
-        line = []
-        for lease in sorted((x for x in parts.registry if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
-            place = parts.queue.place(lease)
-            mine = person.owns(lease) and person.lease in {None, lease.id}
-            shown = mine or person.admin
-            if not shown and lease.request.gpu not in {None, *kinds}:
-                continue
-            told = (standing_view(parts, lease) if shown else None) or {}
-            line.append(
-                {
-                    "id": lease.id if shown else None,
-                    "user": lease.user if shown else None,
-                    "server": lease.key.server if shown else None,
-                    "team": lease.request.team or None if shown else None,
-                    "mine": mine,
-                    "gpu": lease.request.gpu,
-                    "count": lease.request.count,
-                    "asked": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
-                    "place": place.number,
-                    "of": place.of,
-                    "sentence": told.get("sentence"),
-                    "held_back": told.get("held_back"),
-                    "changed": told.get("changed"),
-                    "precedence": told.get("precedence"),
-                    "asked_at": lease.asked_at,
-                    "unchanged_seconds": place.unchanged_seconds,
-                    "likely_seconds": place.likely_seconds,
-                    **starts_at(place, parts.clock.now()),
-                }
-            )
-        self.answer({"queue": line, "as_of": parts.queue.as_of, "now": parts.clock.now()})
+    lacks: list[str]
+    """Applications that its template opens, or ``monitor``."""
 
 
-class Workspaces(ApiHandler):
-    """Workspaces: one's own, or those of all for administrators."""
+class Lacking(Answer):
+    """What does not work in a workspace."""
 
-    @route(answer=workspaces.WorkspaceList)
-    async def get(self, *, query: WorkspacesQuery) -> None:
-        """Answer those that live, the oldest first, then those that ended, the newest first."""
-        parts, person = self.parts, self.must()
-        everybody, after = self.everybody(asked=query.all), after_of(query)
-        ended: list[Lease] = []
-        if query.ended and not person.lease:
-            before = (-after[1], after[2]) if after is not None and after[0] else None
-            owner = None if everybody else person.owner
-            ended = await parts.store.read(parts.store.leases.ended, owner, query.ended + 1, before)
-        live = [x for x in parts.registry if query.live and (everybody or person.owns(x))]
-        live = [x for x in live if person.lease in {None, x.id}]
-        live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
-        more = ended[query.ended :]
-        shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
-        if more and following is None:
-            following = cursor_of(_order(shown[-1]))
-        self.answer({"workspaces": [lease_view(parts, x) for x in shown], "next": following})
+    lacks: list[str]
+
+
+# Lists
+
+
+@router.get("/api/v1/workspaces", Permission.SEE_OWN)
+async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.WorkspaceList:
+    """Answer one's own workspaces, or those of all for administrators.
+
+    Those that have not ended come first, oldest first. Then come the ended ones, newest first.
+    """
+    state, person, after = actor.state, actor.person, after_of(query)
+    everybody = actor.sees_everybody(asked=query.all)
+    ended: list[Lease] = []
+    if query.ended and not person.lease:
+        before = (-after[1], after[2]) if after is not None and after[0] else None
+        owner = None if everybody else person.owner
+        ended = await state.store.read(state.store.leases.ended, owner, query.ended + 1, before)
+    live = [x for x in state.registry if query.live and (everybody or person.owns(x)) and person.lease in {None, x.id}]
+    live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
+    more = ended[query.ended :]
+    shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
+    if more and following is None:
+        following = cursor_of(_order(shown[-1]))
+    return models.WorkspaceList(workspaces=[present_workspace(state, x, person) for x in shown], next=following)
 
 
 def _order(lease: Lease) -> Order:
-    """Return by what the list is ordered: those that live by when they were asked for, then the last end first."""
+    """Return the order of the list: first by the time of the request, then by the time of the end, last end first."""
     return (0, lease.asked_at, lease.id) if lease.ended_at is None else (1, -lease.ended_at, lease.id)
 
 
-class Workspace(ApiHandler):
-    """One workspace."""
-
-    @route(answer=OneWorkspace)
-    async def get(self, workspace: str) -> None:
-        """Answer the workspace, also after its end, and what else its user is told there.
-
-        Which others of theirs came while they were away, and the messages that they have not read.
-        """
-        lease, now = await self.own(workspace), self.parts.clock.now()
-        messages = await self.parts.inboxes.messages_of(lease.key.owner)
-        told = {
-            "messages": [present_shown(one, now).as_json() for one in messages],
-            "elsewhere": elsewhere(self.parts, lease),
-        }
-        self.answer({**lease_view(self.parts, lease), **told})
+@router.get("/api/v1/disputes", Permission.SEE_OWN)
+async def list_disputes(actor: Actor, *, query: AllQuery) -> models.WorkspaceList:
+    """Answer workspaces whose end their user called wrong and nobody answered, oldest report first."""
+    state, person = actor.state, actor.person
+    owner = None if actor.sees_everybody(asked=query.all) else person.owner
+    found = await state.store.read(state.store.leases.disputed, owner)
+    mine = [x for x in found if person.lease in {None, x.id}]
+    shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
+    return models.WorkspaceList(workspaces=[present_workspace(state, x, person) for x in shown], next=following)
 
 
-class Groups(ApiHandler):
-    """GET: the groups that the hub has, for administrators."""
-
-    @route(answer=asking.Groups, admins="see the hub's groups")
-    async def get(self) -> None:
-        """Answer their names, and a sentence for each that the catalog names and the hub has not."""
-        members = self.parts.members
-        await members.look()
-        self.answer({"groups": sorted(members.there), "missing": members.missing()})
+# A start
 
 
-class Disputes(ApiHandler):
-    """Ends that their user called wrong and nobody answered: one's own, or those of all for administrators."""
-
-    @route(answer=workspaces.WorkspaceList)
-    async def get(self, *, query: AllQuery) -> None:
-        """Answer the workspaces, what was called wrong first coming first."""
-        person = self.must()
-        store = self.parts.store
-        found = await store.read(store.leases.disputed, None if self.everybody(asked=query.all) else person.owner)
-        mine = [x for x in found if person.lease in {None, x.id}]
-        shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
-        self.answer({"workspaces": [lease_view(self.parts, x) for x in shown], "next": following})
+async def _replay_start(actor: Actor, about: str) -> models.Workspace:
+    return present_workspace(actor.state, await actor.find_lease(about), actor.person)
 
 
-class Readings(ApiHandler):
-    """The readings of a workspace's GPUs."""
+@router.post("/api/v1/workspaces", Permission.START, status=202, replay=_replay_start)
+async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
+    """Request a workspace of one's own. It starts as soon as it has its GPUs.
 
-    @route(answer=workspaces.ReadingList)
-    async def get(self, workspace: str, *, query: ReadingsQuery) -> None:
-        """Answer the readings, the oldest first; null where unknown."""
-        lease = await self.own(workspace)
-        after = after_of(query)
-        since = query.since if after is None else max(query.since, after[1])
-        rows = await self.parts.store.read(self.parts.store.readings.of_lease, lease.id, since)
-        shown, following = page(rows, query, lambda row: (0, row.at, row.gpu))
-        self.answer({"readings": [reading_view(row) for row in shown], "next": following})
-
-
-class Output(ApiHandler):
-    """GET: what the server of a workspace that failed wrote last: for its user, for others once it is shared."""
-
-    @route(answer=workspaces.Output)
-    async def get(self, workspace: str) -> None:
-        """Answer the text, null where it is not for who asks, or there is none."""
-        self.answer(await output_view(self.parts, await self.own(workspace), self.must()))
-
-
-class Audit(ApiHandler):
-    """GET: who did what to a workspace, the newest first."""
-
-    @route(answer=workspaces.AuditList)
-    async def get(self, workspace: str) -> None:
-        """Answer the audit lines."""
-        lines = await self.parts.store.read(self.parts.store.audit_log.latest, (await self.own(workspace)).id)
-        self.answer({"audit": [audit_view(line) for line in lines]})
-
-
-class GoingOn(ApiHandler):
-    """GET: whether a workspace can go on without a GPU, or with one, what that does, and what it would wait for."""
-
-    @route(answer=workspaces.GoingOnNow)
-    async def get(self, workspace: str) -> None:
-        """Answer what is to be known before it is asked for; nothing is done."""
-        lease = await self.own(workspace)
-        groups = await self.parts.members.now(lease.user, lease.key.owner)
-        can = going_on_view(self.parts, lease)
-        now = await wait_words(self.parts, lease, groups) if can and not can["why"] else ""
-        self.answer({"going_on": can, "now": now})
-
-
-class Act(ApiHandler):
-    """POST: keep, extend, move, stop, seen, share; with a ``sentence`` dispute (its user), answer (administrators).
-
-    ``without-gpu`` and ``with-gpu`` end it, to start again so. With ``substitutes``, a list, consent: to all of these
-    kinds and no other, while it waits. ``came`` says that its user waited for it and sees that it runs.
+    The answer comes at once, and says whether the workspace waits. A running workspace of the same name is a conflict.
+    A waiting one with the same request is answered as it is. The service starts the server in the hub by its own right
+    (``servers``), so a program needs no right in the hub.
     """
+    state, person = actor.state, actor.person
+    options = body.options()
+    server = await read_server(state, person.name, options.pop("server", ""))
+    key = Key(*person.owner, server)
+    groups = await state.members.now(person.name, person.owner)
+    request = await state.allocator.asking.request_of(key, person.name, options, groups)
+    lease = state.registry.of_key(key)
+    if lease is not None and lease.phase in WAITING and lease.request == request:
+        return present_workspace(state, lease, person)
+    if lease is not None:
+        called = f"called {server}" if server else "without a name"
+        raise Conflict(f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one.")
+    name, start = uuid.uuid4().hex, uuid.uuid4().hex
+    ask = StartRequest(
+        key, person.name, request, options, start, "", unattended=True, where=actor.origin, lease_id=name
+    )
+    set_about(name)
+    return present_workspace(state, await state.allocator.acquire(ask), person)
 
-    @route(answer=workspaces.Workspace, body=ActBody)
-    async def post(self, workspace: str, action: str) -> None:
-        """Do it, and answer the workspace as it is then; 409 with the reason where it can't be done."""
-        with_it = {"dispute": "sentence", "answer": "sentence", "consent": "substitutes"}.get(action)
-        body = self.fields(*filter(None, [with_it]))
-        said = body.get(with_it or "", "")
-        await act(self.parts, self.must(), await self.own(workspace), action, self.where, said)
-        self.answer(lease_view(self.parts, await self.own(workspace)))
 
-    async def replay(self, _about: str, workspace: str, _action: str) -> None:
-        """Answer the workspace as it is now: what a repeated request did before is in it."""
-        self.send(200, json.dumps(lease_view(self.parts, await self.own(workspace))))
+# One workspace
 
 
-ROUTES: list[Any] = [
-    (r"/api/v1/?", Root),
-    (r"/api/v1/offers", Offers),
-    (r"/api/v1/check", Check),
-    (r"/api/v1/queue", Queue),
-    (r"/api/v1/groups", Groups),
-    (r"/api/v1/disputes", Disputes),
-    (r"/api/v1/workspaces/([^/]+)", Workspace),
-    (r"/api/v1/workspaces/([^/]+)/readings", Readings),
-    (r"/api/v1/workspaces/([^/]+)/audit", Audit),
-    (r"/api/v1/workspaces/([^/]+)/output", Output),
-    (r"/api/v1/workspaces/([^/]+)/going-on", GoingOn),
-    (rf"/api/v1/workspaces/([^/]+)/({ACTIONS})", Act),
-]
+@router.get("/api/v1/workspaces/{workspace}", Permission.SEE_OWN)
+async def get_workspace(actor: Actor, workspace: str) -> models.OneWorkspace:
+    """Answer a workspace, also after its end, with the unread announcements and other new workspaces of its user."""
+    lease, now = await actor.find_lease(workspace), actor.now
+    messages = await actor.state.inboxes.messages_of(lease.key.owner)
+    return models.OneWorkspace(
+        **dict(present_workspace(actor.state, lease, actor.person)),
+        messages=[present_shown(one, now) for one in messages],
+        elsewhere=elsewhere(actor.state, lease),
+    )
+
+
+@router.get("/api/v1/workspaces/{workspace}/readings", Permission.SEE_OWN)
+async def list_readings(actor: Actor, workspace: str, *, query: ReadingsQuery) -> models.ReadingList:
+    """Answer the readings of its GPUs, oldest first. Null is unknown."""
+    lease, after = await actor.find_lease(workspace), after_of(query)
+    since = query.since if after is None else max(query.since, after[1])
+    rows = await actor.state.store.read(actor.state.store.readings.of_lease, lease.id, since)
+    shown, following = page(rows, query, lambda row: (0, row.at, row.gpu))
+    return models.ReadingList(readings=[present_reading(row) for row in shown], next=following)
+
+
+@router.get("/api/v1/workspaces/{workspace}/audit", Permission.SEE_OWN)
+async def list_audit(actor: Actor, workspace: str) -> models.AuditList:
+    """Answer its audit entries, newest first."""
+    store, lease = actor.state.store, await actor.find_lease(workspace)
+    return models.AuditList(
+        audit=[present_audit_line(line) for line in await store.read(store.audit_log.latest, lease.id)]
+    )
+
+
+@router.get("/api/v1/workspaces/{workspace}/output", Permission.SEE_OWN)
+async def get_output(actor: Actor, workspace: str) -> models.Output:
+    """Answer the last output of a server that failed, null if there is none or the reader may not see it."""
+    return await present_output(actor.state, await actor.find_lease(workspace), actor.person)
+
+
+@router.get("/api/v1/workspaces/{workspace}/going-on", Permission.SEE_OWN)
+async def get_restart(actor: Actor, workspace: str) -> models.GoingOnNow:
+    """Answer what a restart without a GPU, or with one again, does, and how long it would wait. Nothing is done."""
+    state, lease = actor.state, await actor.find_lease(workspace)
+    groups = await state.members.now(lease.user, lease.key.owner)
+    restart = present_restart(state, lease)
+    now = await wait_words(state, lease, groups) if restart and not restart.why else ""
+    return models.GoingOnNow(going_on=restart, now=now)
+
+
+# Actions on one workspace
+
+
+async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace:
+    return present_workspace(actor.state, await actor.find_lease(workspace), actor.person)
+
+
+async def _act(actor: Actor, workspace: str, action: str, said: object = "") -> models.Workspace:
+    await act(actor.state, actor.person, await actor.find_lease(workspace), action, actor.origin, said)
+    return await _replay(actor, "", workspace)
+
+
+@router.post("/api/v1/workspaces/{workspace}/keep", Permission.USE_OWN, replay=_replay)
+async def keep(actor: Actor, workspace: str) -> models.Workspace:
+    """Pause its idle check for a while. The end time stays."""
+    return await _act(actor, workspace, "keep")
+
+
+@router.post("/api/v1/workspaces/{workspace}/extend", Permission.USE_OWN, replay=_replay)
+async def extend(actor: Actor, workspace: str) -> models.Workspace:
+    """Move its end time."""
+    return await _act(actor, workspace, "extend")
+
+
+@router.post("/api/v1/workspaces/{workspace}/move", Permission.USE_OWN, replay=_replay)
+async def move(actor: Actor, workspace: str) -> models.Workspace:
+    """Stop it and start it again on other GPUs, after one of its GPUs failed."""
+    return await _act(actor, workspace, "move")
+
+
+@router.post("/api/v1/workspaces/{workspace}/stop", Permission.USE_OWN, replay=_replay)
+async def stop_workspace(actor: Actor, workspace: str) -> models.Workspace:
+    """Stop it, or withdraw the request while it waits."""
+    return await _act(actor, workspace, "stop")
+
+
+@router.post("/api/v1/workspaces/{workspace}/seen", Permission.USE_OWN, replay=_replay)
+async def mark_seen(actor: Actor, workspace: str) -> models.Workspace:
+    """Mark the reason of its end as read."""
+    return await _act(actor, workspace, "seen")
+
+
+@router.post("/api/v1/workspaces/{workspace}/share", Permission.USE_OWN, replay=_replay)
+async def share_output(actor: Actor, workspace: str) -> models.Workspace:
+    """Let administrators read the last output of its server."""
+    return await _act(actor, workspace, "share")
+
+
+@router.post("/api/v1/workspaces/{workspace}/came", Permission.USE_OWN, replay=_replay)
+async def come(actor: Actor, workspace: str) -> models.Workspace:
+    """Say that its user waited for it and sees that it runs."""
+    return await _act(actor, workspace, "came")
+
+
+@router.post("/api/v1/workspaces/{workspace}/dispute", Permission.USE_OWN, replay=_replay)
+async def dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
+    """Report that its end was wrong."""
+    return await _act(actor, workspace, "dispute", body.sentence)
+
+
+@router.post("/api/v1/workspaces/{workspace}/answer", Permission.USE_OWN, replay=_replay)
+async def answer_dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
+    """Answer the report of its user, for administrators."""
+    return await _act(actor, workspace, "answer", body.sentence)
+
+
+@router.post("/api/v1/workspaces/{workspace}/consent", Permission.USE_OWN, replay=_replay)
+async def consent(actor: Actor, workspace: str, *, body: ConsentInput) -> models.Workspace:
+    """Accept these kinds of GPU instead, and no others, while it waits. Its place stays."""
+    return await _act(actor, workspace, "consent", body.substitutes)
+
+
+@router.post("/api/v1/workspaces/{workspace}/take", Permission.USE_OWN, replay=_replay)
+async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> models.Workspace:
+    """Request fewer GPUs while it waits. Its place stays, so it can start as soon as these are free."""
+    return await _act(actor, workspace, "take", body.count)
+
+
+@router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.USE_OWN, replay=_replay)
+async def restart_without_gpu(actor: Actor, workspace: str) -> models.Workspace:
+    """Stop it and start it again without a GPU, with the same home."""
+    return await _act(actor, workspace, WITHOUT)
+
+
+@router.post("/api/v1/workspaces/{workspace}/with-gpu", Permission.USE_OWN, replay=_replay)
+async def restart_with_gpu(actor: Actor, workspace: str) -> models.Workspace:
+    """Stop it and start it again with its GPU, with the same home."""
+    return await _act(actor, workspace, WITH)
+
+
+ACTIONS: Mapping[str, Endpoint] = {
+    one.path.rpartition("/")[2]: one for one in router.endpoints if one.permission is Permission.USE_OWN
+}
+"""The endpoint of each action by its name, for the forms of pages."""
+
+
+@router.post("/api/v1/workspaces/{workspace}/lacking", Permission.USE_OWN, idempotent=False)
+async def report_lacking(actor: Actor, workspace: str, *, body: LackingInput) -> Lacking:
+    """Store what does not work in a workspace, so that pages and the command line offer only the rest.
+
+    The workspace itself sends this once it runs.
+    """
+    lease, may_lack = await actor.find_lease(workspace), (*OPENS, MONITOR)
+    if actor.person.lease != lease.id:
+        raise HTTPError(403, reason="Only the workspace itself says what it lacks.")
+    if not set(body.lacks).issubset(may_lack):
+        raise RequestRefused("lacks", quoted(body.lacks), ", ".join(may_lack), "Name what does not work.")
+    newest = actor.state.registry.get(lease.id)
+    if newest is not None and newest.live and newest.lacks != tuple(body.lacks):
+        await actor.state.registry.save(replace(newest, lacks=tuple(body.lacks)))
+    return Lacking(lacks=body.lacks)

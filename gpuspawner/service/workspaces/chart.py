@@ -1,21 +1,31 @@
-"""Turns readings into the shapes of a chart. Pure: what is drawn is decided here, how it looks in the template.
+"""The chart of a workspace: turns readings and events into shapes. Templates decide how they look.
 
 Every length along the time axis is a percentage of its width, so that one drawing fits each screen and its text is
-never scaled. Nothing is drawn between readings: time that no reading covers is unknown, and shown as such.
+never scaled. Nothing is drawn between readings. Time that no reading covers is unknown, and shown as such.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from gpuspawner.service.store import ReadingRow
+from gpuspawner.core.leases.events import Stopped, WarnedIdle
+from gpuspawner.core.leases.exits import ExitReason
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.lifetimes import deciding_since
+from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store.readings import RAW_SECONDS
 
-PLOT_HEIGHT = 120
-"""Pixels of the plot: 100 % is at its top."""
-LETTER_PERCENT = 5.0
-"""The width that a mark's letter needs, in percent of the time axis: on a phone that is about 300 pixels wide."""
+PLOT_HEIGHT = 100
+"""The height of a plot in its own units: 100 % is at its top."""
+CHARACTER_PERCENT, FLAG_PERCENT = 0.75, 3.5
+"""The width of a character of a flag, and of its icon and borders, in percent of a time axis of 1,000 pixels."""
 STEPS_SECONDS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600)
 """Steps in which people count time."""
 MOST_STEPS = 4
@@ -52,25 +62,40 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Something that happened: ``letter`` stands in the chart, ``words`` in the key below it.
+class Flag:
+    """Something that happened: its icon and words stand above the chart. Small screens show the icon alone.
 
-    ``row`` is how many letters its own stands above the lowest, so that none covers another.
+    ``side`` says whether the flag begins or ends at its time. ``row`` counts from the top, so that no flag covers
+    another.
     """
 
     at: float
-    letter: str
+    icon: str
     words: str
     left: float
+    kind: str = ""
+    side: str = "start"
     row: int = 0
 
+    @property
+    def width(self) -> float:
+        """Its width in percent of the time axis."""
+        return FLAG_PERCENT + CHARACTER_PERCENT * len(self.words)
 
-def in_rows(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """Return marks, oldest first, with a row for each: the lowest whose last letter is far enough away."""
-    placed: list[Mark] = []
-    for mark in marks:
-        near = {one.row for one in placed if mark.left - one.left < LETTER_PERCENT}
-        placed.append(replace(mark, row=next(row for row in count() if row not in near)))
+    @property
+    def span(self) -> tuple[float, float]:
+        """Where it begins and ends, in percent of the time axis."""
+        return (self.left, self.left + self.width) if self.side == "start" else (self.left - self.width, self.left)
+
+
+def in_rows(flags: Iterable[Flag]) -> tuple[Flag, ...]:
+    """Return flags, oldest first, each with its side and the first row in which it covers no other."""
+    placed: list[Flag] = []
+    for flag in flags:
+        turned = replace(flag, side="end" if flag.left + flag.width > 100 else "start")  # noqa: PLR2004 - percent
+        begin, end = turned.span
+        taken = {one.row for one in placed if one.span[0] < end and begin < one.span[1]}
+        placed.append(replace(turned, row=next(row for row in count() if row not in taken)))
     return tuple(placed)
 
 
@@ -89,6 +114,8 @@ class Panel:
     known_seconds: float
     active: tuple[Band, ...] = ()
     """When softer evidence was seen: a kernel, a terminal, an SSH session, an editor."""
+    held_bytes: int | None = None
+    """The GPU memory at its last reading."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +153,70 @@ def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_pe
     """Return one panel a GPU, in the order given. ``rows`` are of one lease, oldest first."""
     each = dict.fromkeys(gpus)
     return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis, below_percent) for gpu in each)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A value of the whole workspace over time, and its words now."""
+
+    words: str
+    now: str
+    kind: str
+    bars: tuple[Bar, ...]
+
+
+def area_of(bars: Iterable[Bar]) -> str:
+    """Return the area under bars as the path of an SVG."""
+    return "".join(f"M{bar.left} {PLOT_HEIGHT}V{bar.y}H{bar.right}V{PLOT_HEIGHT}z" for bar in bars)
+
+
+def edge_of(bars: Iterable[Bar]) -> str:
+    """Return the upper edge of bars as the path of an SVG. Bars side by side are connected."""
+    path, right = "", None
+    for bar in bars:
+        touches = right is not None and abs(bar.left - right) < 0.02  # noqa: PLR2004 - rounding
+        path += f"{'V' if touches else f'M{bar.left} '}{bar.y}H{bar.right}"
+        right = bar.right
+    return path
+
+
+def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tuple[Curve, ...]:
+    """Return the GPU memory and the CPU of a workspace over time. ``cores`` are the CPU cores that it has."""
+    by_time: dict[float, list[ReadingRow]] = {}
+    for row in rows:
+        by_time.setdefault(row.at, []).append(row)
+    memory, cpu, held, busy_cores = [], [], "", ""
+    for at, found in sorted(by_time.items()):
+        start, end = max(at - max(row.seconds for row in found), axis.start), min(at, axis.end)
+        if end <= start:
+            continue
+        band = axis.band(start, end)
+        used = [row.memory_used_bytes for row in found if row.memory_used_bytes is not None]
+        total = sum(row.memory_total_bytes or 0 for row in found)
+        if len(used) == len(found) and total:
+            memory.append(Bar(band.left, band.width, _y(100 * sum(used) / total)))
+            held = f"{show_bytes(sum(used))} of {show_bytes(total)}"
+        used_cores = found[0].cpu_cores
+        if used_cores is not None and cores:
+            cpu.append(Bar(band.left, band.width, _y(100 * used_cores / cores)))
+            busy_cores = f"{used_cores:.1f} of {show_cpu(cores)} cores"
+    curves = (Curve("GPU memory", held, "mem", tuple(memory)), Curve("CPU", busy_cores, "cpu", tuple(cpu)))
+    return tuple(curve for curve in curves if curve.bars)
+
+
+def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float) -> list[tuple[float, float]]:
+    """Return when all GPUs were idle without a break for at least so long."""
+    by_time: dict[float, list[ReadingRow]] = {}
+    for row in rows:
+        if axis.start <= row.at <= axis.end:
+            by_time.setdefault(row.at, []).append(row)
+    idle = (
+        (at - max(row.seconds for row in found), at)
+        for at, found in sorted(by_time.items())
+        if all(row.kind == "idle" for row in found)
+    )
+    joined = _joined(idle, SLACK_SECONDS)
+    return [(start, end) for start, end in joined if end - start >= least_seconds]
 
 
 def is_known(row: ReadingRow) -> bool:
@@ -176,13 +267,14 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: floa
         unknown.append((covered_until, axis.end))
     hatched = tuple(axis.band(start, end) for start, end in _joined(unknown))
     in_use = tuple(axis.band(start, end) for start, end in _joined(active))
-    return Panel(gpu, tuple(used), tuple(others), tuple(memory), hatched, highest, known_seconds, in_use)
+    held = next((row.memory_used_bytes for row in reversed(rows) if row.memory_used_bytes is not None), None)
+    return Panel(gpu, tuple(used), tuple(others), tuple(memory), hatched, highest, known_seconds, in_use, held)
 
 
-def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def _joined(stretches: Iterable[tuple[float, float]], slack_seconds: float = 0.0) -> list[tuple[float, float]]:
     joined: list[tuple[float, float]] = []
     for start, end in stretches:
-        if joined and joined[-1][1] == start:
+        if joined and start - joined[-1][1] <= slack_seconds:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
@@ -191,3 +283,154 @@ def _joined(stretches: Iterable[tuple[float, float]]) -> list[tuple[float, float
 
 def _y(percent: float) -> float:
     return round(PLOT_HEIGHT * (1 - min(max(percent, 0.0), 100.0) / 100), 1)
+
+
+IDLE_TIMES_SHOWN = 6
+"""The chart shows six times the idle minutes of the policy: three hours of the default half hour."""
+LONGEST_SHOWN_SECONDS = 12 * 3600.0
+ROWS_SHOWN = 60
+"""The number of samples in the table. The API has all of them."""
+FLAGS_SHOWN = 9
+IDLE_TOLD_PART = 0.5
+"""An idle stretch is an event of the chart if it lasts for this part of the idle minutes of the policy."""
+
+
+@dataclass(frozen=True)
+class ChartView:
+    """All that the template of the chart draws.
+
+    ``bands`` are idle stretches and grace periods, ``deciding`` the time that led to the stop.
+    """
+
+    axis: Axis
+    panels: tuple[Panel, ...]
+    curves: tuple[Curve, ...]
+    flags: tuple[Flag, ...]
+    bands: tuple[Band, ...]
+    deciding: Band | None
+    below_percent: float
+    samples: list[tuple[float, dict[str, ReadingRow]]]
+    active_counts: bool
+    """Whether the policy counts any of the soft evidence that was seen."""
+
+    @property
+    def flag_rows(self) -> int:
+        """The number of rows that its flags take."""
+        return max((flag.row for flag in self.flags), default=0) + 1
+
+    @property
+    def held_bytes(self) -> int | None:
+        """The GPU memory at the last reading, None if it is not known for each GPU."""
+        held = [panel.held_bytes for panel in self.panels if panel.held_bytes is not None]
+        return sum(held) if held and len(held) == len(self.panels) else None
+
+
+def chart_of(state: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequence[AuditLine]) -> ChartView | None:
+    """Return the chart of a workspace up to now, or up to the decision to stop it.
+
+    It is None if the workspace never ran on a GPU, and once its readings are thinned.
+    """
+    since = lease.running_at or lease.granted_at
+    if not lease.slots or since is None or (lease.running_at is None and not rows):
+        return None
+    now = state.clock.now()
+    idle = policy_of(state.catalog, lease, now).idle
+    stopped_at = max((line.at for line in lines if isinstance(line.event, Stopped)), default=lease.ended_at)
+    thinned = stopped_at is not None and stopped_at < now - RAW_SECONDS
+    if thinned and not any(row.kept for row in rows):
+        return None
+    end = now if stopped_at is None else stopped_at
+    if stopped_at is None and lease.sampled_at is not None and now - lease.sampled_at < 2 * idle.sample_seconds:
+        end = lease.sampled_at  # the next sample is not late, so its time is not unknown yet
+    span_seconds = min(IDLE_TIMES_SHOWN * idle.for_seconds, LONGEST_SHOWN_SECONDS)
+    axis = Axis(max(since, end - span_seconds), end, time.localtime(end).tm_gmtoff)
+    stretches = idle_stretches(rows, axis, IDLE_TOLD_PART * idle.for_seconds)
+    graces, deciding = _graces(lines, axis), None
+    if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
+        deciding = axis.band(deciding_since(lease, EVIDENCE_SECONDS), end)
+    return ChartView(
+        axis,
+        panels(rows, (slot.gpu for slot in lease.slots), axis, idle.below_percent),
+        curves_of(rows, axis, lease.request.cpu_cores),
+        _flags(lines, stretches, axis),
+        tuple(axis.band(start, until) for start, until in _joined(sorted((*graces, *stretches)))),
+        deciding,
+        idle.below_percent,
+        _samples(rows, axis),
+        not _active(rows).isdisjoint(idle.soft_names),
+    )
+
+
+def _active(rows: Iterable[ReadingRow]) -> set[str]:
+    """Return the names of the soft evidence that was seen."""
+    return {name for row in rows for name, one in (row.soft or {}).items() if one["active"]}
+
+
+def _flags(lines: Iterable[AuditLine], stretches: Iterable[tuple[float, float]], axis: Axis) -> tuple[Flag, ...]:
+    """Return what happened within the chart, oldest first."""
+    marked = [line for line in lines if line.event.marked and line.at >= axis.start]
+    flags = [_flag(line, axis) for line in marked]
+    for start, end in stretches:
+        words = f"Idle for {show_duration(round(end - start))}, {_clock(start, axis)}"
+        flags.append(Flag(start, "pause", words, axis.left(start), "warn"))
+    return in_rows(sorted(flags, key=lambda flag: flag.at)[-FLAGS_SHOWN:])
+
+
+def _flag(line: AuditLine, axis: Axis) -> Flag:
+    icon, kind = icon_of(line)
+    return Flag(line.at, icon, f"{line.event.words} {_clock(line.at, axis)}", axis.left(line.at), kind)
+
+
+def _clock(at: float, axis: Axis) -> str:
+    return time.strftime("%H:%M:%S" if axis.end - axis.start < SECONDS_TOLD_BELOW else "%H:%M", time.localtime(at))
+
+
+SECONDS_TOLD_BELOW = 1800.0
+"""Below this span the times of flags carry seconds."""
+_ICONS = {
+    "stop": ("stop", "bad"),
+    "kept": ("exempt", ""),
+    "extended": ("extend", ""),
+    "grace ended": ("bolt", "good"),
+    "running": ("play", ""),
+    "asked": ("plus", ""),
+    "placed": ("gpu", ""),
+    "allocated": ("gpu", ""),
+    "came": ("user", "good"),
+    "parked": ("hourglass", ""),
+    "requeued": ("hourglass", ""),
+    "held back": ("hourglass", ""),
+    "health": ("alert", "bad"),
+    "failed": ("x", "bad"),
+}
+
+
+def icon_of(line: AuditLine) -> tuple[str, str]:
+    """Return the icon of an event, and its colour."""
+    if line.event.name.startswith(("warned", "would warn", "would stop")):
+        return "bell", "warn"
+    return _ICONS.get(line.event.name, ("dot", ""))
+
+
+def _graces(lines: Iterable[AuditLine], axis: Axis) -> list[tuple[float, float]]:
+    """Return the times between an idle warning and what ended it."""
+    stretches: list[tuple[float, float]] = []
+    begun: float | None = None
+    for line in sorted(lines, key=lambda x: x.at):
+        if isinstance(line.event, WarnedIdle):
+            begun = line.at
+        elif begun is not None and line.event.ends_grace:
+            stretches.append((begun, line.at))
+            begun = None
+    if begun is not None:
+        stretches.append((begun, axis.end))
+    return [(start, end) for start, end in stretches if end > axis.start]
+
+
+def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[str, ReadingRow]]]:
+    """Return the newest samples of the chart, newest first: time, and the reading of each GPU."""
+    samples: dict[float, dict[str, ReadingRow]] = {}
+    for row in rows:
+        if axis.start <= row.at <= axis.end:
+            samples.setdefault(row.at, {})[row.gpu] = row
+    return sorted(samples.items(), reverse=True)[:ROWS_SHOWN]

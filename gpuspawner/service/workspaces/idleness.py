@@ -1,17 +1,23 @@
-"""What is judged of a workspace at this moment, and why, in sentences."""
+"""Presents the idleness of a workspace: the numbers, and the sentences that say why it is judged so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.administration import Restriction
-from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import CPU, Source
+from gpuspawner.core.idle.verdicts import explain
 from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.rules.policies import idle_policy_of, policy_now, policy_of
+from gpuspawner.service.workspaces import models
+from gpuspawner.service.workspaces.idle_words import hours_words, idle_words
+from gpuspawner.service.workspaces.warnings import awaited_words, grace_end
 
 NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
 NO_MONITOR_IN_IMAGE = (
@@ -20,45 +26,133 @@ NO_MONITOR_IN_IMAGE = (
 )
 
 
-def explained(lease: Lease, view: dict[str, Any], policy: IdlePolicy) -> list[str]:
-    """Return the sentences. ``view`` is the lease as pages show it, as far as it is made."""
-    if view["end"]:
-        return list(_of_end(view["end"]))
-    if lease.phase in WAITING:
-        queue = view["queue"]
-        why = filter(None, (queue["why"], queue["precedence"]))
-        return [queue["sentence"], *why, *_of_holding_back(queue["held_back"], view)]
+def present_policy(state: Parts, name: str) -> models.PolicyNow:
+    """Return the policy that is in force for requests with the policy of that name."""
+    now = state.clock.now()
+    policy, instead_of, until = policy_now(state.catalog, name, now)
+    words = hours_words(policy.name, instead_of, until, now)
+    return models.PolicyNow(name=policy.name, instead_of=instead_of or None, until=until, words=words)
+
+
+def present_idle(state: Parts, lease: Lease) -> models.Idle | None:
+    """Return the idleness of a running workspace, None if nothing judges it."""
+    now = state.clock.now()
+    policy = idle_policy_of(state.catalog, lease, now)
+    if lease.phase not in UP or policy is None:
+        return None
+    mode, seen = policy_of(state.catalog, lease, now).mode, explain(lease.streak, policy)
+    kept_until = state.actions.kept_until(lease)
+    kept = kept_until is not None and kept_until > now
+    grace = seen.grace_left_seconds
+    grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else grace_end(lease, grace)
+    words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
+    if lease.arrival is not None:
+        words = awaited_words(lease, seen.because, now)
+    elif kept:
+        words = _kept_words(state, lease, seen.because)
+    return models.Idle(
+        state="awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
+        mode=mode.value,
+        idle_seconds=seen.idle_seconds,
+        for_seconds=seen.for_seconds,
+        below_percent=policy.below_percent,
+        because=seen.because,
+        words=words,
+        peak_percent=seen.peak_percent,
+        known_share=seen.known_share,
+        grace_ends_at=grace_ends_at,
+        kept_until=kept_until if kept else None,
+        unreadable=[models.Unreadable(gpu=gpu, seconds=seconds) for gpu, seconds in seen.unreadable],
+        monitor=has_monitor(state, lease),
+        seen_by=_seen_by(state, lease, policy),
+        soft_seconds=policy.soft_seconds,
+        soft_left_seconds=seen.soft_left_seconds,
+        also_counts=[_soft_evidence(state, lease, name) for name in policy.soft_names],
+    )
+
+
+def is_simulated(state: Parts, lease: Lease) -> bool:
+    """Return whether the GPUs that a workspace has or waits for are simulated."""
+    kind, fleet = state.catalog.gpus.get(lease.kind or ""), state.scheduler.fleet
+    held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
+    return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
+
+
+def has_monitor(state: Parts, lease: Lease) -> bool | None:
+    """Return whether the GPU monitor runs in a workspace, None if that is not known or it cannot run there."""
+    kind = state.catalog.gpus.get(lease.kind or "")
+    is_nvidia = kind is not None and (not kind.resource or vendor_of(kind.resource) is NVIDIA)
+    can_run = bool(lease.slots) and is_nvidia and not is_simulated(state, lease)
+    return state.sampler.monitors.runs(lease.id) if can_run else None
+
+
+def _seen_by(state: Parts, lease: Lease, policy: IdlePolicy) -> list[str]:
+    """Return the sources that see each GPU of the workspace all of the time, by the newest reading."""
+    covering = [
+        {one["source"] for one in row.sources or () if one["coverage"] >= policy.coverage and not one["engine"]}
+        for row in state.sampler.newest(lease.id).values()
+    ]
+    return sorted(Source(source).value for source in set[str]().union(*covering).intersection(*covering))
+
+
+def _soft_evidence(state: Parts, lease: Lease, name: str) -> models.SoftEvidence:
+    row = next(iter(state.sampler.newest(lease.id).values()), None)
+    if name == CPU:
+        cores, bound = row.cpu_cores if row else None, policy_of(state.catalog, lease, state.clock.now()).idle
+        active = None if cores is None else cores > bound.cpu_bound_cores
+        return models.SoftEvidence(evidence=name, active=active, words="CPU use")
+    if row is None or row.soft is None:
+        return models.SoftEvidence(evidence=name, active=None, words="not read yet")
+    return models.SoftEvidence(evidence=name, **row.soft.get(name, {"active": False, "words": "quiet"}))
+
+
+def exemption_words(one: Restriction, now: float) -> str:
+    """Return until when, by whom and why a workspace is exempt."""
+    until = "" if one.until is None else f" until {show_time(one.until, now)}"
+    return f"exempt{until} by {one.by}: {one.reason.rstrip('.')}"
+
+
+def _kept_words(state: Parts, lease: Lease, because: str) -> str:
+    """Return why idle time does not count now, and the newest measurement."""
+    now, one = state.clock.now(), state.restrictions.exemption_of(lease)
+    if one is not None and (one.until or 0.0) >= (lease.kept_until or 0.0):
+        why = exemption_words(one, now)
+    else:
+        why = f"kept until {show_time(lease.kept_until or now, now)}"
+    return f"{why}; {because or 'not measured yet'}"
+
+
+# The sentences of a workspace
+
+
+def explained(lease: Lease, shown: models.Workspace, policy: IdlePolicy) -> list[str]:
+    """Return in sentences why a workspace is in its state. ``policy`` judges its idleness."""
+    if shown.end is not None:
+        return list(_of_end(shown.end))
+    if lease.phase in WAITING and shown.queue is not None:
+        why = filter(None, (shown.queue.why, shown.queue.precedence))
+        return [shown.queue.sentence, *why, *_of_holding_back(shown)]
     if lease.phase not in UP:
         return ["It is starting. Idle time counts only once it runs."]
-    hours = [view["policy"]["words"]] if view["policy"]["words"] and view["idle"] else []
-    bound = [view["latest_end"]["sentence"]] if view["latest_end"] else []
-    awaited = [view["arrival"]["words"]] if view["arrival"] else []
-    return [
-        *_of_what_is_decided(view["warning"]),
-        *_of_adoption(lease, view["now"]),
-        *awaited,
-        *bound,
-        *_of_use(lease, view["idle"], policy),
-        *hours,
-    ]
+    hours = [shown.policy.words] if shown.policy.words and shown.idle else []
+    bound = [shown.latest_end.sentence] if shown.latest_end else []
+    awaited = [shown.arrival.words] if shown.arrival else []
+    decided = [shown.warning.text] if shown.warning is not None and shown.warning.kind in FINAL_WARNINGS else []
+    adopted = _of_adoption(lease, shown.now)
+    return [*decided, *adopted, *awaited, *bound, *_of_use(lease, shown.idle, policy), *hours]
 
 
-def _of_holding_back(held: dict[str, Any] | None, view: dict[str, Any]) -> Iterator[str]:
-    if held is None:
+def _of_holding_back(shown: models.Workspace) -> Iterator[str]:
+    held = shown.queue.held_back if shown.queue else None
+    if held is None or shown.queue is None:
         return
-    if held["words"] not in view["queue"]["sentence"]:
-        yield held["words"]
-    since = "" if held["since"] is None else f" since {show_time(held['since'], view['now'])}"
-    if held["owner"]:
-        yield f"Held back by {held['owner']}{since}, by its rule {held['rule']}."
+    if held.words not in shown.queue.sentence:
+        yield held.words
+    since = "" if held.since is None else f" since {show_time(held.since, shown.now)}"
+    if held.owner:
+        yield f"Held back by {held.owner}{since}, by its rule {held.rule}."
     else:
-        yield f"Held back by the rule {held['rule']}{since}: that time does not count as waited."
-
-
-def _of_what_is_decided(warning: dict[str, Any] | None) -> Iterator[str]:
-    """Yield which end others have decided: by a stronger claim, an administrator or the cluster."""
-    if warning is not None and warning["kind"] in FINAL_WARNINGS:
-        yield warning["text"]
+        yield f"Held back by the rule {held.rule}{since}. That time does not count as waited."
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
@@ -70,60 +164,37 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
         )
 
 
-def _of_use(lease: Lease, idle: dict[str, Any] | None, policy: IdlePolicy) -> Iterator[str]:
+def _of_use(lease: Lease, idle: models.Idle | None, policy: IdlePolicy) -> Iterator[str]:
     if idle is None:
         if lease.unasked:
             yield "Nothing is measured of it, and nothing stops it for being idle."
         else:
             yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
         return
-    yield f"{idle['words'][0].upper()}{idle['words'][1:]}."
-    if idle["seen_by"]:
-        yield f"Its GPUs are seen all of the time by {' and '.join(idle['seen_by'])}."
-    yield from _of_monitor(lease, idle)
-    if idle["state"] == "soft" and idle["soft_left_seconds"]:
-        yield f"This counts as use for {show_duration(round(idle['soft_left_seconds']))} more."
-    if idle["known_share"] < policy.coverage:
+    yield f"{idle.words[0].upper()}{idle.words[1:]}."
+    if idle.seen_by:
+        yield f"Its GPUs are seen all of the time by {' and '.join(idle.seen_by)}."
+    if idle.monitor is False:
+        yield NO_MONITOR_IN_IMAGE if MONITOR in lease.lacks else NO_MONITOR
+    if idle.state == "soft" and idle.soft_left_seconds:
+        yield f"This counts as use for {show_duration(round(idle.soft_left_seconds))} more."
+    if idle.known_share is not None and idle.known_share < policy.coverage:
         yield (
-            f"Only {100 * idle['known_share']:.0f} % of that time is known: below {100 * policy.coverage:.0f} % "
+            f"Only {100 * idle.known_share:.0f} % of that time is known: below {100 * policy.coverage:.0f} % "
             "nobody is warned."
         )
-    elif idle["state"] == "idle" and idle["mode"] != "observe":
-        left = max(0.0, idle["for_seconds"] - idle["idle_seconds"])
+    elif idle.state == "idle" and idle.mode != "observe":
+        left = max(0.0, idle.for_seconds - idle.idle_seconds)
         yield f"If nothing changes, a warning comes in {show_duration(round(left))}."
-    if idle["mode"] != "enforce":
+    if idle.mode != "enforce":
         yield "This policy stops nothing for being idle."
-    for gpu in idle["unreadable"]:
-        yield (
-            f"We can't read {gpu['gpu']} for {show_duration(gpu['seconds'])} now. Nothing will be stopped because of "
-            "it."
-        )
+    for gpu in idle.unreadable:
+        yield f"We can't read {gpu.gpu} for {show_duration(gpu.seconds)} now. Nothing will be stopped because of it."
 
 
-def _of_monitor(lease: Lease, idle: dict[str, Any]) -> Iterator[str]:
-    if idle["monitor"] is False:
-        yield NO_MONITOR_IN_IMAGE if MONITOR in lease.lacks else NO_MONITOR
-
-
-def _of_end(end: dict[str, Any]) -> Iterator[str]:
-    yield end["why"]
-    if dispute := end["dispute"]:
-        said = f": “{dispute['sentence']}”" if dispute["sentence"] else "."
+def _of_end(end: models.End) -> Iterator[str]:
+    yield end.why
+    if dispute := end.dispute:
+        said = f": “{dispute.sentence}”" if dispute.sentence else "."
         yield f"Its user called this wrong{said}"
-        yield f"{dispute['answered_by']} answered: {dispute['answer']}" if dispute["answer"] else "Not answered yet."
-
-
-def exemption_words(one: Restriction, now: float) -> str:
-    """Return until when, by whom and why a workspace is exempt."""
-    until = "" if one.until is None else f" until {show_time(one.until, now)}"
-    return f"exempt{until} by {one.by}: {one.reason.rstrip('.')}"
-
-
-def kept_words(parts: Parts, lease: Lease, because: str) -> str:
-    """Return why idle time does not count now, and what was measured last; ``because`` is "" where nothing was."""
-    now, one = parts.clock.now(), parts.restrictions.exemption_of(lease)
-    if one is not None and (one.until or 0.0) >= (lease.kept_until or 0.0):
-        why = exemption_words(one, now)
-    else:
-        why = f"kept until {show_time(lease.kept_until or now, now)}"
-    return f"{why}; {because or 'not measured yet'}"
+        yield f"{dispute.answered_by} answered: {dispute.answer}" if dispute.answer else "Not answered yet."

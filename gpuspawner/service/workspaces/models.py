@@ -1,4 +1,4 @@
-"""Workspaces and what is told of one: its readings, its history, its output."""
+"""Models of workspaces: what the API returns, and what pages, lists and the command line show."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from typing import Any, Literal
 
 from gpuspawner.service.announcements.models import Shown
 from gpuspawner.service.api.rest.models import Answer
+from gpuspawner.service.waiting.models import Standing
 
 
 class Substitute(Answer):
-    """A kind of GPU that may be given instead of the one asked for."""
+    """A kind of GPU that the request accepts, or could accept, instead."""
 
     kind: str
     title: str
     words: str
-    """What it changes: its price, and how much sooner it comes."""
+    """Its difference: the price, and how much sooner it starts."""
     consented: bool
 
 
 class Asked(Answer):
-    """What a workspace was asked for with."""
+    """The request of a workspace."""
 
     template: str
+    template_title: str
+    """The title of the template, its name if the catalog no longer has it."""
+    words: str
+    """Its GPUs, for example ``2 A100 80 GB`` or ``no GPU``."""
     gpu: str | None
     substitutes: list[Substitute]
     team: str | None
@@ -33,7 +38,7 @@ class Asked(Answer):
 
 
 class LatestEnd(Answer):
-    """A bound on its end that no extension passes."""
+    """A limit on its end that no extension passes."""
 
     at: float
     rule: str
@@ -43,16 +48,18 @@ class LatestEnd(Answer):
 
 
 class Gpu(Answer):
-    """A GPU that it has, and its newest reading."""
+    """One of its GPUs, with the newest reading."""
 
     index: int
     id: str
     uuid: str | None
-    """Its UUID or, of a part of a GPU that a claim makes, that GPU's; null where the cluster does not tell."""
+    """Its UUID, or that of the whole GPU if it is a part. Null if the cluster does not tell it."""
     name: str
     model: str
+    node: str
+    """The node that it is on, "" for this machine or if it is not known."""
     share: str
-    """How much of it, such as ``1`` or ``1/2``."""
+    """The share of the GPU, for example ``1`` or ``1/2``."""
     simulated: bool
     utilization_percent: float | None
     memory_used_bytes: int | None
@@ -61,37 +68,8 @@ class Gpu(Answer):
     problem: str
 
 
-class HeldBack(Answer):
-    """The rule that holds a request back."""
-
-    rule: str
-    entry: str | None
-    words: str
-    since: float | None
-    owner: str | None
-
-
-class Standing(Answer):
-    """Where it stands in the queue."""
-
-    place: int | None
-    """None where its scheduler does not tell."""
-    of: int | None
-    likely_seconds: float | None
-    unchanged_seconds: float | None
-    likely_start_at: float | None
-    unchanged_start_at: float | None
-    sentence: str
-    why: str
-    precedence: str
-    """Which requests may still go first, and until when; "" where the queue is another's."""
-    held_back: HeldBack | None
-    changed: str | None
-    impossible: str | None
-
-
 class PolicyNow(Answer):
-    """Which policy judges now, and until when the hours of the catalog leave it so."""
+    """The policy in force, and until when the hours of the catalog leave it so."""
 
     name: str
     instead_of: str | None
@@ -100,14 +78,14 @@ class PolicyNow(Answer):
 
 
 class Unreadable(Answer):
-    """A GPU that could not be read for so long."""
+    """A GPU that cannot be read, and for how long."""
 
     gpu: str
     seconds: float
 
 
 class SoftEvidence(Answer):
-    """Soft evidence that the policy counts, as it was read last; ``active`` null is unknown."""
+    """Soft evidence that the policy counts, as last read. ``active`` is null if it is unknown."""
 
     evidence: str
     active: bool | None
@@ -115,7 +93,7 @@ class SoftEvidence(Answer):
 
 
 class Idle(Answer):
-    """What is judged of its use now."""
+    """Its idleness now."""
 
     state: str
     mode: str
@@ -137,14 +115,14 @@ class Idle(Answer):
 
 
 class Keep(Answer):
-    """How often Keep is left, and for how long each keeps it."""
+    """The number of keeps that are left, and how long each lasts."""
 
     left: int
     each_seconds: float
 
 
 class Extend(Answer):
-    """By how much its end may be moved: in all, and by the next press."""
+    """The time by which its end can still move: in all, and at the next extension."""
 
     left_seconds: float
     each_seconds: float
@@ -152,23 +130,23 @@ class Extend(Answer):
 
 
 class GoingOn(Answer):
-    """Going on without a GPU, or with one again: ``action`` is how that is asked for, ``why`` why it can't be."""
+    """A restart without a GPU, or with one again. ``why`` is the reason if it is not possible."""
 
     action: Literal["without-gpu", "with-gpu"]
     words: str
-    """What it does, to be told before: kernels are lost; "" where it can't be."""
+    """What the restart does, "" if it is not possible."""
     why: str | None
 
 
 class GoingOnNow(Answer):
-    """The same, with what it would wait for now."""
+    """A restart, and how long it would wait now."""
 
     going_on: GoingOn | None
     now: str
 
 
-class Warning(Answer):  # noqa: A001 - what it is called everywhere
-    """What its user is to be told now, and what they can do."""
+class Warning(Answer):  # noqa: A001 - the word of pages and API
+    """A warning to its user, and the actions that help."""
 
     kind: str
     text: str
@@ -177,14 +155,14 @@ class Warning(Answer):  # noqa: A001 - what it is called everywhere
 
 
 class Charged(Answer):
-    """What it has used so far."""
+    """Its usage so far."""
 
     gpu_hours: float
     cost: float | None
 
 
 class Dispute(Answer):
-    """That its user called its end wrong, and what was answered."""
+    """The report of its user that the end was wrong, and the answer."""
 
     at: float
     sentence: str
@@ -196,7 +174,7 @@ class Dispute(Answer):
 
 
 class End(Answer):
-    """How it ended."""
+    """The end of a workspace."""
 
     reason: str
     words: str
@@ -204,13 +182,19 @@ class End(Answer):
     why: str
     by: str
     at: float | None
+    sentence: str
+    """What happened, for its user: ``We stopped it at 11:48 because its GPU was idle for 40 min.``"""
+    details: str
+    """What else its user should know, in sentences, "" for nothing."""
+    short: str
+    """The same in a few words, for lists: ``Stopped: the GPU was idle for 40 min``."""
     seen: bool
     disputable: bool
     dispute: Dispute | None
 
 
 class Arrival(Answer):
-    """That it came while its user was away, and until when somebody must come to it."""
+    """The time until which its user must open a workspace that started while they were away."""
 
     ends_at: float
     claim_seconds: float
@@ -223,21 +207,25 @@ class Workspace(Answer):
     id: str
     user: str
     server: str
-    """Its server's name; empty for the one without."""
+    """The name of its server, "" for the default one."""
+    name: str
+    """The same for people: ``default workspace`` for the default one."""
     phase: str
+    state: str
+    """Its state as pages show it: ``waiting``, ``starting``, ``active``, ``idle``, ``warned``, ``kept`` and so on."""
     words: str
     now: float
     fast: float | None
-    """How many times shorter times are on this hub; null for as they are written."""
+    """The factor by which this hub shortens times, null without one."""
     page: str
     request: Asked
     gpu: str | None
-    """The kind that it has, or waits for."""
+    """The kind of GPU that it has or waits for."""
     given: str | None
-    """The kind that it was given instead of the one asked for."""
+    """The kind that it got instead of the requested one."""
     opens: list[str]
     options: dict[str, Any]
-    """What its user wrote."""
+    """The options of its start, as its user wrote them."""
     asked_at: float
     granted_at: float | None
     running_at: float | None
@@ -246,6 +234,8 @@ class Workspace(Answer):
     ends_words: str | None
     adopted: bool
     gpus: list[Gpu]
+    cpu_cores_used: float | None
+    """The CPU cores that it used at its newest reading."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow
@@ -261,11 +251,11 @@ class Workspace(Answer):
 
 
 class WorkspaceList(Answer):
-    """Workspaces: those that live, the oldest first, then those that ended, the newest first."""
+    """Workspaces: first those that have not ended, oldest first, then the ended ones, newest first."""
 
     workspaces: list[Workspace]
     next: str | None
-    """The cursor of the next part; null where this was the last."""
+    """The cursor of the next part, null after the last one."""
 
 
 class Reading(Answer):
@@ -284,32 +274,32 @@ class Reading(Answer):
 
 
 class ReadingList(Answer):
-    """Readings, the oldest first."""
+    """Readings, oldest first."""
 
     readings: list[Reading]
     next: str | None
-    """The cursor of the next part; null where this was the last."""
+    """The cursor of the next part, null after the last one."""
 
 
 class AuditLine(Answer):
-    """Who did what, and why. ``fields`` are those of the event, by its name."""
+    """An audit entry. ``fields`` are the fields of its event."""
 
     at: float
     user: str
     actor: str
     action: str
     why: str
-    fields: dict[str, Any]
+    fields: dict[str, Any] | None
 
 
 class AuditList(Answer):
-    """What was done to a workspace, the newest first."""
+    """The audit entries of a workspace, newest first."""
 
     audit: list[AuditLine]
 
 
 class Output(Answer):
-    """What a server that failed wrote last: ``text`` is null where it is not for who asks."""
+    """The last output of a server. ``text`` is null if the reader may not see it."""
 
     there: bool
     text: str | None
@@ -317,7 +307,7 @@ class Output(Answer):
 
 
 class Elsewhere(Answer):
-    """Another workspace of the same user that came while they were away."""
+    """Another workspace of the same user that started while they were away."""
 
     id: str
     text: str
@@ -326,8 +316,8 @@ class Elsewhere(Answer):
 
 
 class OneWorkspace(Workspace):
-    """A workspace, with what its user is told there."""
+    """A workspace, with its user's announcements and other new workspaces."""
 
     messages: list[Shown]
-    """Those that they have not read."""
+    """Unread announcements."""
     elsewhere: list[Elsewhere]

@@ -1,4 +1,4 @@
-"""The notice file: what tells a program in a workspace that it is about to end, so that it can save what it has done.
+"""The notice file tells programs in a workspace that it is about to end, so that they can save their work.
 
 ``~/.gpuspawner/notice.json`` of the default server, ``notice-NAME.json`` of a named one, is there while an end is
 announced: ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``. It is gone once nothing is.
@@ -19,20 +19,20 @@ from urllib.parse import quote
 from gpuspawner.backends.base import Backend
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.workspaces.presenter import warnings_of
+from gpuspawner.service.workspaces.warnings import warnings_of
 
 log = logging.getLogger("gpuspawner.notices")
 
 NOTICES_SECONDS = 2.0
-"""So often it is looked what is announced."""
+"""The interval of looking for announced ends."""
 SAME_SECONDS = 5.0
-"""An end that moves by less is the same: it is estimated anew at each sample."""
+"""An end that moves by less counts as the same, because each sample estimates it again."""
 RUN_SECONDS, RETRY_SECONDS = 20.0, 60.0
-"""How long a write may take, and after what time one that failed is tried again."""
+"""The time limit of a write, and the pause after a failed one."""
 STEP = "writing its notice file"
 STOPPED = "This workspace is being stopped. Save what you need now."
 AT_ONCE = 16
-"""So many are written side by side: whoever drains many nodes warns many. Arbitrary."""
+"""The number of files that are written at the same time, as when many nodes are drained. Arbitrary."""
 WRITE = """\
 cd "${HOME:-/}" && umask 077 && mkdir -p .gpuspawner && cd .gpuspawner || exit 1
 if [ -n "$notice" ]; then
@@ -45,41 +45,43 @@ exit 0
 
 
 def notice_name(server: str) -> str:
-    """Return how the notice file of a server is called."""
+    """Return the name of the notice file of a server."""
     return f"notice-{quote(server, safe='')}.json" if server else "notice.json"
 
 
 def notice_variables(server: str) -> dict[str, str]:
-    """Return by what programs in a workspace find its notice file: its path, from the home on."""
+    """Return the variables by which programs find the notice file: its path below the home."""
     return {"GPUSPAWNER_NOTICE": f".gpuspawner/{notice_name(server)}"}
 
 
 def notice_of(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    """Return the first end that is announced for a workspace; None for none."""
+    """Return the first announced end of a workspace, None without one."""
     ending = parts.engine.observer.ending(lease)
     if ending is not None and ending.ends_in_seconds is not None and not (ending.disruption and lease.phase in UP):
         ends_at = parts.clock.now() + ending.ends_in_seconds
         return {"ends_at": round(ends_at, 3), "kind": "stopped", "words": STOPPED}
-    ends = [one for one in warnings_of(parts, lease) if one["ends_at"] is not None]
-    first = min(ends, key=lambda one: float(one["ends_at"]), default=None)
-    return first and {"ends_at": round(first["ends_at"], 3), "kind": first["kind"], "words": first["text"]}
+    ends = [(one.ends_at, one) for one in warnings_of(parts, lease) if one.ends_at is not None]
+    if not ends:
+        return None
+    ends_at, first = min(ends, key=lambda one: one[0])
+    return {"ends_at": round(ends_at, 3), "kind": first.kind, "words": first.text}
 
 
 def write_script(server: str, notice: Mapping[str, Any] | None) -> bytes:
-    """Return the script that writes the notice of a server, or takes it away."""
+    """Return the script that writes or removes the notice of a server."""
     text = "" if notice is None else json.dumps(notice)
     return f"file={shlex.quote(notice_name(server))}\nnotice={shlex.quote(text)}\n{WRITE}".encode()
 
 
 class Notices:
-    """Sees that each workspace's notice file says what is announced.
+    """Keeps the notice file of each workspace up to date.
 
     What was written is not stored. So each is written once when its workspace is first seen, which also takes away what
     an earlier workspace left in the same home.
     """
 
     def __init__(self, parts: Parts, backend: Backend) -> None:
-        """Write nothing yet."""
+        """Begin without files."""
         self._parts, self._backend = parts, backend
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._written: dict[str, dict[str, Any] | None] = {}
@@ -87,13 +89,13 @@ class Notices:
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         for task in self._writing.values():
             task.cancel()
         await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Write, side by side, the notices that have changed. One that takes its time holds up no other."""
+        """Write the changed notices at the same time, so that a slow one delays no other."""
         parts, now = self._parts, self._parts.clock.now()
         live = {lease.id: lease for lease in parts.registry if _is_told(parts, lease)}
         self._written = {id_: notice for id_, notice in self._written.items() if id_ in live}
@@ -125,12 +127,12 @@ class Notices:
 
 
 def _is_told(parts: Parts, lease: Lease) -> bool:
-    """Whether its notice file is kept: while it is up, and once its pod is being deleted."""
+    """Return whether a workspace has a notice file: while it runs, and while its pod is being deleted."""
     return lease.phase in UP or (lease.phase is Phase.STOPPING and parts.engine.observer.ending(lease) is not None)
 
 
 def _may_end(parts: Parts, lease: Lease) -> bool:
-    """Whether an end may be announced for it: to say which costs more than to say that none is."""
+    """Return whether an end may be announced. This check is cheaper than to find the end."""
     if parts.engine.observer.ending(lease) is not None:
         return True
     announced = lease.phase is Phase.RECLAIMING or lease.warned_seconds or lease.notice or lease.disruption

@@ -1,152 +1,94 @@
-"""The pages: home, and one for each workspace."""
+"""The page of one workspace, while it waits, runs, and after its end."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from gpuspawner.catalog import SSH, teams_of
-from gpuspawner.core.administration import Notice
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
-from gpuspawner.service.announcements.presenter import present_notice
-from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.presenter import present_quota, present_usage_this_month
-from gpuspawner.service.start.schedules import present_schedules_of
-from gpuspawner.service.waiting.presenter import gpus_asked
-from gpuspawner.service.web.base import PageHandler, templates
-from gpuspawner.service.workspaces import story
-from gpuspawner.service.workspaces.actions import act
+from gpuspawner.core.units import show_bytes
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.waiting.models import WaitingRequest
+from gpuspawner.service.waiting.presenter import present_queue
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.workspaces import links
+from gpuspawner.service.workspaces.api import ACTIONS
+from gpuspawner.service.workspaces.cards import Card, sooner_options, summary_of
+from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
+from gpuspawner.service.workspaces.ends import exact_time
+from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
-    extension_left_seconds,
-    is_simulated,
-    lease_view,
+    charged_gpu_hours,
+    history_words,
+    present_output,
+    present_workspace,
 )
-from gpuspawner.service.workspaces.records import audit_view, offer_view, output_view
-from gpuspawner.service.workspaces.restarts import going_on_view, wait_words
+from gpuspawner.service.workspaces.restarts import present_restart, wait_words
+from gpuspawner.service.workspaces.warnings import extension_left_seconds
 
-NOTICES_SHOWN = 3
-
-
-class Home(PageHandler):
-    """GET: my workspaces, what is free, who waits: to administrators with names."""
-
-    async def get(self) -> None:
-        """Answer the page."""
-        parts, person = self.parts, self.viewer()
-        kinds, asker = (await self.offered()).gpus, await self.asker()
-        ended = await parts.store.read(parts.store.leases.ended, person.owner, ENDED_READ)
-        teams = teams_of(parts.catalog.rules, await self.groups_shown())
-        ready = await present_schedules_of(parts, person.owner)
-        use = await present_usage_this_month(parts, "kind", person.owner)
-        # From here on nothing is awaited: all that the page says of what lives is of one moment.
-        live = sorted(parts.registry, key=lambda x: (x.asked_at, x.id))
-        mine = [x for x in live if person.owns(x)]
-        quota = present_quota(parts, person.name, person.owner, teams)
-        self.render_page(
-            "home.html",
-            mine=[self.card(x) for x in mine],
-            quota=[*quota.limits, *quota.budgets],
-            use=use,
-            ready=ready,
-            notices=[present_notice(parts, one) for one in self.inbox.notices if _is_news(one)][:NOTICES_SHOWN],
-            ended=self._ended(ended, mine),
-            offers=[offer_view(offer, parts) for offer in parts.queue.offers_to(asker) if offer.kind in kinds],
-            currency=parts.catalog.rules.currency,
-            queue=self._queue([x for x in live if x.phase in WAITING], kinds),
-            queue_since=parts.queue.old_since,
-        )
-
-    def _ended(self, ended: list[Lease], live: list[Lease]) -> list[dict[str, Any]]:
-        """Return what ended last, and the last of every server, with the way to start it again."""
-        name = self.viewer().name
-        shown = ended_shown((x for x in ended if not self.parts.registry.get(x.id)), {x.key.server for x in live})
-        again = {x.id: story.start_again_links(self.hub_prefix, x, name)["same"] for x, newest in shown if newest}
-        return [{**self.card(x), "again": again.get(x.id, "")} for x, _ in shown]
-
-    def _queue(self, line: list[Lease], kinds: Collection[str]) -> Markup:
-        """Return a row for each who waits. What all see alike is rendered once for all: it is most of the page.
-
-        Who waits for what is not for who looks is left out: of ``kinds`` they know.
-        """
-        parts, person = self.parts, self.viewer()
-        name = "named rows" if person.admin else "rows"
-        rows = parts.queue.once_a_pass(name, lambda: {x.id: _row(parts, x, shown=person.admin) for x in line})
-
-        def row(one: Lease) -> str:
-            found = None if person.owns(one) else rows.get(one.id)
-            return found or _row(parts, one, shown=person.admin or person.owns(one))
-
-        known = {None, *kinds}
-        seen = [x for x in line if person.admin or x.request.gpu in known or person.owns(x)]
-        return Markup("".join(map(row, seen)))  # noqa: S704 - each is of a template
-
-    def card(self, lease: Lease) -> dict[str, Any]:
-        """Return what a list shows of a workspace."""
-        view = lease_view(self.parts, lease)
-        links = story.open_links(self.hub_prefix, lease, view["opens"]) if lease.phase in UP else []
-        return {
-            **view,
-            **story.describe_request(self.parts, lease),
-            "open": links[:1],
-            "unasked": lease.unasked,
-            "again": "",
-        }
+ORIGIN = "its page"
+LINE_SHOWN = 10
+"""The most requests of the line that the page of a waiting one shows."""
 
 
-def _is_news(one: Notice) -> bool:
-    """Whether home tells of a notice: of messages and ends it tells elsewhere."""
-    return one.unread and one.kind != "message" and not one.ends
+class HistoryLine(NamedTuple):
+    """An audit entry as the page shows it."""
 
-
-def _row(parts: Parts, lease: Lease, *, shown: bool) -> str:
-    """Return who waits as a row of the table; ``shown``: with the name."""
-    place, parts_html = parts.queue.place(lease), templates().get_template("_parts.html").module
-    waiter = {
-        "place": place.number,
-        "gpus": gpus_asked(lease.request, parts.catalog, simulated=is_simulated(parts, lease)),
-        "asked_at": lease.asked_at,
-        "about_seconds": place.unchanged_seconds if place.likely_seconds is None else place.likely_seconds,
-        "user": lease.user if shown else None,
-        "page": f"{parts.prefix.rstrip('/')}/workspaces/{lease.id}" if shown else None,
-    }
-    row: str = parts_html.waiter(waiter, parts.clock.now())  # type: ignore[attr-defined]  # Jinja makes a macro's name one
-    return row
+    at: str
+    icon: str
+    kind: str
+    words: str
+    by: str
 
 
 class WorkspacePage(PageHandler):
-    """GET: one workspace, while it waits, runs, and after its end. Looking changes nothing."""
+    """GET: one workspace. Looking changes nothing."""
 
     async def get(self, lease_id: str) -> None:
         """Answer the page."""
         await self.show(await self.own(lease_id))
 
     async def show(self, lease: Lease, problem: str = "", status: int = 200, typed: str = "") -> None:
-        """Answer a lease's page; ``problem`` says why what was asked for was not done, ``typed`` what was written."""
-        parts, person = self.parts, self.viewer()
-        mine = person.owns(lease)
-        rows = await parts.store.read(parts.store.readings.of_lease, lease.id)
-        lines = await parts.store.read(parts.store.audit_log.latest, lease.id)
-        output = await output_view(parts, lease, person)
-        charged = await story.charged_gpu_hours(parts, lease)
-        going = going_on_view(parts, lease)
-        outlook = await wait_words(parts, lease, await self.groups_shown()) if going and not going["why"] else ""
-        view = lease_view(parts, lease)
+        """Answer the page of a workspace.
+
+        ``problem`` says why an action was not done, ``typed`` is the text that came with it.
+        """
+        state, person = self.parts, self.viewer()
+        actor, mine = Actor(state, person, ORIGIN), person.owns(lease)
+        rows = await state.store.read(state.store.readings.of_lease, lease.id)
+        lines = await state.store.read(state.store.audit_log.latest, lease.id)
+        output = await present_output(state, lease, person)
+        charged = await charged_gpu_hours(state, lease)
+        restart = present_restart(state, lease)
+        outlook = await wait_words(state, lease, await actor.groups_shown()) if restart and not restart.why else ""
+        kinds = (await actor.visible_catalog()).gpus
+        # From here on nothing is awaited: the page shows one moment.
+        shown = present_workspace(state, lease, person)
+        chart = chart_of(state, lease, rows, lines)
+        others = [present_workspace(state, x, person) for x in state.registry if x.id != lease.id and person.owns(x)]
+        in_line = present_queue(state, state.registry, person, kinds).queue if lease.phase in WAITING else []
         self.render_page(
             "workspace.html",
             status,
-            doc=view,
-            about=story.describe_request(parts, lease),
-            chart=story.chart_of(parts, lease, rows, lines),
-            history=[{**audit_view(line), "words": story.history_words(line)} for line in lines],
+            doc=shown,
+            card=Card(
+                shown=shown,
+                summary=summary_of(shown, node=True),
+                opens=links.open_links(self.hub_prefix, lease, shown.opens) if lease.phase in UP else [],
+                sooner=sooner_options(shown, others) if mine else [],
+                ssh=links.ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
+                mine=mine,
+            ),
+            chart=chart,
+            history=_history(lines, lease, shown.now),
             charged_gpu_hours=charged,
-            policy=lease.request.policy,
+            currency=state.catalog.rules.currency,
             problem=problem,
             typed=typed,
             unasked=lease.unasked,
@@ -154,65 +96,97 @@ class WorkspacePage(PageHandler):
             deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,
             up=lease.phase in UP,
-            starts_again=stops_to_start_again(lease),
-            restarted=story.restarted_words(lease, mine=mine),
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
-            open_links=story.open_links(self.hub_prefix, lease, view["opens"]),
-            ssh=story.ssh_line(lease, self.address) if SSH in view["opens"] else "",
-            start_link=story.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
-            next_one=None if lease.live else parts.registry.of_key(lease.key),
-            again=story.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            starts_again=stops_to_start_again(lease),
+            start_link=links.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
+            next_one=None if lease.live else state.registry.of_key(lease.key),
+            again=links.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            given_instead=links.given_instead_words(state, lease),
             output=output,
-            going_on_now=outlook,
-            end=story.ended_view(lease, mine=mine) if lease.reason else None,
+            outlook=outlook,
+            line=_line(in_line, lease),
+            line_old_since=state.queue.old_since if in_line else None,
+            lost=_lost(shown, chart),
+            charged_text=f"{charged:.2f}",
         )
 
 
+def _history(lines: Sequence[AuditLine], lease: Lease, now: float) -> list[HistoryLine]:
+    lived = (lease.ended_at or now) - lease.asked_at
+    return [
+        HistoryLine(
+            exact_time(line.at, now, lived),
+            *icon_of(line),
+            history_words(line),
+            "you" if line.actor == lease.user else line.actor,
+        )
+        for line in lines
+    ]
+
+
+def _line(queue: Sequence[WaitingRequest], lease: Lease) -> list[WaitingRequest]:
+    """Return the requests for the same kind of GPU, by their position: the first ones, and this one."""
+    same = [one for one in queue if one.gpu == lease.request.gpu and one.place is not None]
+    ordered = sorted(same, key=lambda one: (one.place or 0, one.asked_at))
+    return [one for number, one in enumerate(ordered) if number < LINE_SHOWN or one.id == lease.id]
+
+
+def _lost(shown: Workspace, chart: ChartView | None) -> list[tuple[bool, str, str]]:
+    """Return what an ended workspace kept and lost: whether it is kept, what it is, and more about it."""
+    kept = [
+        (True, "All files", "in your home folder, as last saved"),
+        (True, "Open notebooks and terminals", "come back when you start again"),
+    ]
+    if shown.running_at is None:
+        return [*kept[:1], (True, "Nothing was lost.", "It had not started.")]
+    lost = [(False, "Running kernels", "and their variables")]
+    held = None if chart is None else chart.held_bytes
+    if held:
+        lost.append((False, show_bytes(held), "of GPU memory that they held"))
+    return [*kept, *lost]
+
+
 class Act(WorkspacePage):
-    """POST: one of ACTIONS, from a form of the page. A GET only shows the page, which asks."""
+    """POST: an action, from a form of the page. A GET only goes to the page, which asks."""
 
     async def get(self, lease_id: str, _action: str = "") -> None:
-        """Go to the page: this address is where a form was sent to."""
+        """Go to the page. A form was sent to this address."""
         self.redirect(self._page(await self.own(lease_id)))
 
     async def post(self, lease_id: str, action: str) -> None:
-        """Do it and return to the page; where it can't be done the page says why."""
+        """Do it and go back. If it cannot be done, the page says why."""
         lease, sentence = await self.own(lease_id), self.get_body_argument("sentence", "")
-        said = self.get_body_arguments("substitutes") if action == "consent" else sentence
         left = self.get_body_argument("left", "")
         if action == "extend" and left not in {"", str(extension_left_seconds(self.parts, lease))}:
-            self.redirect(self._page(lease), status=303)  # a second click on the same button: it is extended
+            self._back(lease)  # a second click on the same button: it is extended
             return
         try:
-            await act(self.parts, self.viewer(), lease, action, "its page", said)
+            await ACTIONS[action].act(Actor(self.parts, self.viewer(), ORIGIN), lease.id, values=self._values(action))
         except Conflict as error:
             await self.show(await self.own(lease_id), str(error), 409)
         except RequestRefused as error:
             await self.show(await self.own(lease_id), str(error), error.status, sentence)
         else:
-            self.redirect(self._page(lease), status=303)
+            self._back(lease)
+
+    def _values(self, action: str) -> dict[str, Any]:
+        if action in {"dispute", "answer"}:
+            return {"sentence": self.get_body_argument("sentence", "")}
+        if action == "consent":
+            return {"substitutes": self.get_body_arguments("substitutes")}
+        if action == "take":
+            count = self.get_body_argument("count", "")
+            return {"count": int(count) if count.isdecimal() and len(count) < MAX_DIGITS else count}
+        return {}
+
+    def _back(self, lease: Lease) -> None:
+        """Go to the page that the form was on: the page of the workspace, or Workspaces."""
+        home = self.get_body_argument("back", "") == "home"
+        self.redirect(self.parts.prefix if home else self._page(lease), status=303)
 
     def _page(self, lease: Lease) -> str:
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
 
 
-ENDED_READ = 50
-"""The last workspace of each server is found among these. Arbitrary: more servers than people have."""
-ENDED_SHOWN = 5
-SERVERS_SHOWN = 20
-
-
-def ended_shown(ended: Iterable[Lease], live: Collection[str]) -> list[tuple[Lease, bool]]:
-    """Return the workspaces that ended last, and the last of every other server, with whether each can start again.
-
-    ``ended`` is the newest first. ``live`` are the names of the servers that run now.
-    """
-    seen: set[str] = set(live)
-    found: list[tuple[Lease, bool]] = []
-    for number, lease in enumerate(ended):
-        newest = lease.key.server not in seen
-        seen.add(lease.key.server)
-        if number < ENDED_SHOWN or (newest and len(found) < SERVERS_SHOWN):
-            found.append((lease, newest))
-    return found
+MAX_DIGITS = 6

@@ -1,418 +1,305 @@
-"""Leases, offers and readings as JSON: what API, pages, command line and workspaces show, one source for all."""
+"""Presents workspaces: turns a lease and what is known of it into the model that API, pages and command line show."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from fractions import Fraction
 
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.prices import prices
+from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import CPU, Source
-from gpuspawner.core.idle.verdicts import explain
-from gpuspawner.core.leases.exits import EXIT_KINDS
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Phase
-from gpuspawner.core.leases.running_steps import measured
-from gpuspawner.core.queue.class_holds import hold_user_of
-from gpuspawner.core.queue.decisions import starts_under_way
-from gpuspawner.core.queue.estimates import QueuePosition
+from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.stored_events import Other, fields_of
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.engine.feasibility import KEPT_SECONDS
+from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.preemption.words import notice_words, reaches_into_words
-from gpuspawner.service.rules.policies import idle_policy_of, policy_of
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.start.substitutes import instead
-from gpuspawner.service.waiting.presenter import (
-    after_other_starts,
-    cannot_start,
-    gpu_title,
-    idle_words,
-    phase_words,
-    starts_at,
-    waits,
-)
-from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words, return_words
-from gpuspawner.service.workspaces.idleness import explained, kept_words
-from gpuspawner.service.workspaces.records import (
-    charged_view,
-    held_back_view,
-    latest_end_view,
-    policy_view,
-    why_it_ends,
-)
-from gpuspawner.service.workspaces.restarts import going_on_view, ways_out
-from gpuspawner.service.workspaces.warnings import (
-    arrival_view,
-    awaited_words,
-    of_gpus,
-    of_memory,
-    reach_words,
-    unclaimed_warning,
-)
+from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.workspaces import models
+from gpuspawner.service.workspaces.ends import present_end
+from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy
+from gpuspawner.service.workspaces.restarts import present_restart
+from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
-OVERDUE_SECONDS = 15.0
-"""What the backend was to end is seen gone by then, as a rule: a kill and a look at it take seconds."""
+DEFAULT_NAME = "default workspace"
+"""The name that people read for a workspace on the default server."""
 
 
-def lease_view(parts: Parts, lease: Lease) -> dict[str, Any]:
-    """Return one lease as JSON. Times are seconds since the epoch; null is unknown or not so."""
-    request = lease.request
-    view = {
-        "id": lease.id,
-        "user": lease.user,
-        "server": lease.key.server,
-        "phase": lease.phase.value,
-        "words": phase_words(lease, parts.catalog, simulated=is_simulated(parts, lease)) + _lacking_words(parts, lease),
-        "now": parts.clock.now(),
-        "fast": parts.catalog.fast,
-        "page": f"{parts.prefix}workspaces/{lease.id}",
-        "request": {
-            "template": request.template,
-            "gpu": request.gpu,
-            "substitutes": _substitutes(parts, lease),
-            "team": request.team or None,
-            "team_title": team_title(parts.catalog, request.team) or None,
-            "count": request.count,
-            "cpu_cores": request.cpu_cores,
-            "memory_bytes": request.memory_bytes,
-            "lifetime_seconds": request.lifetime_seconds,
-        },
-        "gpu": lease.kind,
-        "given": lease.given or None,
-        "opens": opens_of(parts, lease),
-        "options": dict(lease.options),
-        "asked_at": lease.asked_at,
-        "granted_at": lease.granted_at,
-        "running_at": lease.running_at,
-        "ends_at": lease.deadline_at,
-        "latest_end": latest_end_view(lease, parts.clock.now()),
-        "ends_words": None if lease.deadline_at is None else show_time(lease.deadline_at, parts.clock.now()),
-        "adopted": lease.adopted,
-        "gpus": _gpus(parts, lease),
-        "simulated": is_simulated(parts, lease),
-        "queue": standing_view(parts, lease),
-        "policy": policy_view(parts, lease.request.policy),
-        "idle": _idle(parts, lease),
-        "keep": _keep(parts, lease),
-        "extend": _extend(parts, lease),
-        "warning": _warning(parts, lease),
-        "going_on": going_on_view(parts, lease),
-        "arrival": arrival_view(lease, parts.clock.now()),
-        "charged": charged_view(parts, lease),
-        "end": _end(lease),
-    }
-    return {**view, "explained": explained(lease, view, policy_of(parts.catalog, lease, parts.clock.now()).idle)}
+def present_workspace(state: Parts, lease: Lease, person: Person | None = None) -> models.Workspace:
+    """Return a workspace. Times are seconds since the epoch, and null is unknown or not the case.
 
-
-def _substitutes(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
-    """Return the kinds that a request may be given instead of the one asked for, and which its user consents to.
-
-    Of those for some groups only the consented ones: others offers the form, which knows who may have them.
+    ``person`` is the reader, None for its user.
     """
-    request, kinds = lease.request, parts.catalog.gpus
+    now = state.clock.now()
+    simulated = is_simulated(state, lease)
+    newest = next(iter(state.sampler.newest(lease.id).values()), None)
+    shown = models.Workspace(
+        id=lease.id,
+        user=lease.user,
+        server=lease.key.server,
+        name=lease.key.server or DEFAULT_NAME,
+        phase=lease.phase.value,
+        state="",
+        words=f"{phase_words(lease, state.catalog, simulated=simulated)}{_missing_words(state, lease)}",
+        now=now,
+        fast=state.catalog.fast,
+        page=f"{state.prefix}workspaces/{lease.id}",
+        request=_present_request(state, lease, simulated=simulated),
+        gpu=lease.kind,
+        given=lease.given or None,
+        opens=opens_of(state, lease),
+        options=dict(lease.options),
+        asked_at=lease.asked_at,
+        granted_at=lease.granted_at,
+        running_at=lease.running_at,
+        ends_at=lease.deadline_at,
+        latest_end=present_latest_end(lease, now),
+        ends_words=None if lease.deadline_at is None else show_time(lease.deadline_at, now),
+        adopted=lease.adopted,
+        gpus=_present_gpus(state, lease),
+        cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
+        simulated=simulated,
+        queue=present_waiting(state, lease),
+        policy=present_policy(state, lease.request.policy),
+        idle=present_idle(state, lease),
+        keep=present_keep(state, lease),
+        extend=present_extend(state, lease),
+        warning=present_warning(state, lease),
+        going_on=present_restart(state, lease),
+        arrival=present_arrival(lease, now),
+        charged=_present_charged(state, lease),
+        end=present_end(lease, now, mine=person is None or person.owns(lease)),
+        explained=[],
+    )
+    told = explained(lease, shown, policy_of(state.catalog, lease, now).idle)
+    return shown.model_copy(update={"state": _state_of(shown), "explained": told})
+
+
+_STATES_OF_PHASE = {
+    Phase.QUEUED.value: "waiting",
+    Phase.PARKED.value: "waiting",
+    Phase.RESERVED.value: "starting",
+    Phase.STARTING.value: "starting",
+    Phase.STOPPING.value: "stopping",
+}
+_STATES_OF_IDLENESS = {
+    "awaited": "ready",
+    "kept": "kept",
+    "busy": "active",
+    "soft": "active",
+    "idle": "idle",
+    "grace": "idle",
+    "grace_paused": "idle",
+}
+ENDS_SOON = frozenset({"idle", "claim", "preempted", "unclaimed", "expiry"})
+"""Kinds of warnings whose workspace stops soon if they carry a time."""
+
+
+def _state_of(shown: models.Workspace) -> str:
+    """Return the state that pages show. Each has one icon, one colour and one word."""
+    if shown.end is not None and shown.phase == Phase.ENDED.value:
+        return "failed" if shown.end.reason == "failed" else "stopped"
+    if shown.phase in _STATES_OF_PHASE:
+        return _STATES_OF_PHASE[shown.phase]
+    if shown.warning is not None and shown.warning.ends_at is not None and shown.warning.kind in ENDS_SOON:
+        return "warned"
+    if shown.idle is None:
+        return "cpu"
+    if shown.idle.state == "unknown" and shown.idle.idle_seconds:
+        return "idle"
+    return _STATES_OF_IDLENESS.get(shown.idle.state, "unknown")
+
+
+def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return the phase of a workspace in words."""
+    if lease.unasked and lease.phase is Phase.RUNNING:
+        return "Running, started without the GPU service"
+    request, gpus = lease.request, "no GPU"
+    if lease.kind is not None:
+        gpus = f"{request.count} {gpu_title(lease.kind, catalog, simulated=simulated)}"
+    if lease.given and request.gpu is not None:
+        gpus += given_instead(catalog, request.gpu, lease.given, simulated=simulated)
+    on = "without a GPU" if request.gpu is None else f"on {gpus}"
+    got = f"Starting {on}" if any(slot.is_coming for slot in lease.slots) else f"Got {gpus}; starting"
+    what = "to start without a GPU" if request.gpu is None else f"for {gpus}"
+    return {
+        Phase.QUEUED: f"Waiting {what}",
+        Phase.PARKED: f"Waiting {what}; it starts by itself",
+        Phase.RESERVED: "Starting without a GPU" if request.gpu is None else got,
+        Phase.STARTING: f"Starting {on}",
+        Phase.RUNNING: f"Running {on}",
+        Phase.RECLAIMING: f"Idle {on}: stops soon",
+        Phase.STOPPING: "Stopping",
+        Phase.ENDED: "Ended",
+    }[lease.phase]
+
+
+def _missing_words(state: Parts, lease: Lease) -> str:
+    """Return what a waiting request or a start lacks, to be read after its phase, "" for nothing."""
+    outage = state.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
+    if outage is not None:
+        return f". {outage.words(state.clock.now()).removesuffix('.')}"
+    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
+        return ""
+    seconds = state.scheduler.node_seconds(lease)
+    node = "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
+    waits = state.scheduler.start_words(lease)
+    return f"{node}; {waits}" if waits else node
+
+
+def _present_request(state: Parts, lease: Lease, *, simulated: bool) -> models.Asked:
+    request, catalog = lease.request, state.catalog
+    template = catalog.templates.get(request.template)
+    return models.Asked(
+        template=request.template,
+        template_title=template.title if template else request.template or "not known",
+        words=gpus_asked(request, catalog, simulated=simulated),
+        gpu=request.gpu,
+        substitutes=_present_substitutes(state, lease),
+        team=request.team or None,
+        team_title=team_title(catalog, request.team) or None,
+        count=request.count,
+        cpu_cores=request.cpu_cores,
+        memory_bytes=request.memory_bytes,
+        lifetime_seconds=request.lifetime_seconds,
+    )
+
+
+def _present_substitutes(state: Parts, lease: Lease) -> list[models.Substitute]:
+    """Return the kinds that a request may get instead, and which of them its user accepted.
+
+    Kinds for some groups only are left out unless they were accepted. The form knows who may have them.
+    """
+    request, kinds = lease.request, state.catalog.gpus
     return [
-        {
-            "kind": kind,
-            "title": gpu_title(kind, parts.catalog),
-            "words": prices(parts.catalog, request.gpu or "", kind),
-            "consented": kind in request.substitutes,
-        }
-        for kind in instead(parts.catalog, request)
+        models.Substitute(
+            kind=kind,
+            title=gpu_title(kind, state.catalog),
+            words=prices(state.catalog, request.gpu or "", kind),
+            consented=kind in request.substitutes,
+        )
+        for kind in instead(state.catalog, request)
         if kind in request.substitutes or not kinds[kind].groups
     ]
 
 
-def _lacking_words(parts: Parts, lease: Lease) -> str:
-    """Return what a waiting request or a start lacks, to be read after its phase; "" for nothing."""
-    outage = parts.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
-    if outage is not None:
-        return f". {outage.words(parts.clock.now()).removesuffix('.')}"
-    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
-        return ""
-    seconds = parts.scheduler.node_seconds(lease)
-    node = "" if seconds is None else f"; a node starts for it, in about {show_duration(seconds)}"
-    waits = parts.scheduler.start_words(lease)
-    return f"{node}; {waits}" if waits else node
+def opens_of(state: Parts, lease: Lease) -> list[str]:
+    """Return the applications that a workspace opens, the default first. The list is empty if only the hub knows.
 
-
-def opens_of(parts: Parts, lease: Lease) -> list[str]:
-    """Return what a workspace opens, the default first; empty where the hub's configuration alone says it.
-
-    What its image lacks is left out.
+    Applications that its image lacks are left out.
     """
-    template = parts.catalog.templates.get(lease.request.template)
+    template = state.catalog.templates.get(lease.request.template)
     older = template.opens if template else ()  # of a request that was stored without
     opens = older if lease.request.opens is None else lease.request.opens
     return [one for one in opens if one not in lease.lacks]
 
 
-def is_simulated(parts: Parts, lease: Lease) -> bool:
-    """Whether the GPUs that a lease has, or waits for, are simulated ones."""
-    kind, fleet = parts.catalog.gpus.get(lease.kind or ""), parts.scheduler.fleet
-    held = (fleet.by_id.get(slot.gpu) for slot in lease.slots)
-    return (kind is not None and kind.pool in fleet.simulated_pools) or any(gpu and gpu.simulated for gpu in held)
-
-
-def _gpus(parts: Parts, lease: Lease) -> list[dict[str, Any]]:
-    known = parts.scheduler.fleet.by_id
-    kind = parts.catalog.gpus.get(lease.kind or "")
-    newest = parts.sampler.newest(lease.id)
+def _present_gpus(state: Parts, lease: Lease) -> list[models.Gpu]:
+    fleet, newest = state.scheduler.fleet, state.sampler.newest(lease.id)
+    kind = state.catalog.gpus.get(lease.kind or "")
     gpus = []
     for index, slot in enumerate(lease.slots):
-        gpu, reading = known.get(slot.gpu), newest.get(slot.gpu)
+        gpu, reading = fleet.by_id.get(slot.gpu), newest.get(slot.gpu)
+        simulated = gpu is not None and gpu.simulated
         gpus.append(
-            {
-                "index": index,
-                "id": slot.gpu,
-                "uuid": _uuid(lease, index),
-                "name": (kind.title if kind else "GPU") + (" (simulated)" if gpu is not None and gpu.simulated else ""),
-                "model": gpu.model if gpu else "",
-                "share": str(slot.share),
-                "simulated": gpu is not None and gpu.simulated,
-                "utilization_percent": reading.utilization_percent if reading else None,
-                "memory_used_bytes": reading.memory_used_bytes if reading else None,
-                "memory_total_bytes": reading.memory_total_bytes if reading else None,
-                "state": reading.kind if reading else "unknown",
-                "problem": reading.because if reading and reading.kind == "unknown" else "",
-            }
+            models.Gpu(
+                index=index,
+                id=slot.gpu,
+                uuid=_uuid(lease, index),
+                name=(kind.title if kind else "GPU") + (" (simulated)" if simulated else ""),
+                model=gpu.model if gpu else "",
+                node=fleet.node_of(slot.gpu),
+                share=str(slot.share),
+                simulated=simulated,
+                utilization_percent=reading.utilization_percent if reading else None,
+                memory_used_bytes=reading.memory_used_bytes if reading else None,
+                memory_total_bytes=reading.memory_total_bytes if reading else None,
+                state=reading.kind if reading else "unknown",
+                problem=reading.because if reading and reading.kind == "unknown" else "",
+            )
         )
     return gpus
 
 
 def _uuid(lease: Lease, index: int) -> str | None:
-    """Return the UUID of one of a lease's GPUs, None where it is only counted and its cluster does not tell which."""
+    """Return the UUID of one of a lease's GPUs, None if its cluster only counts them and does not tell which."""
     told = lease.uuids[index] if len(lease.uuids) == len(lease.slots) else None
     return lease.slots[index].gpu if lease.slots[index].group is None else told
 
 
-def outage_words(parts: Parts, gpu: str | None) -> str:
-    """Return what does not answer that a request for this kind of GPU needs, and since when; "" for nothing."""
-    outage = parts.queue.outages.of_kind(gpu)
-    return "" if outage is None else outage.waiting_words(parts.clock.now())
-
-
-def start_limit(parts: Parts, key: Key) -> str:
-    """Return why a start of this key would wait though its GPUs are free; "" where it would not."""
-    starts, settings = parts.queue.once("starts", lambda: starts_under_way(parts.registry)), parts.settings
-    if starts[key.user_created] >= settings.concurrent_starts_each:
-        return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
-    if starts.total() >= settings.concurrent_starts:
-        return after_other_starts(settings.concurrent_starts, "workspaces")
-    return ""
-
-
-def _held_up_words(parts: Parts, lease: Lease, place: QueuePosition) -> str:
-    """Return what a waiting lease waits for beside its turn; "" for nothing."""
-    now = parts.clock.now()
-    if lease.impossible_since is not None:
-        return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
-    if lease.not_before > now:
-        why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
-        return f"{why}; it is tried again in {show_duration(lease.not_before - now)}. Others pass meanwhile."
-    return start_limit(parts, lease.key) if place.unchanged_seconds == 0 else ""
-
-
-def standing_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    """Return where a lease stands in the queue, and what it waits for; None where it does not wait."""
-    if lease.phase not in WAITING:
+def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
+    """Return the limit on the end of a workspace that no extension passes, None without one."""
+    bound = lease.latest_end
+    if bound is None:
         return None
-    queue, place = parts.queue, parts.queue.place(lease)
-    offer = queue.offer(lease.request.gpu, hold_user_of(lease))
-    held = queue.held_back(lease)
-    told = parts.allocator.foretold.words(place)
-    shortage, reach = held.words if held else "", reach_words(parts, lease.user, lease.key)
-    kept = kept_free_words(queue.kept_free(lease), lease.request, parts.catalog, parts.clock.now())
-    outage = outage_words(parts, lease.request.gpu)
-    sentence = waits(
-        place, lease.request, parts.catalog, offer, shortage, told=told, kept=kept, reach=reach, outage=outage
-    )
-    if not outage:
-        sentence = _held_up_words(parts, lease, place) or sentence
-    others = parts.scheduler.capabilities_of(lease.request.gpu).owns_queue
-    owner = parts.allocator.observed.decides(lease) if others else ""
-    return {
-        "place": place.number,
-        "of": place.of,
-        "likely_seconds": place.likely_seconds,
-        "unchanged_seconds": place.unchanged_seconds,
-        **starts_at(place, parts.clock.now()),
-        "sentence": sentence,
-        "why": " ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
-        "precedence": precedence_words(place, lease.request, parts.catalog, parts.clock.now()),
-        "held_back": held_back_view(lease, held, owner),
-        "changed": queue.change(lease),
-        "impossible": lease.impossible or None,
-    }
-
-
-def _idle(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    policy = idle_policy_of(parts.catalog, lease, parts.clock.now())
-    if lease.phase not in UP or policy is None:
-        return None
-    mode, now = policy_of(parts.catalog, lease, parts.clock.now()).mode, parts.clock.now()
-    seen = explain(lease.streak, policy)
-    kept_until = parts.actions.kept_until(lease)
-    kept = kept_until is not None and kept_until > now
-    grace = seen.grace_left_seconds
-    grace_ends_at = None if grace is None or mode is not Mode.ENFORCE else _grace_end(lease, grace)
-    words = idle_words(seen, None if grace_ends_at is None else show_time(grace_ends_at, now))
-    if lease.arrival is not None:
-        words = awaited_words(lease, seen.because, now)
-    elif kept:
-        words = kept_words(parts, lease, seen.because)
-    return {
-        "state": "awaited" if lease.arrival is not None else "kept" if kept else seen.state.value,
-        "mode": mode.value,
-        "idle_seconds": seen.idle_seconds,
-        "for_seconds": seen.for_seconds,
-        "below_percent": policy.below_percent,
-        "because": seen.because,
-        "words": words,
-        "peak_percent": seen.peak_percent,
-        "known_share": seen.known_share,
-        "grace_ends_at": grace_ends_at,
-        "kept_until": kept_until if kept else None,
-        "unreadable": [{"gpu": gpu, "seconds": seconds} for gpu, seconds in seen.unreadable],
-        "monitor": has_monitor(parts, lease),
-        "seen_by": _seen_by(parts, lease, policy),
-        "soft_seconds": policy.soft_seconds,
-        "soft_left_seconds": seen.soft_left_seconds,
-        "also_counts": [{"evidence": name, **_soft(parts, lease, name)} for name in policy.soft_names],
-    }
-
-
-def has_monitor(parts: Parts, lease: Lease) -> bool | None:
-    """Return whether the GPU monitor runs in a workspace; None where that is not known, or where it can't run."""
-    kind = parts.catalog.gpus.get(lease.kind or "")
-    is_nvidia = kind is not None and (not kind.resource or vendor_of(kind.resource) is NVIDIA)
-    can_run = bool(lease.slots) and is_nvidia and not is_simulated(parts, lease)
-    return parts.sampler.monitors.runs(lease.id) if can_run else None
-
-
-def _seen_by(parts: Parts, lease: Lease, policy: IdlePolicy) -> list[str]:
-    """Return the sources that saw each of its GPUs all of the time, by the newest reading."""
-    covering = [
-        {one["source"] for one in row.sources or () if one["coverage"] >= policy.coverage and not one["engine"]}
-        for row in parts.sampler.newest(lease.id).values()
-    ]
-    return sorted(Source(source).value for source in set[str]().union(*covering).intersection(*covering))
-
-
-def _soft(parts: Parts, lease: Lease, name: str) -> dict[str, Any]:
-    """Return what the newest reading says of a softer evidence: null is unknown."""
-    row = next(iter(parts.sampler.newest(lease.id).values()), None)
-    if name == CPU:
-        cores = row.cpu_cores if row else None
-        bound = policy_of(parts.catalog, lease, parts.clock.now()).idle.cpu_bound_cores
-        return {"active": None if cores is None else cores > bound, "words": "CPU use"}
-    if row is None or row.soft is None:
-        return {"active": None, "words": "not read yet"}
-    return row.soft.get(name, {"active": False, "words": "quiet"})
-
-
-def _grace_end(lease: Lease, left_seconds: float) -> float:
-    return (lease.sampled_at or lease.phase_since) + left_seconds
-
-
-def _keep(parts: Parts, lease: Lease) -> dict[str, Any]:
-    keep = policy_of(parts.catalog, lease, parts.clock.now()).keep
-    return {"left": max(0, keep.times - lease.keeps_used), "each_seconds": keep.each_seconds}
-
-
-def extension_left_seconds(parts: Parts, lease: Lease) -> float:
-    """Return by how much a lease's end may still be moved."""
-    return max(0.0, policy_of(parts.catalog, lease, parts.clock.now()).extend.total_seconds - lease.extended_seconds)
-
-
-def _extend(parts: Parts, lease: Lease) -> dict[str, Any]:
-    extend, left = policy_of(parts.catalog, lease, parts.clock.now()).extend, extension_left_seconds(parts, lease)
-    why = parts.allocator.bounds.left_to_others(lease)
-    return {"left_seconds": left, "each_seconds": 0.0 if why else min(extend.each_seconds, left), "why": why or None}
-
-
-def _disruption(parts: Parts, lease: Lease, now: float) -> dict[str, Any]:
-    """Return what is to be told of a workspace that its cluster is about to end: nothing here can keep it."""
-    until = lease.disrupted_until
-    then = f"{return_words(parts, lease)}. " if parts.allocator.returns(lease) else ""
-    if until is None:
-        end = "This workspace may end at any moment: save now."
-    elif now - until < OVERDUE_SECONDS:
-        end = f"This workspace ends at {show_time(until, now)}: save now."
+    why = bound.words.rstrip(".")
+    if lease.deadline_at is not None and lease.deadline_at < bound.at - 1:
+        then = why.partition(", when ")[2]
+        sentence = f"No extension goes beyond {show_time(bound.at, now)}{f', when {then}' if then else f': {why}'}."
     else:
-        end = (
-            f"This workspace was to end at {show_time(until, now)}, and is not known to be gone: its node may not "
-            "answer. What it uses goes to nobody else before it is."
-        )
-    text = f"{lease.disruption} {end} {then}Running kernels are lost; files stay."
-    return {"kind": "preempted", "text": text, "ends_at": until, "actions": []}
+        sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
+    entry = bound.name if bound.rule == BUDGET_RULE else ""
+    return models.LatestEnd(at=bound.at, rule=bound.rule, entry=entry or None, words=bound.words, sentence=sentence)
 
 
-def warnings_of(parts: Parts, lease: Lease) -> Iterator[dict[str, Any]]:
-    """Yield what its user is to be told now: its cluster, a stronger claim, the idle warning, the coming end."""
-    if lease.phase not in UP:
-        return
-    now, policy = parts.clock.now(), policy_of(parts.catalog, lease, parts.clock.now())
-    if lease.disruption:
-        yield _disruption(parts, lease, now)
-    if lease.notice is not None:
-        mail = bool(parts.settings.notify_users)
-        returns = parts.allocator.returns(lease) if lease.notice.preemption else lease.notice.moves
-        text = notice_words(lease.notice, now, returns=return_words(parts, lease) if returns else "", mail=mail)
-        yield {"kind": "claim", "text": text, "ends_at": lease.notice.at, "actions": []}
-    grace = lease.streak.grace_left_seconds
-    keep = ["keep"] if _keep(parts, lease)["left"] else []
-    idle = measured(lease, idle_policy_of(parts.catalog, lease, parts.clock.now()))
-    if lease.phase is Phase.RECLAIMING and grace is not None:
-        ends_at = _grace_end(lease, grace)
-        held = "Running kernels and what they hold on the GPU" if lease.slots else "Running kernels"
-        text = f"{idle} This workspace ends at {show_time(ends_at, now)}. {held} would be lost; files stay."
-        yield {"kind": "idle", "text": text, "ends_at": ends_at, "actions": [*keep, *ways_out(parts, lease)]}
-    elif grace is not None and policy.mode is Mode.WARN:
-        text = f"{idle} Please stop this workspace if you do not need it. Nothing is stopped for it."
-        yield {"kind": "idle", "text": text, "ends_at": None, "actions": [*keep, *ways_out(parts, lease)]}
-    if (unclaimed := unclaimed_warning(lease, keep, now)) is not None:
-        yield unclaimed
-    yield from of_gpus(parts, lease)
-    yield from of_memory(lease, now)
-    if lease.reaches_into is not None:
-        text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
-        yield {"kind": "hold", "text": text, "ends_at": None, "actions": []}
-    if lease.warned_seconds and lease.deadline_at is not None:
-        ends = why_it_ends(lease, lease.deadline_at, now)
-        text = f"{ends} Save your work: running kernels would be lost; files stay."
-        can = _extend(parts, lease)["each_seconds"] > 0
-        yield {"kind": "expiry", "text": text, "ends_at": lease.deadline_at, "actions": ["extend"] if can else []}
-
-
-def _warning(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    """Return all that its user is to be told now, as one: what comes first leads, and each of the others is said."""
-
-    def comes(warning: Mapping[str, Any]) -> tuple[bool, float]:
-        ends_at = warning["ends_at"]
-        return warning["kind"] != "preempted", math.inf if ends_at is None else ends_at
-
-    found = sorted(warnings_of(parts, lease), key=comes)
-    if not found:
+def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:
+    """Return the usage of a running workspace so far, less what was credited, None for any other."""
+    if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    actions = dict.fromkeys(action for warning in found for action in warning["actions"])
-    return {**found[0], "text": " ".join(warning["text"] for warning in found), "actions": list(actions)}
+    lines = ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
+    hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
+    return models.Charged(gpu_hours=float(hours), cost=float(cost) if lease.rate.price_per_hour else None)
 
 
-def _end(lease: Lease) -> dict[str, Any] | None:
-    if lease.reason is None:
-        return None
-    words = EXIT_KINDS[lease.reason].words
-    return {
-        "reason": lease.reason.value,
-        "words": words,
-        "message": lease.message,
-        "why": lease.message if lease.message.startswith(words) else f"{words}. {lease.message}".strip(),
-        "by": lease.ended_by,
-        "at": lease.ended_at,
-        "seen": lease.seen_by_user,
-        "disputable": lease.disputable,
-        "dispute": asdict(lease.dispute) if lease.dispute else None,
-    }
+async def charged_gpu_hours(state: Parts, lease: Lease) -> float:
+    """Return the GPU hours that a workspace is charged: by the ledger, or so far while it runs."""
+    stored = await state.store.read(state.store.ledger.of_lease, lease.id)
+    lines = [*stored, *ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)]
+    return float(sum(line.amount(BudgetUnit.GPU_HOURS) for line in lines))
+
+
+# What is stored of a workspace
+
+
+def present_reading(row: ReadingRow) -> models.Reading:
+    """Return a stored reading."""
+    return models.Reading(
+        at=row.at,
+        seconds=row.seconds,
+        gpu=row.gpu,
+        utilization_percent=row.utilization_percent,
+        memory_used_bytes=row.memory_used_bytes,
+        memory_total_bytes=row.memory_total_bytes,
+        kind=row.kind,
+        because=row.because,
+        cpu_cores=row.cpu_cores,
+        soft=row.soft,
+    )
+
+
+def present_audit_line(line: AuditLine) -> models.AuditLine:
+    """Return a stored audit entry."""
+    event = line.event
+    return models.AuditLine(
+        at=line.at, user=line.user, actor=line.actor, action=event.action, why=event.why, fields=fields_of(event)
+    )
+
+
+def history_words(line: AuditLine) -> str:
+    """Return an audit entry as people read it."""
+    event = line.event
+    words = event.words if event.name != Other.name else event.action.capitalize()
+    return f"{words}: {event.why}" if event.why else words
+
+
+async def present_output(state: Parts, lease: Lease, person: Person) -> models.Output:
+    """Return the last output of a server that failed, for its user, and for administrators once it is shared."""
+    row = await state.store.read(state.store.outputs.get, lease.id, state.clock.now())
+    if row is None:
+        return models.Output(there=False, text=None, shared=False)
+    text = row.text if row.shared or person.owns(lease) else None
+    return models.Output(there=True, text=text, shared=row.shared)

@@ -1,12 +1,13 @@
-"""Going on without a GPU, and back: what a running workspace's user may change it to, and what is said before."""
+"""Restarts without a GPU, or with one again: their consequences and their wait."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gpuspawner.catalog import resolve
 from gpuspawner.catalog.models import NO_GPU
+from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
@@ -14,24 +15,26 @@ from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import gpus_asked, waits
+from gpuspawner.service.waiting.presenter import waits
+from gpuspawner.service.workspaces import models
 
-WITHOUT, WITH = "without-gpu", "with-gpu"
-"""The two ways, as pages, API and command line call them."""
+WITHOUT: Literal["without-gpu"] = "without-gpu"
+WITH: Literal["with-gpu"] = "with-gpu"
+"""The two restarts, as pages, API and command line call them."""
 OF_GPUS = frozenset({"gpu", "count", "substitutes", "gpu_memory"})
 SAME_HOME = (
-    "Running kernels and what they hold in memory are lost: save first. Files stay, and JupyterLab opens the same "
-    "documents."
+    "You lose running kernels and what they hold in memory, so save first. Your files stay, and JupyterLab opens the "
+    "same documents."
 )
 
 
 def way_of(lease: Lease) -> str:
-    """Return which of the two ways there is from a workspace."""
+    """Return the restart that a workspace can have: without its GPU, or with one."""
     return WITHOUT if lease.request.gpu else WITH
 
 
 def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -> Next | None:
-    """Return what a workspace may go on as; None for one that never had a GPU and whose template gives none.
+    """Return the request after a restart, None if a workspace had no GPU and its template gives none.
 
     Args:
         parts: the service.
@@ -49,44 +52,44 @@ def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -
 
 
 def _options(lease: Lease) -> Mapping[str, Any]:
-    """Return the options to go on with: back to the GPU of before, else to the one that the template gives."""
+    """Return the options of the restart: with the GPU from before, or the one of the template."""
     if way_of(lease) == WITH and lease.with_gpu is not None:
         return lease.with_gpu
     yours = {key: value for key, value in options_of(lease).items() if key not in OF_GPUS}
     return yours if way_of(lease) == WITH else {**yours, "gpu": NO_GPU}
 
 
-def going_on_view(parts: Parts, lease: Lease) -> dict[str, Any] | None:
-    """Return which way there is from a running workspace, what it would do, or why it can't; None where there is none.
+def present_restart(parts: Parts, lease: Lease) -> models.GoingOn | None:
+    """Return the restart that is possible for a running workspace, or why it is not, None if there is none.
 
-    Who may have it, and what it would wait for, is looked at when it is asked for.
+    Whether its user may have the GPU, and how long it waits, is checked when they ask for it.
     """
     if lease.phase not in UP or lease.unasked:
         return None
-    action = way_of(lease)
+    action: Literal["without-gpu", "with-gpu"] = WITHOUT if lease.request.gpu else WITH
     try:
         after = next_of(parts, lease)
     except RequestRefused as error:
-        return {"action": action, "words": "", "why": str(error)}
-    return None if after is None else {"action": action, "words": _words(parts, after), "why": None}
+        return models.GoingOn(action=action, words="", why=str(error))
+    return None if after is None else models.GoingOn(action=action, words=_words(parts, after), why=None)
 
 
 def _words(parts: Parts, after: Next) -> str:
     if after.request.gpu is None:
-        lost = "The GPU goes to who waits at once: to have one again may mean waiting."
-        return f"It stops, and starts again by itself without a GPU, with the same home. {SAME_HOME} {lost}"
+        lost = "The GPU goes to the next in line. Getting one again may take a while."
+        return f"It stops, and starts again without a GPU, with the same home. {SAME_HOME} {lost}"
     asked = gpus_asked(after.request, parts.catalog)
-    return f"It stops, and asks for {asked} with the same home; it starts by itself. {SAME_HOME}"
+    return f"It stops and requests {asked}, with the same home. It starts by itself. {SAME_HOME}"
 
 
 def ways_out(parts: Parts, lease: Lease) -> list[str]:
-    """Return what a warning that its GPU is idle offers beside Keep: to go on without one, where that can be."""
-    view = going_on_view(parts, lease) if lease.request.gpu else None
-    return [] if view is None or view["why"] else [WITHOUT]
+    """Return the restart that a warning of an idle GPU offers beside Keep, if it is possible."""
+    restart = present_restart(parts, lease) if lease.request.gpu else None
+    return [] if restart is None or restart.why else [WITHOUT]
 
 
 async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str:
-    """Return what going on would wait for now, in a sentence; "" where it can't."""
+    """Return in a sentence how long a restart would wait now, "" if it is not possible."""
     try:
         after = next_of(parts, lease, groups)
     except RequestRefused:

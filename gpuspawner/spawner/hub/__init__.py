@@ -1,1 +1,1 @@
-"""How a hub is set up for one service: its port, its folder, and what would work against it."""
+"""The configuration of a hub with one service: its port, its folder, and settings that contradict it."""

@@ -20,24 +20,24 @@ from gpuspawner.spawner.client import LeaseClient
 log = logging.getLogger("gpuspawner.catalog")
 
 ADDED = "catalog-added.json"
-"""Where the hub keeps what custom resources add, for a start before the service is asked."""
+"""The file with the entries of custom resources, for a start before the service answers."""
 
 
 def followed(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog], Prepared], data: Path) -> Follower:
-    """Return what follows a catalog. A mapping stays as it is, in a file of ``data``.
+    """Return a follower of a catalog. A mapping is written to a file in ``data`` and stays as it is.
 
     Raises:
-        SystemExit: it cannot be used, or ``data`` takes no files.
+        SystemExit: The catalog cannot be used, or ``data`` is not writable.
     """
     try:
         if not isinstance(catalog, Mapping):
             file = CatalogFile(Path(catalog).absolute(), prepare, last_good=data / IN_FORCE)
             return Follower(file, data, data / IN_FORCE)
-        prepare(load_catalog(catalog))  # what is wrong with it is told of a mapping
+        prepare(load_catalog(catalog))  # errors name the mapping
         path = data / "catalog.json"
-        path.write_text(json.dumps(catalog, indent=1))  # JSON is YAML: the service reads both alike
+        path.write_text(json.dumps(catalog, indent=1))  # JSON is also YAML
         return Follower(CatalogFile(path, prepare), data, path)
-    except CatalogError as error:  # it was written anew this moment
+    except CatalogError as error:  # a mapping has just been written
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
     except OSError as error:
         raise SystemExit(
@@ -46,19 +46,19 @@ def followed(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog
 
 
 class Follower:
-    """Looks at the file from time to time, and leaves what it holds for the service.
+    """Checks the catalog file at intervals and gives the catalog in force to the service.
 
-    So both judge by one catalog, and a service that starts anew meets a good one, whatever the file holds by then. What
-    custom resources add the service sees, and tells: the hub asks it before it judges anything.
+    So hub and service use one catalog, and a restarted service always gets a good one. The service observes the entries
+    of custom resources. The hub asks for them before it decides anything.
 
     Args:
-        file: the catalog's.
-        data: the folder of what is kept.
-        handed: the file that the service reads.
+        file: The catalog file.
+        data: The data folder.
+        handed: The file that the service reads.
     """
 
     def __init__(self, file: CatalogFile, data: Path, handed: Path) -> None:
-        """Hand over what is in force. Raises OSError where ``data`` takes no files."""
+        """Give the catalog in force to the service. Raises OSError if ``data`` is not writable."""
         self._file, self._data, self.handed = file, data, handed
         self._looked_at = time.monotonic()
         self._known = ""
@@ -68,17 +68,17 @@ class Follower:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # not in a hub: whoever asks has it looked at
+            return  # not in a hub: each caller of current() checks the file
         loop.call_later(LOOK_SECONDS, self._look_again, loop)
 
     def current(self) -> Catalog:
-        """Return the catalog in force, after a look at its file where the last one was a while ago."""
+        """Return the catalog in force. Check the file first if the last check is old."""
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._look()
         return self._file.catalog
 
     async def take_added(self, client: LeaseClient) -> None:
-        """Take in what custom resources add, as the service has it in force. Where it does not answer, all stays."""
+        """Fetch the entries of custom resources from the service. Without an answer nothing changes."""
         try:
             told = await client.added(self._known)
         except GpuspawnerError:
@@ -114,7 +114,7 @@ class Follower:
 
 
 def _kept(path: Path) -> tuple[Added, ...]:
-    """Return what was added before the hub started; nothing where that cannot be read."""
+    """Return the entries from before the hub started, or () if they cannot be read."""
     try:
         return tuple(Added(**one) for one in json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):  # another version may have written it
@@ -122,7 +122,7 @@ def _kept(path: Path) -> tuple[Added, ...]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a 0600 file whole, or not at all."""
+    """Write a file with mode 0600 whole or not at all."""
     if path.exists() and path.read_bytes() == content:
         return
     half = path.with_name(f"{path.name}.{os.getpid()}.half")
@@ -132,7 +132,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def refuse(file: str, sentences: Iterable[str]) -> None:
-    """Raise CatalogError where there is a sentence: what contradicts the hub's configuration, and the remedy."""
+    """Raise CatalogError with these sentences: each is a contradiction to the hub's configuration and its remedy."""
     problems = []
     for sentence in sentences:
         wrong, _, right = sentence.rpartition(". ")

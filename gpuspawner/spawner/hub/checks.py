@@ -3,7 +3,7 @@
 - One hub for each ``data_dir``: its process holds a lock as long as it lives.
 - A hub with our spawner class whose configuration never called ``configure()`` is refused.
 - The port of the service is free: the service of another hub must never be used as this hub's own.
-- Other cullers are reported. They judge by HTTP traffic, kernels or terminals, never by GPUs, and warn nobody: a
+- Other cullers are reported. They use HTTP traffic, kernels or terminals, never GPUs, and do not warn users: a
   training run in a closed browser is idle to them. The hub starts nevertheless: both may be used for some time.
 """
 
@@ -29,16 +29,16 @@ from gpuspawner.spawner.kubernetes.configuration import is_here
 
 LOCK = "hub.lock"
 NOT_LOCKABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems answer that have no locks, as some network volumes."""
+"""Errors of file systems without locks, for example of some network volumes."""
 
 _held: dict[tuple[int, int], int] = {}
 """The locks of this process, by device and inode: a configuration may be read more than once."""
 
 
 def hub_starts() -> bool:
-    """Whether this process is a hub that will serve, not a command that only reads its configuration.
+    """Return whether this process is a hub that will serve, and not a command that only reads the configuration.
 
-    ``jupyterhub token`` and ``jupyterhub upgrade-db`` are such commands, and so is ``jupyterhub --show-config``.
+    Examples of such commands: ``jupyterhub token``, ``jupyterhub upgrade-db``, ``jupyterhub --show-config``.
     """
     app = Application.instance() if Application.initialized() else None
     if app is None or app.name != "jupyterhub":
@@ -47,15 +47,15 @@ def hub_starts() -> bool:
 
 
 def hold(data: Path, hub_url: str) -> None:
-    """Lock ``data`` until this process ends. What it starts does not inherit the lock.
+    """Lock ``data`` until this process ends. Child processes do not inherit the lock.
 
-    ``hub_url`` is told to the hub that comes second.
+    ``hub_url`` is shown to a second hub.
 
     Raises:
-        SystemExit: another hub holds it, with which one; or the file cannot be written.
+        SystemExit: Another hub holds the lock, or the file cannot be written.
     """
     try:
-        descriptor = os.open(data / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # Python has programs that it starts close it
+        descriptor = os.open(data / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # closed in child processes by Python
         found = os.fstat(descriptor)
         if (found.st_dev, found.st_ino) in _held:
             os.close(descriptor)
@@ -72,7 +72,7 @@ def hold(data: Path, hub_url: str) -> None:
 
 
 def holder(data: Path) -> str:
-    """Return in words which hub holds the lock of ``data``, "" where none does, or none can."""
+    """Return a sentence about the hub that holds the lock of ``data``, or ""."""
     try:
         descriptor = os.open(data / LOCK, os.O_RDWR)
     except OSError:
@@ -107,7 +107,7 @@ def _lock(descriptor: int, data: Path) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Say which hub wrote the lock's file."""
+    """Return the hub that wrote the lock file."""
     try:
         told = json.loads(os.pread(descriptor, 4096, 0))
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since"]))
@@ -133,7 +133,7 @@ _configured: list[type] = []
 
 
 def note_configured(spawner: type) -> None:
-    """Record that ``configure()`` was called, and which class it made of the one that was set."""
+    """Record that ``configure()`` was called and which class it made."""
     _configured.append(spawner)
 
 
@@ -183,7 +183,7 @@ CULLER = re.compile(r"idle[-_ ]?cull|cull[-_ ]?idle", re.IGNORECASE)
 SETTING = re.compile(
     r"""\b(cull_idle_timeout|cull_inactive_timeout|shutdown_no_activity_timeout)["']?\s*[:=]\s*["']?([^\s"',}]+)"""
 )
-"""What makes a workspace end its own kernels, terminals or server; 0 is off, as by default."""
+"""Settings by which a workspace ends its own kernels, terminals or server. 0, the default, is off."""
 SECTIONS = ("MappingKernelManager", "MultiKernelManager", "TerminalManager", "ServerApp", "NotebookApp", "LabApp")
 CONFIG_FOLDERS = ("/etc/jupyter", "/usr/local/etc/jupyter")
 CONFIG_FILES = ("jupyter*_config.py", "jupyter*_config.json", "jupyter*_config.d/*.json")
@@ -198,33 +198,34 @@ def other_cullers(
     arguments: Mapping[str, Any],
     folders: Iterable[Path],
 ) -> Iterator[str]:
-    """Yield a sentence for each culler: where it stands, what it does and what to do.
+    """Yield a sentence for each culler: its place, its effect and the remedy.
 
     Args:
         services: ``c.JupyterHub.services``.
         roles: ``c.JupyterHub.load_roles``.
-        sections: the whole configuration, by section.
-        arguments: what single-user servers are started with (``args``, ``cmd``), by where it is written.
-        folders: where the single-user servers of this machine find configuration; none where they run elsewhere.
+        sections: The whole configuration, by section.
+        arguments: Arguments of single-user servers (``args``, ``cmd``), by the setting's place.
+        folders: Configuration folders of single-user servers on this machine. Empty if they run elsewhere.
     """
     value = " (cull.enabled of the chart)" if is_here() else ""
     for service in services:
         if _culls(service):
             yield (
                 f"c.JupyterHub.services has the culler {service.get('name')!r}{value}. It stops servers without "
-                f"HTTP traffic, also while their GPUs compute, and warns nobody. {REMEDY}{_roles_of(service, roles)}"
+                "HTTP traffic, also while their GPUs compute, and without a warning. "
+                f"{REMEDY}{_roles_of(service, roles)}"
             )
     for where, line in _settings(sections, arguments, folders):
         found = SETTING.search(line)
         if found and found[2].strip("\"'") not in {"0", "0.0", "None", "null"}:
             yield (
                 f"{where} sets {found[1]}={found[2]}: workspaces end what they run by themselves, also what a GPU "
-                f"computes, and warn nobody. {REMEDY}"
+                f"computes, and without a warning. {REMEDY}"
             )
 
 
 def _roles_of(service: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
-    """Return what else goes with a service: JupyterHub does not start with a role of one that is not there."""
+    """Return the roles to remove with a service: JupyterHub does not start with a role of a missing service."""
     named = [repr(role.get("name")) for role in roles if service.get("name") in role.get("services", ())]
     if not named:
         return ""
@@ -240,7 +241,7 @@ def _culls(service: Mapping[str, Any]) -> bool:
 def _settings(
     sections: Mapping[str, Any], arguments: Mapping[str, Any], folders: Iterable[Path]
 ) -> Iterator[tuple[str, str]]:
-    """Yield every line in which such a setting may stand, with where that is."""
+    """Yield every line that may contain a culler's setting, with its place."""
     for name in SECTIONS:
         for key, value in (sections.get(name) or {}).items():
             yield f"c.{name}", f"{key}={value!r}"

@@ -19,21 +19,21 @@ from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
 
 
 def written_in(section: Any, name: str, default: Any) -> Any:
-    """Return what the configuration holds, also where it was only added to, as by ``c.JupyterHub.services.append``."""
+    """Return a configured value, including additions, for example by ``c.JupyterHub.services.append``."""
     value = section.get(name, default)
     return value.get_value(default) if isinstance(value, LazyConfigValue) else value
 
 
 SERVICE = "gpu"
 SHORTEST_TOKEN = 8
-"""JupyterHub takes no shorter one."""
+"""The minimum length in JupyterHub."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """By what hub and service know each other. ``shared`` is whether they share the hub's data folder.
+    """The credentials of hub and service. ``shared``: they share the hub's data folder.
 
-    ``url`` is where the hub reaches a service that it does not start, ``token`` the service's of the hub.
+    ``url`` is the address of a service that the hub does not start. ``token`` is the service's token of the hub.
     """
 
     secret_file: Path
@@ -51,10 +51,10 @@ def known(
     token_file: str | Path | None,
     hub_id: str | None,
 ) -> Known:
-    """Return by what the hub knows its service: one that it starts itself where there is no ``url``.
+    """Return the credentials of the service. Without ``url`` the hub starts the service itself.
 
     Raises:
-        SystemExit: what is given can't be used, and why.
+        SystemExit: An argument cannot be used.
     """
     given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
     if url is None:
@@ -79,7 +79,7 @@ def known(
 
 
 def refuse_together(*, service_url: str | None, **others: object) -> None:
-    """Refuse arguments of configure() that are for the other way to have a service."""
+    """Refuse arguments of configure() that belong to the other kind of service."""
     told = [name for name, value in others.items() if value is not None]
     only_elsewhere = [name for name in told if name in {"secret_file", "token_file"}]
     if service_url is None and only_elsewhere:
@@ -96,14 +96,14 @@ def refuse_together(*, service_url: str | None, **others: object) -> None:
 
 
 def add_started(c: Any, url: str, token: str, command: list[str], environment: Mapping[str, str]) -> None:
-    """Have the hub start the service. Its token is made of the secret, so ``server doctor`` can use it, too."""
+    """Let the hub start the service. Its token is derived from the secret, so ``server doctor`` can use it too."""
     # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
     path = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     _add(c, {"url": url, "api_token": token, "command": command, "environment": {**path, **environment}})
 
 
 def add_elsewhere(c: Any, known: Known) -> None:
-    """Have the hub lead people to the service, and take it for what it is."""
+    """Let the hub send users to the service and accept its token."""
     _add(c, {"url": known.url, "api_token": known.token})
 
 
@@ -114,12 +114,12 @@ def _add(c: Any, how: Mapping[str, Any]) -> None:
 
 
 def configured(c: Any) -> list[dict[str, Any]]:
-    """Return the services that are configured."""
+    """Return the configured services."""
     return list(written_in(c.JupyterHub, "services", []))
 
 
 def as_json(settings: Mapping[str, Any]) -> str:
-    """Return the settings for the service, which knows what each may be. Raises SystemExit."""
+    """Return the settings as JSON for the service, which validates them. Raises SystemExit."""
     try:
         values = dict(settings)
         text = json.dumps(values)
@@ -157,12 +157,12 @@ SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]
 
 
 def _scopes_for_mail(service_settings: Mapping[str, Any]) -> list[str]:
-    """Return the right to mail addresses, only where messages need it: it shows all that the authenticator stored."""
+    """Return the right to read mail addresses if messages need it: it shows all data of the authenticator."""
     return ["admin:auth_state"] if "{email}" in str(service_settings.get("notify_users", "")) else []
 
 
 def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
-    """Merge our roles into those configured; replace none."""
+    """Merge our roles into the configured roles. Replace none."""
     service_scopes = [*SERVICE_SCOPES, *_scopes_for_mail(service_settings)]
     c.JupyterHub.custom_scopes = {
         **written_in(c.JupyterHub, "custom_scopes", {}),
@@ -177,12 +177,12 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
     if user is None:
         user = {"name": "user"}
         roles.append(user)
-    if "scopes" not in user:  # those that the hub gives where the role names none: ours would replace them
+    if "scopes" not in user:  # keep the hub's default scopes, which ours would replace
         user["scopes"] = ["self", *sorted(written_in(c.JupyterHub, "extra_user_scopes", set()))]
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
     sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
-    managed = any(section.get("manage_roles") for section in sections)  # then the hub lets nobody else give roles
+    managed = any(section.get("manage_roles") for section in sections)  # then only the authenticator grants roles
     admins = {name for section in sections for name in written_in(section, "admin_users", set()) if not managed}
     ours = [
         {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
@@ -209,7 +209,7 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
 
 
 def _name_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
-    """Say which roles are of services that are not configured: JupyterHub ends by that, unless its API made them."""
+    """Report roles of services that are not configured: JupyterHub ends, unless its API made the services."""
     there = {one.get("name") for one in configured(c)}
     for role in roles:
         for service in role.get("services", ()):
@@ -224,9 +224,9 @@ def _name_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
 def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None:
     if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
         print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: the authenticator manages roles: it must give the role gpu-admin to whoever administers GPUs."
+            "gpuspawner: the authenticator manages roles. It must give the role gpu-admin to the administrators."
             if managed
-            else "gpuspawner: nobody administers GPUs. Those in c.Authenticator.admin_users would; for others add to "
+            else "gpuspawner: GPUs have no administrator. Users in c.Authenticator.admin_users are; for others add to "
             'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.',
             file=sys.stderr,
         )

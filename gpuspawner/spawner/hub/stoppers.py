@@ -1,4 +1,4 @@
-"""Tells the service whose request stopped a server: the hub's spawner is stopped without a name."""
+"""Reports to the service which user's request stopped a server: the hub does not tell its spawners."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gpuspawner.spawner.client import LeaseClient
 log = logging.getLogger("gpuspawner.stoppers")
 
 STOPPING = frozenset({202, 204})
-_telling: set[asyncio.Task[None]] = set()  # the loop keeps no task alive by itself
+_telling: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
 
 
 def log_function(hub_id: str, url: str, secret_file: Path, own: Callable[[Any], Any] | None) -> Callable[[Any], None]:
-    """Return what to set as ``log_function`` of the hub's ``tornado_settings``: called at each request's end.
+    """Return the ``log_function`` for the hub's ``tornado_settings``, called at the end of each request.
 
     Args:
-        hub_id: this hub's id.
-        url: the service, with its prefix.
-        secret_file: with the secret shared with the service.
-        own: the administrator's own, which is called first; None: the hub's.
+        hub_id: The id of this hub.
+        url: The service, with its prefix.
+        secret_file: The file with the shared secret.
+        own: The administrator's own function, called first. None: the hub's.
     """
     inner = own or log_request
 
@@ -50,7 +50,7 @@ def log_function(hub_id: str, url: str, secret_file: Path, own: Callable[[Any], 
 
 
 def _stop_of(handler: Any) -> dict[str, str] | None:
-    """Return which server a request stopped, and who sent it; None where it stopped none."""
+    """Return the server that a request stopped and the user who sent it, or None."""
     if handler.request.method != "DELETE" or not isinstance(handler, UserServerAPIHandler):
         return None
     actor, (user_name, *server) = handler.current_user, handler.path_args

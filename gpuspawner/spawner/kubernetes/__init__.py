@@ -1,1 +1,1 @@
-"""What workspaces as pods need beside KubeSpawner."""
+"""Workspaces as pods: additions to KubeSpawner."""

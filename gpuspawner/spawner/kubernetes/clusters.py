@@ -22,7 +22,7 @@ Json = Mapping[str, Any]
 
 
 def service_of(pod: Json, port: int, *, of_nodes: bool) -> dict[str, Any]:
-    """Return the Service of a pod's port; ``of_nodes``: every node has a port that leads to it."""
+    """Return the Service of a pod's port. ``of_nodes``: every node has a port that leads to it."""
     labels = pod["metadata"]["labels"]
     spec = {
         "type": "NodePort" if of_nodes else "ClusterIP",
@@ -33,7 +33,7 @@ def service_of(pod: Json, port: int, *, of_nodes: bool) -> dict[str, Any]:
 
 
 def ingress_of(pod: Json, path: str, route: Route) -> dict[str, Any]:
-    """Return the Ingress that leads from ``path`` to a pod's Service, by whatever name the controller is asked for."""
+    """Return the Ingress from ``path`` to a pod's Service, for each way to name the controller."""
     name = _metadata(pod)["name"]
     backend = {"service": {"name": name, "port": {"name": PORT_NAME}}}
     spec: dict[str, Any] = {"rules": [{"http": {"paths": [{"path": path, "pathType": "Prefix", "backend": backend}]}}]}
@@ -43,7 +43,7 @@ def ingress_of(pod: Json, path: str, route: Route) -> dict[str, Any]:
 
 
 def http_route_of(pod: Json, path: str, port: int, route: Route) -> dict[str, Any]:
-    """Return the HTTPRoute that leads from ``path`` to a pod's Service; kernels are requests that last."""
+    """Return the HTTPRoute from ``path`` to a pod's Service. Requests to kernels last long."""
     gateway = {"name": route.gateway, **({"namespace": route.namespace} if route.namespace else {})}
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": path}}],
@@ -70,20 +70,20 @@ AGAIN_SECONDS = 5.0
 ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
 NOT_FOUND, CONFLICT = 404, 409
 TO_HUB = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL", "GPUSPAWNER_SERVICE_URL")
-"""By which a workspace reaches hub and service."""
+"""Variables with the addresses of hub and service."""
 
 _clients: dict[tuple[Any, Cluster], CoreV1Api] = {}
-"""By event loop, as KubeSpawner's own."""
+"""API clients by event loop, like KubeSpawner's own."""
 
 
 class InCluster(_Base):
-    """What differs for a workspace that is not in the hub's own cluster."""
+    """The differences of a workspace that is not in the hub's own cluster."""
 
     _gpu_own_api: Any = None
 
     @property
     def api(self) -> Any:
-        """The client of the workspace's cluster: KubeSpawner's own for the hub's."""
+        """The API client of the workspace's cluster. For the hub's own cluster it is KubeSpawner's."""
         cluster = self.gpu_in_cluster
         return self._gpu_own_api if cluster is None else _clients[asyncio.get_running_loop(), cluster]
 
@@ -93,13 +93,13 @@ class InCluster(_Base):
 
     @property
     def gpu_in_cluster(self) -> Cluster | None:
-        """The other cluster in which this workspace is, or is being made; None for the hub's own."""
+        """The other cluster of this workspace, or None for the hub's own."""
         return self.gpu_catalog.clusters.get(self._gpu_attempt.cluster) if self._gpu_attempt.cluster else None
 
     async def _gpu_client_known(self) -> None:
-        """Return once there is a client of the workspace's cluster: with a file that cannot be read, that takes long.
+        """Return once there is a client of the workspace's cluster. With an unreadable file this takes long.
 
-        Whoever looks for a workspace meanwhile waits: it is not known to have ended.
+        Until then a request for a workspace's state waits: it is not known to have ended.
         """
         while True:
             try:
@@ -109,7 +109,7 @@ class InCluster(_Base):
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _gpu_know_client(self) -> None:
-        """Make the client of the workspace's cluster where there is none. Raises Unavailable."""
+        """Make the client of the workspace's cluster if it is missing. Raises Unavailable."""
         cluster, loop = self.gpu_in_cluster, asyncio.get_running_loop()
         if cluster is None:
             if self._gpu_attempt.cluster:
@@ -119,7 +119,7 @@ class InCluster(_Base):
             return
         settings = ClusterSettings(self.namespace, kubeconfig=cluster.kubeconfig, context=cluster.context)
         connection = await Connection.open(settings)
-        if (loop, cluster) in _clients:  # another start was faster
+        if (loop, cluster) in _clients:  # another start made it first
             await connection.close()
             return
         connection.client.configuration.refresh_api_key_hook = lambda _configuration: connection.renew()
@@ -127,7 +127,7 @@ class InCluster(_Base):
         self._gpu_closing = loop.create_task(_close_at_end(loop, cluster, connection))
 
     async def _gpu_find_address(self, pod: Mapping[str, Any]) -> None:
-        """Let the proxy reach a pod of another cluster: by its nodes, an ingress controller or a Gateway, if any."""
+        """Make a pod of another cluster reachable for the proxy, by nodes, an ingress controller or a Gateway."""
         cluster = self.gpu_in_cluster
         if cluster is None or not (cluster.nodes or cluster.route) or self._gpu_attempt.node_port:
             return
@@ -140,7 +140,7 @@ class InCluster(_Base):
         self._gpu_attempt = self._gpu_attempt.reached(port)
 
     async def _gpu_lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
-        """Make what leads to a pod, where it is not made and not heard of; return the port that leads there."""
+        """Make the objects that lead to a pod unless they exist. Return the port."""
         service = service_of(pod, self.port, of_nodes=route is None)
         made = await self._gpu_made(self.api.create_namespaced_service(self.namespace, service))
         if route is None:
@@ -152,14 +152,14 @@ class InCluster(_Base):
             body, routes = http_route_of(pod, path, self.port, route), CustomObjectsApi(client)
             making = routes.create_namespaced_custom_object(group, version, self.namespace, "httproutes", body)
         else:
-            ingresses: Any = NetworkingV1Api(client)  # it takes what Kubernetes writes, too
+            ingresses: Any = NetworkingV1Api(client)  # it accepts plain JSON too
             making = ingresses.create_namespaced_ingress(self.namespace, ingress_of(pod, path, route))
         await self._gpu_made(making)
         return int(self.port)
 
     @staticmethod
     async def _gpu_made(making: Awaitable[Any]) -> Any:
-        """Return what is made; None where it is there already."""
+        """Return the new object, or None if it exists already."""
         try:
             return await making
         except ApiException as error:
@@ -168,19 +168,19 @@ class InCluster(_Base):
             return None
 
     def _gpu_address(self, own: str) -> str:
-        """Return where the proxy reaches the workspace; ``own`` is where its cluster does."""
+        """Return the workspace's address for the proxy. ``own`` is its address in its cluster."""
         cluster = self.gpu_in_cluster
         if cluster is None or not (cluster.nodes or cluster.route):
             return own
         return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._gpu_attempt.node_port}"
 
     def _gpu_is_no_answer(self, status: int) -> bool:
-        """Whether it is an answer of what leads to a workspace, which does not lead there yet."""
+        """Return whether an answer comes from a route that does not lead to the workspace yet."""
         cluster = self.gpu_in_cluster
         return status == NOT_FOUND and cluster is not None and cluster.route is not None
 
     def get_env(self) -> dict[str, str]:
-        """Return the environment, with the hub where the other cluster reaches it."""
+        """Return the environment, with the hub's address for the other cluster."""
         return self._gpu_to_hub(super().get_env())
 
     def _gpu_to_hub(self, environment: dict[str, str]) -> dict[str, str]:

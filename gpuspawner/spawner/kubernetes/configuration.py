@@ -36,24 +36,24 @@ VALUES = {
     "volumes": "storage.extraVolumes",
     "volume_mounts": "storage.extraVolumeMounts",
 }
-"""Settings of KubeSpawner, and the chart's values below ``singleuser`` that set them."""
+"""Settings of KubeSpawner, and the chart's values below ``singleuser`` for them."""
 
 CALLED = re.compile(r"\bconfigure\(\s*c\b")
-"""The line of configure() in a text of hub.extraConfig."""
+"""The call of configure() in a text of hub.extraConfig."""
 
 
 def is_here() -> bool:
-    """Whether the chart's configuration is what runs."""
+    """Return whether this is the chart's configuration."""
     return "z2jh" in sys.modules
 
 
 def value_of(setting: str) -> str:
-    """Return, to follow a setting's name, the chart's value that sets it; "" where it has none or is not here."""
+    """Return the chart's value of a setting, to follow the setting's name, or ""."""
     return f" (singleuser.{VALUES[setting]} of the chart)" if is_here() and setting in VALUES else ""
 
 
 def unjudged() -> Iterator[str]:
-    """Yield a sentence for configuration of the chart that runs after configure(), and so was not judged."""
+    """Yield a sentence about chart configuration that runs after configure() and was not checked."""
     if not is_here():
         return
     extra = sys.modules["z2jh"].get_config("hub.extraConfig", {}) or {}
@@ -67,10 +67,10 @@ def unjudged() -> Iterator[str]:
 
 
 def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
-    """Return where a setting of the spawner's class is written, and its value, by the nearest class that has one.
+    """Return the place and the value of a setting of the spawner's class. The nearest class with a value counts.
 
     Raises:
-        SystemExit: it is not of the setting's type: the hub itself would find out at the first start.
+        SystemExit: It has the wrong type. The hub itself would report that only at the first start.
     """
     for owner in spawner.__mro__:
         value = c[owner.__name__].get(setting) if owner.__name__ in c else None
@@ -82,9 +82,9 @@ def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any
 
 
 def taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any]:
-    """Return where a setting is written and its value. Raises SystemExit where it is not of the setting's type."""
+    """Return the place and the value of a setting. Raises SystemExit if it has the wrong type."""
     trait = spawner.class_traits().get(setting) if issubclass(spawner, HasTraits) else None
-    if trait is None or setting == "profile_list":  # which is looked at entry by entry
+    if trait is None or setting == "profile_list":  # its entries are checked one by one
         return where, value
     try:
         trait._validate(HasTraits(), value)  # noqa: SLF001 - as any class that has the trait does
@@ -94,18 +94,18 @@ def taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any
 
 
 def all_namespaces(c: Any, spawner: type) -> bool:
-    """Whether workspaces are in namespaces of their users."""
+    """Return whether workspaces are in namespaces of their users."""
     return bool(written(c, spawner, "enable_user_namespaces", default=False)[1])
 
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 PROXIES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
-"""By which KubeSpawner reaches the API server."""
+"""Proxies that KubeSpawner uses for the API server."""
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def service_environment(c: Any, spawner: type) -> dict[str, str]:
-    """Return the variables by which the service finds the cluster: a managed service inherits none of the hub's."""
+    """Return the service's variables for the cluster: a managed service inherits none of the hub's."""
     namespace = NAMESPACE_FILE.read_text(encoding="ascii").strip() if NAMESPACE_FILE.exists() else "default"
     cluster: dict[str, Any] = {
         "namespace": written(c, spawner, "namespace", namespace)[1],
@@ -135,9 +135,9 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
 
 
 def _label_selector(terms: Sequence[Any]) -> str:
-    """Return the required node affinity of every workspace as a label selector, "" where there is none.
+    """Return the required node affinity of every workspace as a label selector, or "".
 
-    Nor is there for what no label selector says: several terms of which one is enough, numbers, names of nodes.
+    A label selector cannot express several alternative terms, numbers or names of nodes.
     """
     term = terms[0] if len(terms) == 1 and isinstance(terms[0], Mapping) else {}
     asked = [_FORMS.get(one.get("operator"), "") if "key" in one else "" for one in term.get("matchExpressions") or ()]
@@ -150,11 +150,11 @@ def _label_selector(terms: Sequence[Any]) -> str:
 
 
 _FORMS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
-"""How a label selector says the operators of a node affinity."""
+"""The label selectors of a node affinity's operators."""
 
 
 def service_address(c: Any) -> str:
-    """Return where pods and proxy reach this machine: as they reach the hub, where the configuration says it."""
+    """Return the address of this machine for pods and proxy: the hub's, if the configuration contains it."""
     connect = c.JupyterHub.get("hub_connect_ip") or urlparse(c.JupyterHub.get("hub_connect_url") or "").hostname
     address = connect or c.JupyterHub.get("hub_ip") or urlparse(c.JupyterHub.get("hub_bind_url") or "").hostname
     return str(address) if address and address not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 - asked, not bound

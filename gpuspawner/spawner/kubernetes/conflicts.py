@@ -30,11 +30,11 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
 )
 
 Read = Callable[[str, Any], tuple[str, Any]]
-"""Returns where a setting of KubeSpawner is written, and its value or the default given."""
+"""Returns the place and the value of a setting of KubeSpawner, or the given default."""
 
 
 def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
-    """Yield, in words, each setting of the hub that contradicts what a lease says of its pod, and what to do."""
+    """Yield a sentence for each setting of the hub that contradicts a lease, with the remedy."""
     named = frozenset(kind.resource for kind in catalog.gpus.values() if kind.resource)
     yield from _of_settings(partial(written, c, spawner), named)
     for setting in ("options_form", "options_from_form"):
@@ -54,7 +54,7 @@ def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
 
 
 def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
-    """Yield, in words, each setting that a lease replaces without a contradiction, or that weakens what it says."""
+    """Yield a sentence for each setting that a lease replaces, or that weakens a lease."""
     for setting in ("cpu_guarantee", "mem_guarantee"):
         where, amount = written(c, spawner, setting, None)
         if amount:
@@ -75,7 +75,7 @@ def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
 
 
 def _pod_names(c: Any, spawner: type) -> Iterator[str]:
-    """Yield what gives several servers one pod, which the start, the stop or the failure of any of them would end."""
+    """Yield settings that give several servers the same pod: each would end the pod of the others."""
     where, template = written(c, spawner, "pod_name_template", "{user_server}")
     fields = " ".join(re.findall(r"\{(\w+)", template))
     if "user" not in fields:
@@ -85,7 +85,7 @@ def _pod_names(c: Any, spawner: type) -> Iterator[str]:
 
 
 def _of_settings(read: Read, named: frozenset[str]) -> Iterator[str]:
-    """Yield what contradicts a lease among settings of KubeSpawner, be they the hub's or a profile's."""
+    """Yield settings of KubeSpawner that contradict a lease, from the hub's configuration or a profile."""
     for setting in ("extra_resource_limits", "extra_resource_guarantees"):
         where, resources = read(setting, {})
         yield from faults_of_amounts(where, resources, named)
@@ -123,14 +123,14 @@ def _of_settings(read: Read, named: frozenset[str]) -> Iterator[str]:
 def _privileged(read: Read) -> Iterator[tuple[str, Any]]:
     yield read("privileged", None)
     where, context = read("container_security_context", {})
-    if not callable(context):  # of a function, the finished pod tells
+    if not callable(context):  # a function's result is checked in the finished pod
         yield f"{where}: privileged", context.get("privileged")
     where, extra = read("extra_container_config", {})
     yield f"{where}: securityContext: privileged", is_privileged(extra)
 
 
 def _weakening(read: Read) -> Iterator[str]:
-    """Yield what gives a workspace no GPU by itself, and could."""
+    """Yield settings that could give a workspace a GPU."""
     where, extra = read("extra_container_config", {})
     if hidden_variables(extra):
         yield (
@@ -142,32 +142,32 @@ def _weakening(read: Read) -> Iterator[str]:
         if is_privileged(container):
             yield (
                 f"{where}, {name}: a privileged container beside the server sees every GPU of its node, and no lease "
-                "counts what it uses. Let nobody run programs of their own in it."
+                "counts what it uses. Do not let users run programs in it."
             )
 
 
 def _overridden(override: Override, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
     where = f"{override.where}: {setting}"
     value = override.settings.get(setting) if isinstance(override.settings, Mapping) else None
-    if not value or callable(value):  # of what a function returns, the finished pod tells
+    if not value or callable(value):  # a function's result is checked in the finished pod
         return where, default
     return taken(where, spawner, setting, value)
 
 
-TEMPLATES = "What people may choose stands in the catalog's templates"
+TEMPLATES = "Users' choices are configured in the catalog's templates"
 OURS = frozenset({*OPTIONS, *RESERVED, PROFILE})
 
 
 @dataclass(frozen=True)
 class Override:
-    """A ``kubespawner_override`` that some workspace may get, and where it is written."""
+    """A ``kubespawner_override`` for some workspaces, and its place."""
 
     where: str
     settings: Any
 
 
 def profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
-    """Yield, in words, what keeps profiles from being what templates and people choose."""
+    """Yield a sentence for each contradiction of profiles to templates and to users' choices."""
     where, profiles = written(c, spawner, "profile_list", [])
     if callable(profiles):
         return
@@ -199,7 +199,7 @@ def profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
 
 
 def overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
-    """Yield what profiles and their options may set for some workspace. A function is judged by what it made."""
+    """Yield the overrides of profiles and their options. A function is checked by its result."""
     where = written(c, spawner, "profile_list", [])[0]
     for slug, profile in _applied(c, spawner, catalog).items():
         yield Override(f"{where}, {slug}", profile.get("kubespawner_override") or {})
@@ -207,9 +207,9 @@ def overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
 
 
 def menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
-    """Return what each template's profile lets people choose, by template. Of no conflicts, as they were refused.
+    """Return the choices of each template's profile, by template. There are no conflicts: they were refused.
 
-    A template's own image leaves nothing to choose of images that KubeSpawner's default profile has.
+    A template with its own image has no choice of images from KubeSpawner's default profile.
     """
     if callable(written(c, spawner, "profile_list", [])[1]):
         return {name: Menu(template.profile) for name, template in catalog.templates.items() if template.profile}
@@ -228,12 +228,12 @@ def _chooses_image(profile: Mapping[str, Any], option: str) -> bool:
 
 
 def _listed(profiles: Any) -> Sequence[Any]:
-    # Of a mapping KubeSpawner takes the values in the order of their keys.
+    # KubeSpawner uses the values of a mapping in the order of its keys.
     return [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
 
 
 def _by_slug(profiles: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the profiles by what KubeSpawner calls them; none of a function, nor of what it would not take."""
+    """Return the profiles by KubeSpawner's names, except functions and invalid values."""
     from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
 
     listed = [] if callable(profiles) else _listed(profiles)
@@ -243,7 +243,7 @@ def _by_slug(profiles: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _of_templates(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Return the profile of each template: the one it names, else the one that KubeSpawner applies of itself."""
+    """Return the profile of each template: its named profile, or else KubeSpawner's default."""
     by_slug = _by_slug(written(c, spawner, "profile_list", [])[1])
     marked = [slug for slug, profile in by_slug.items() if profile.get("default")]
     usual = next(iter([*marked, *by_slug]), "")
@@ -256,7 +256,7 @@ def _applied(c: Any, spawner: type, catalog: Catalog) -> dict[str, Mapping[str, 
 
 
 def _of_options(where: str, profile: Mapping[str, Any]) -> Iterator[Override]:
-    """Yield what a profile's options may set; nothing of what is not written as KubeSpawner takes it."""
+    """Yield the overrides of a profile's options, except of options that KubeSpawner would not accept."""
     for name, option in _mapping(profile.get("profile_options")).items():
         choices = _mapping(_mapping(option).get("choices"))
         for key, choice in (*choices.items(), ("unlisted_choice", _mapping(option).get("unlisted_choice"))):
@@ -264,7 +264,7 @@ def _of_options(where: str, profile: Mapping[str, Any]) -> Iterator[Override]:
 
 
 def _option_conflicts(where: str, profile: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the options of a profile: KubeSpawner itself would find out at a start."""
+    """Yield the faults of a profile's options. KubeSpawner itself would report them only at a start."""
     options = profile.get("profile_options") or {}
     if not isinstance(options, Mapping):
         yield f"{where}: profile_options takes a dict, not {type(options).__name__}."

@@ -26,15 +26,15 @@ from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
 
 
 def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
-    """Return a model that says ``after`` where it said ``before``, all else of it untouched and of the same type.
+    """Return a model with the changes from ``before`` to ``after``. Everything else keeps its value and its type.
 
-    An administrator's ``modify_pod_hook`` meets the objects that KubeSpawner itself would have given it.
+    So an administrator's ``modify_pod_hook`` gets the objects that KubeSpawner itself would have passed.
 
     Args:
-        value: the model, or a part of it: a list, a dict, a plain value, None.
-        before: what it says, as JSON of the API.
-        after: what it shall say.
-        kind: its type as the client writes it: ``V1Pod``, ``list[V1Container]``, ``dict(str, str)``.
+        value: The model or a part of it: a list, a dict, a plain value, None.
+        before: Its content as JSON of the API.
+        after: Its new content.
+        kind: Its type as the client writes it: ``V1Pod``, ``list[V1Container]``, ``dict(str, str)``.
     """
     if before == after:
         return value
@@ -56,7 +56,7 @@ def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
 
 
 def typed(data: Any, kind: str) -> Any:
-    """Return JSON of the API as the client's model of this type; what is no model stays as it is."""
+    """Return JSON of the API as the client's model of this type. Other values are unchanged."""
     if data is None:
         return None
     if kind.startswith("list["):
@@ -71,13 +71,13 @@ def typed(data: Any, kind: str) -> Any:
 Json = dict[str, Any]
 
 CLAIM, CLAIM_API = "gpu", "resource.k8s.io/v1"
-"""What a pod calls its claim, and the API that serves claims from Kubernetes 1.34 on."""
+"""The name of a claim in its pod, and the API of claims from Kubernetes 1.34 on."""
 
 
 def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
-    """Return the ResourceClaim of a start's pod, which that is to own; {} for a pod that claims nothing.
+    """Return the ResourceClaim for the pod of a start, or {}. The pod will own it.
 
-    The name is the start's own: that of the start before may still be ending.
+    The name is unique for the start: the claim of the last start may still be ending.
     """
     spec = patch.get("pod", {}).get("claim")
     if not spec:
@@ -88,20 +88,20 @@ def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
 
 
 def owned(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> Json:
-    """Return the claim of a pod that is there, whose owner that is: the cluster deletes it with the pod."""
+    """Return the claim with an existing pod as its owner: the cluster deletes it with the pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
     return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{**owner, "controller": True}]}}
 
 
 def name_claim(spec: Json, server: Json, claim: Mapping[str, Any]) -> None:
-    """Let a pod wait for its claim, and its server have the devices."""
+    """Let a pod wait for its claim and give its devices to the server."""
     if claim:
         spec["resourceClaims"] = [{"name": CLAIM, "resourceClaimName": claim["metadata"]["name"]}]
         server["resources"] = {**(server.get("resources") or {}), "claims": [{"name": CLAIM}]}
 
 
 def without_claim(pod: Mapping[str, Any], server: Json, claim: Mapping[str, Any]) -> tuple[Json, Json] | None:
-    """Return a pod and its server without their claim; None where they claim other than that."""
+    """Return a pod and its server without their claim. None if they claim something else."""
     named: tuple[Json, Json] = ({}, {})
     name_claim(*named, claim)
     resources = server.get("resources") or {}
@@ -113,14 +113,14 @@ def without_claim(pod: Mapping[str, Any], server: Json, claim: Mapping[str, Any]
 
 
 START_MARK = "gpuspawner.io/start"
-"""The annotation by which a start knows its own pod from one of the same name."""
+"""The annotation by which a start recognizes its own pod among pods of the same name."""
 STAYS = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
-"""What keeps autoscalers from emptying a node to save it: Karpenter evicts pods that no controller would make again, as
-it does all others, and nobody would be asked.
+"""Keeps autoscalers from emptying a node to save costs. Karpenter evicts pods without a controller like all others, and
+their users would not be asked.
 """
 SAID_SECONDS = 5
-"""For how long the preStop hook waits until the service says whether the cluster ends the pod or somebody stops it. The
-service sees either within two seconds, and writes it into the workspace. Arbitrary beyond that.
+"""Seconds that the preStop hook waits for the service's answer whether the cluster or a user ends the pod. The service
+observes this within two seconds and writes it into the workspace. The rest is arbitrary.
 """
 SHARED_MEMORY = "gpuspawner-shm"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -129,11 +129,11 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True)
 class PodSettings:
-    """What every workspace's pod gets beside its GPUs.
+    """The settings of every workspace's pod in addition to its GPUs.
 
     ``shared_memory_bytes`` is the size of ``/dev/shm`` (0: the runtime's 64 MiB), ``grace_seconds`` the time between
-    SIGTERM and SIGKILL. ``restricted`` fills in what the *restricted* Pod Security Standard demands. ``runtime_class``
-    is for pods with GPUs. Of CPU and memory, which are its limits, a part may be all that is guaranteed.
+    SIGTERM and SIGKILL. ``restricted`` adds the fields that the *restricted* Pod Security Standard requires.
+    ``runtime_class`` is for pods with GPUs. CPU and memory are limits, of which only a part may be guaranteed.
     """
 
     cpu_cores: float
@@ -145,20 +145,20 @@ class PodSettings:
     restricted: bool = True
     runtime_class: str = ""
     always_pull: bool = False
-    """Of an image that its user may replace under the same name, so that a node never gives another one's copy."""
+    """For an image that its user may replace under the same name: a node must never use an old copy."""
 
 
 def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: PodSettings, mark: str) -> Json:
     """Return the manifest of a workspace's pod.
 
     Args:
-        manifest: as KubeSpawner made it: the administrator's own settings and profiles are in it.
-        patch: of the lease; see ``Backend.patch``.
-        settings: of this hub, with the CPU and memory of this request.
-        mark: names this start.
+        manifest: KubeSpawner's manifest, with the administrator's settings and profiles.
+        patch: The lease's patch. See ``Backend.patch``.
+        settings: The settings of this hub, with the CPU and memory of this request.
+        mark: The mark of this start.
 
     Raises:
-        Conflict: a setting of the administrator contradicts the lease; says which, and what to do.
+        Conflict: A setting of the administrator contradicts the lease. Names it and the remedy.
     """
     pod: Json = deepcopy(dict(manifest))
     spec, server = pod["spec"], container(pod)
@@ -184,19 +184,19 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     name_claim(spec, server, claim)
     if (gpus or claim) and settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
-    if not spec.get("serviceAccountName"):  # who names one wants its token; no workspace gets one by chance
+    if not spec.get("serviceAccountName"):  # only an explicit account gets its token
         spec.setdefault("automountServiceAccountToken", False)
     _let_save(server, spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds))
     if settings.always_pull:
         server["imagePullPolicy"] = "Always"
-    server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # so that a crash says why
+    server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # the end of the output explains a crash
     if settings.restricted:
         _restrict(spec)
     return pod
 
 
 def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
-    """Return what the administrator's own hook took out of a pod that the lease needs, in words; "" where nothing."""
+    """Return a sentence about a necessary part of the pod that the administrator's own hook removed, or ""."""
     metadata = pod.get("metadata", {})
     labels, annotations = to_metadata(patch.get("environment", {}))
     lost = [key for key, value in labels.items() if metadata.get("labels", {}).get(key) != value]
@@ -225,7 +225,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
 
 
 def container(pod: Mapping[str, Any]) -> Json:
-    """Return the container of the server. Raises Conflict where there is none."""
+    """Return the container of the server. Raises Conflict if it is missing."""
     for one in pod["spec"]["containers"]:
         if one.get("name") == NOTEBOOK:
             found: Json = one
@@ -239,9 +239,9 @@ def _pre_stop() -> str:
 
 
 def _let_save(server: Json, grace_seconds: int) -> None:
-    """Have programs save when the pod ends, and the server stay until an end that the cluster announces.
+    """Add the preStop hook: programs save before the pod ends, and an announced end by the cluster is waited for.
 
-    What the administrator has run then stays.
+    An existing hook of the administrator is kept.
     """
     if not (server.get("lifecycle") or {}).get("preStop"):
         seconds = max(1, grace_seconds - SERVER_SECONDS)
@@ -268,14 +268,14 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
 
 
 def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool) -> Iterator[str]:
-    """Yield what reaches GPUs by other ways than the resources that are asked for, which are counted all together."""
+    """Yield ways to GPUs other than requested resources, which are counted for the whole pod."""
     yield from (faults_of_server if has_gpus else faults_of_container)(f"{where}: the server", server)
     yield from faults_of_pod(where, pod["spec"], server=NOTEBOOK)
     yield from faults_of_annotations(where, pod.get("metadata", {}).get("annotations"))
 
 
 def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
-    """Return what the other containers make of the pod's GPUs, as the scheduler counts them; "" where nothing."""
+    """Return the GPUs that other containers add to the pod's, as the scheduler counts them, or ""."""
     taken = requested_gpus(spec, frozenset(gpus))
     for name in sorted({*taken, *gpus}):
         if str(taken.get(name, 0)) != gpus.get(name, "0"):
@@ -284,7 +284,7 @@ def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
 
 
 def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
-    """Ask for what was granted, whole, as device plugins demand; and for the CPU and memory of the request."""
+    """Request the granted GPUs, whole, as device plugins require, and the CPU and memory of the request."""
     resources = server["resources"] = {**(server.get("resources") or {})}
     cores, size_bytes = settings.guaranteed_cpu_cores, settings.guaranteed_memory_bytes
     sizes = {
@@ -297,7 +297,7 @@ def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> 
 
 
 def _quantity(size_bytes: int) -> str:
-    """Return a size as people write it for Kubernetes, where it is one."""
+    """Return a size in the usual Kubernetes notation if it has one."""
     for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
         if size_bytes % size == 0:
             return f"{size_bytes // size}{unit}"
@@ -312,7 +312,7 @@ def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
 
 
 def _hide_gpus(spec: Json, server: Json) -> None:
-    """No container but the server's sees a GPU: an image of CUDA would ask for all."""
+    """Hide GPUs from all containers except the server's: a CUDA image would request all."""
     for other in [*(spec.get("initContainers") or []), *spec["containers"]]:
         if other is not server and all(v["name"] != VISIBLE for v in other.get("env") or []):
             other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
@@ -328,7 +328,7 @@ def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
 
 
 def _beside(pod: Json, beside: Mapping[str, Any]) -> None:
-    """Add what an external scheduler wants a pod to have; what the administrator or the lease set stays."""
+    """Add the pod settings of an external scheduler. Settings of the administrator or the lease are kept."""
     spec, metadata = pod["spec"], pod.setdefault("metadata", {})
     _append(spec, "tolerations", beside.get("tolerations", []))
     for holder, name in ((metadata, "labels"), (metadata, "annotations"), (spec, "nodeSelector")):
@@ -347,7 +347,7 @@ def _append(holder: Json, name: str, items: list[Any]) -> None:
 
 
 def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
-    """Add preferences; join requirements so that theirs and ours hold: each of their terms with each of ours."""
+    """Add preferences, and combine requirements: each of their terms with each of ours, so that both hold."""
     spec["affinity"] = {**(spec.get("affinity") or {})}
     node = spec["affinity"]["nodeAffinity"] = {**(spec["affinity"].get("nodeAffinity") or {})}
     _append(node, PREFERRED, ours.get(PREFERRED, []))
@@ -364,7 +364,7 @@ def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
 
 
 def _restrict(spec: Json) -> None:
-    """Fill in what the *restricted* standard demands, for each container that was not given rights on purpose."""
+    """Add the fields that the *restricted* standard requires to each container without explicit rights."""
     whole = spec.get("securityContext") or {}
     for one in [*(spec.get("initContainers") or []), *spec["containers"]]:
         own = {**(one.get("securityContext") or {})}

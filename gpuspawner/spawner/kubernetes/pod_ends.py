@@ -18,36 +18,36 @@ NO_RIGHT = (
     "[Not its whole output: this hub has no right to read it. Its administrator can give it `get` on `pods/log` in "
     "this namespace.]"
 )
-"""Told in the place of lines."""
+"""Shown instead of lines."""
 
 
 def server_of(pod: Json) -> Json:
-    """Return the state of a pod's server; empty where it has none yet."""
+    """Return the state of a pod's server, or {}."""
     statuses = pod.get("status", {}).get("containerStatuses", [])
     return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
 
 
 def has_run(pod: Json) -> bool:
-    """Whether the server ever ran, so that there may be output."""
+    """Return whether the server ever ran: then it may have output."""
     server = server_of(pod)
     return bool(server.get("restartCount") or {"running", "terminated"} & server.get("state", {}).keys())
 
 
 def is_of_run_before(pod: Json) -> bool:
-    """Whether the server that failed is not the one that runs now."""
+    """Return whether the failed run is not the current run."""
     server = server_of(pod)
     return "running" in server.get("state", {}) and server.get("restartCount", 0) > 0
 
 
 def said(pod: Json) -> str:
-    """Return what the kubelet kept of the output of the run that ended last; "" where that is nothing."""
+    """Return the output of the last ended run that the kubelet saved, or ""."""
     server = server_of(pod)
     ended: Json = server.get("state", {}).get("terminated") or server.get("lastState", {}).get("terminated") or {}
     return str(ended.get("message") or "")
 
 
 def environment_of(pod: Json) -> dict[str, str]:
-    """Return the variables of the server that stand in the pod, not those that the cluster takes from elsewhere."""
+    """Return the server's variables whose values are in the pod, without references."""
     containers = pod.get("spec", {}).get("containers", [])
     server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
     return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
@@ -74,32 +74,32 @@ _NODE = {
 
 
 _SPARED = "Cancelling deletion"
-"""How the message of a TaintManagerEviction begins whose pod stays: its node answers again."""
+"""Begin of a TaintManagerEviction's message for a pod that stays: its node answers again."""
 
 
 def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
-    """Return why a pod ended, with what its user can do; "" where nothing tells.
+    """Return why a pod ended and what its user can do, or "".
 
     Args:
-        pod: as it was last seen, whether or not it is still there; None where it was never seen.
-        events: of this pod alone, oldest first.
+        pod: Its last observed state, or None.
+        events: The events of this pod, oldest first.
     """
     cause = _cause(pod or {}, _standing(events))
     return f"{cause} {FILES}" if cause else ""
 
 
 def restarts(pod: Json | None) -> int:
-    """Return how often the kubelet has started the pod's server again."""
+    """Return the number of restarts of the server's container."""
     return int(server_of(pod or {}).get("restartCount", 0))
 
 
 def has_ended(pod: Json) -> bool:
-    """Whether the pod's server has ended and was not started again."""
+    """Return whether the server has ended and was not restarted."""
     return _terminated(pod) is not None
 
 
 def before_restart(pod: Json) -> Json:
-    """Return a pod whose server was started again as it looked before: its server has ended, and said how."""
+    """Return a pod with a restarted server as it was before: its server ended, with its reason."""
     status = pod["status"]
     servers = [
         {**one, "state": one.get("lastState", {})} if one.get("name") == NOTEBOOK else one
@@ -109,7 +109,7 @@ def before_restart(pod: Json) -> Json:
 
 
 def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
-    """How a server ended that nobody stopped: one of ``leases.reports.OUTCOMES``. Takes what `why_ended` takes."""
+    """Return the outcome of a server that ended by itself: one of ``leases.reports.OUTCOMES``. See `why_ended`."""
     if _was_disrupted(pod, events):
         return "preempted"
     terminated = _terminated(pod or {})
@@ -119,7 +119,7 @@ def outcome_of(pod: Json | None, events: Sequence[Json]) -> str:
 
 
 def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
-    """Whether the cluster ended a pod for something else: preempted, its node emptied or lost; not for its excess."""
+    """Return whether the cluster ended a pod for another reason than its own excess: preempted, drained or lost."""
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
@@ -135,7 +135,7 @@ def _standing(events: Sequence[Json]) -> Sequence[Json]:
 
 
 def _cause(pod: Json, events: Sequence[Json]) -> str:
-    """Return the first that tells: what the cluster says of the pod, then the server's own end, then its events."""
+    """Return the first known cause: the cluster's reason for the pod, the server's own end, the events."""
     status = pod.get("status", {})
     message, reason = str(status.get("message", "")), str(status.get("reason", ""))
     failed = f"The cluster ended it: {short(message)}" if status.get("phase") == "Failed" and message else ""
@@ -175,7 +175,7 @@ def _disruption(status: Json) -> str:
 
 
 def _evicted(message: str) -> str:
-    """Tell of a node that threw the pod out because something ran short."""
+    """Return a sentence about a node that evicted the pod for lack of a resource."""
     for resource, words in (
         ("EmptyDir", "It wrote more to its temporary files or shared memory than it may"),
         ("ephemeral", "It or its node ran out of temporary disk space"),
@@ -197,7 +197,7 @@ def _container_end(pod: Json) -> str:
         limit = _memory_limit(pod)
         return f"It used more memory than {limit or 'it has'} and was ended. Start it with more memory, or use less."
     if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
-        return ""  # it was told to end: who told it knows why
+        return ""  # another component ended it and gives the reason
     if code == 0:
         return "It was shut down from inside, for example from JupyterLab's menu."
     if code == KILLED:
@@ -207,7 +207,7 @@ def _container_end(pod: Json) -> str:
 
 
 def _is_lost(pod: Json) -> bool:
-    """Whether nobody saw the server end: so containerd and the kubelet tell of what ran before they came back."""
+    """Return whether the server's end was not observed. containerd and the kubelet report this after a restart."""
     told = pod.get("metadata", {}).get("deletionTimestamp") or pod.get("status", {}).get("reason") == "Evicted"
     return not told and (_terminated(pod) or {}).get("reason") in {"Unknown", "ContainerStatusUnknown"}
 
@@ -224,13 +224,13 @@ def _memory_limit(pod: Json) -> str:
 
 
 def _gone(pod: Json) -> bool:
-    """Whether a pod that was seen, and ended by nothing else, is going or gone."""
+    """Return whether an observed pod is being deleted or gone, without another reason."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
     return bool(deleted or pod.get("status", {}).get("phase") == "Running")
 
 
 def refusal(code: int, message: str) -> str:
-    """Return why the API server's refusal of a pod is final, in words; "" where asking again may help."""
+    """Return why the API server's refusal of a pod is final, or "" if another attempt may succeed."""
     if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
         return ""
     if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
@@ -239,7 +239,7 @@ def refusal(code: int, message: str) -> str:
     quota = _quota(message)
     if quota is not None:
         remedy = (
-            "Your administrator must raise it, or remove volumes that nobody uses; nothing was charged."
+            "Your administrator must raise it, or remove unused volumes. Nothing was charged."
             if message.startswith("persistentvolumeclaims ")
             else "Ask for less, or start when a colleague of the same namespace stops."
             if quota.passes
@@ -257,9 +257,9 @@ def refusal(code: int, message: str) -> str:
 
 
 def shortage(code: int, message: str) -> str:
-    """Return which quota leaves a pod no room for now, in words; "" where the API server refuses it for anything else.
+    """Return the quota that leaves no room for a pod now, or "" for each other refusal.
 
-    What is asked would fit, were nothing else there. It comes back, as a GPU does: nothing of that is a failure.
+    The request would fit without the current use. Quota becomes free like a GPU, so this is no failure.
     """
     quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
     return quota.words if quota is not None and quota.passes else ""
@@ -267,7 +267,7 @@ def shortage(code: int, message: str) -> str:
 
 @dataclass(frozen=True)
 class _Quota:
-    """What the API server says of a quota that a pod would exceed. ``passes``: none of it is more than all may have."""
+    """The API server's message about an exceeded quota. ``passes``: the request alone is within the quota."""
 
     words: str
     passes: bool
@@ -287,7 +287,7 @@ def _quota(message: str) -> _Quota | None:
 
 
 def _amounts(quantities: str) -> dict[str, int | None]:
-    """Return ``requests.cpu=500m`` as whole numbers by name, None for a quantity that is not understood."""
+    """Return ``requests.cpu=500m`` as whole numbers by name, or None for an unknown quantity."""
     parts = (part.partition("=") for part in quantities.split(","))
     return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
 
@@ -297,7 +297,7 @@ def _at_most(amount: int | None, most: int | None) -> bool:
 
 
 def _plain(quantities: str) -> str:
-    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``; several are joined by "and"."""
+    """Return ``requests.nvidia.com/gpu=2`` as ``2 nvidia.com/gpu``, joined by "and"."""
     parts = (part.partition("=") for part in quantities.split(","))
     named = (f"{value} {name.removeprefix('requests.').removeprefix('limits.')}" for name, _, value in parts)
     return " and ".join(dict.fromkeys(named))

@@ -1,6 +1,6 @@
-"""What the start of a pod looks like to its user: which step it is at, and whether it can still come right.
+"""The stages of a pod's start for its user: the current step, and whether the start can still succeed.
 
-Pure: from a pod and its events, as plain JSON of the Kubernetes API, to words.
+Pure: from a pod and its events as plain JSON of the Kubernetes API to sentences.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from gpuspawner.schedulers.pod_queues import explain_reason
 Json = Mapping[str, Any]
 
 NOTEBOOK = "notebook"
-"""What KubeSpawner calls the container of the server."""
+"""KubeSpawner's name of the server's container."""
 SETTLED_SECONDS = 6.0
-"""What is missing this long after the pod was made is not on its way any more: a claim, a secret.
+"""An object that is still missing this long after the pod was made will not come by itself: a claim, a secret.
 
-KubeSpawner makes the secret of an encrypted hub just after the pod."""
+KubeSpawner makes the secret of an encrypted hub just after the pod.
+"""
 LONGEST_CAUSE = 300
 _MISSING = re.compile(r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not found|hostPath type check failed')
-"""How the kubelet says that what an administrator makes is not there. A storage's driver is "not found" too until it
-has registered on a new node, and so is a node that its cloud has not booked: those come by themselves."""
+"""The kubelet's messages about objects that an administrator makes. A storage driver is "not found" too until it has
+registered on a new node, and so is a node that its cloud has not reserved: both come by themselves.
+"""
 REFUSED = "unauthorized|authorization failed|authentication required|access denied|forbidden"
-"""How registries say that they do not let one in, by way of containerd or CRI-O."""
+"""The refusals of registries, from containerd or CRI-O."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a start stands. ``fatal`` says why it can never come right, "" while it may.
+    """The stage of a start. ``fatal`` is why it can never succeed, or "".
 
-    ``shortage`` is set where the cluster has no room, whatever was granted: ``waiting`` while the scheduler still looks
-    for some, ``lost`` where this pod can never have any: it must go, and its workspace ask again.
+    ``shortage`` is set if the cluster has no room although GPUs were granted: ``waiting`` while the scheduler still
+    searches, ``lost`` if this pod can never have room. Then the pod is deleted and its workspace queues again.
     """
 
     progress: int
@@ -44,10 +46,10 @@ class Stage:
     fatal: str = ""
     shortage: Literal["", "waiting", "lost"] = ""
     link: str = ""
-    """Where its user can mend it, "" where nowhere; ``link_text`` calls it."""
+    """The page on which its user can correct it, or "". ``link_text`` is its text."""
     link_text: str = ""
     stop: str = ""
-    """The lease of another workspace of its user, for which it waits; "" where it waits for none."""
+    """The lease of another workspace of its user that this start waits for, or ""."""
 
 
 def stage_of(
@@ -59,16 +61,16 @@ def stage_of(
     waits_in: str = "",
     answer_seconds: float = 0.0,
 ) -> Stage:
-    """Return where the start of a pod stands, ``seconds`` after the pod was made.
+    """Return the stage of a pod's start, ``seconds`` after the pod was made.
 
     Args:
-        pod: as the API server shows it; None while it does not show any.
-        events: of this pod alone, oldest first.
-        seconds: since the pod was made, as the spawner counts.
-        own_claim: the claim that this very start made for the pod, "" where it made none.
-        node_seconds: how long a node takes that the cluster starts for it; 0 where none is to be started.
-        waits_in: in words, in which queue of the cluster it waits; "" where in none.
-        answer_seconds: how long its server may take to answer once the pod is ready; 0 where that is not bounded.
+        pod: The pod in the API server, or None.
+        events: The events of this pod, oldest first.
+        seconds: Time since the pod was made, by the spawner's clock.
+        own_claim: The claim that this start made for the pod, or "".
+        node_seconds: Time that the start of a new node takes, or 0.
+        waits_in: The queue of the cluster in which it waits, in words, or "".
+        answer_seconds: Time limit for the server's answer once the pod is ready, or 0.
     """
     if pod is None:
         return Stage(55, "Creating its pod.")
@@ -96,7 +98,7 @@ def stage_of(
 
 
 def _queueing(scheduled: Json, waits_in: str) -> str:
-    """Return that it waits in a queue of the cluster and, where that says so of the pod, why."""
+    """Return that it waits in a queue of the cluster, with the queue's reason if there is one."""
     why = explain_reason("", str(scheduled.get("message", "")))
     return f"It waits {waits_in}. {why}".rstrip() + " This start goes on; you can close this page."
 
@@ -134,13 +136,13 @@ def _volume(name: str, seconds: float, *, new: bool) -> Stage:
 
 _NO_ROOM = {
     *("UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "TaintToleration"),  # not admitted
-    *("Evicted", "NodeShutdown", "Terminated", "Preempting"),  # thrown out
+    *("Evicted", "NodeShutdown", "Terminated", "Preempting"),  # evicted
 }
-"""Why a kubelet fails a pod whose node the scheduler took for one with room."""
+"""Reasons of a kubelet to fail a pod for which the scheduler saw room on the node."""
 
 
 def _failed(status: Json) -> Stage:
-    """Tell of a pod that failed before it ran: a node that had no room after all, or took it and threw it out."""
+    """Return the stage of a pod that failed before it ran: the node had no room, or evicted it."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     if "maximum request size for shared resources" in message:
         fatal = (
@@ -148,21 +150,21 @@ def _failed(status: Json) -> Stage:
             "administrator can write no more than 1 of it in the templates; nothing was charged."
         )
         return Stage(55, fatal, fatal)
-    if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # on any node alike
+    if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # the same on any node
         fatal = f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
         return Stage(55, fatal, fatal)
     if reason.startswith("OutOf") or reason in _NO_ROOM:
         return Stage(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
     servers = status.get("containerStatuses", [])
     crashed = next((c for c in servers if c.get("state", {}).get("terminated", {}).get("exitCode")), None)
-    if crashed is not None and not reason:  # the settings say that it is not started again
+    if crashed is not None and not reason:  # the settings forbid a restart
         return _crashed(crashed, crashed["state"]["terminated"], often=False)
     fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
     return Stage(55, fatal, fatal)
 
 
 def _container(container: Json, events: Sequence[Json]) -> Stage | None:
-    """Tell of a container that cannot be pulled, made or kept running; None of one that goes well."""
+    """Return the stage of a container that cannot be pulled, made or kept running, or None."""
     state = container.get("state", {})
     waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
     reason, message, image = waiting.get("reason", ""), waiting.get("message", ""), container.get("image", "")
@@ -201,7 +203,7 @@ def _pull(image: str, reason: str, messages: Sequence[str]) -> Stage:
 
 
 def _cause(message: str) -> str:
-    """Return the last, most exact part of a chain of errors; "" of one that only says that it waits."""
+    """Return the last and most exact part of a chain of errors. "" if it only says that it waits."""
     if not message or message.startswith(("Back-off", "Error:")):
         return ""
     return short(message.rsplit(": ", 2)[-1] if len(message) > LONGEST_CAUSE // 2 else message)
@@ -215,14 +217,14 @@ def _create(message: str) -> Stage:
         )
         return Stage(70, fatal, fatal)
     final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
-    if final and "sandbox container task" not in message:  # a sandbox that died: the kubelet makes another
+    if final and "sandbox container task" not in message:  # the kubelet replaces a dead sandbox
         fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
         return Stage(70, fatal, fatal)
     return Stage(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
 
 
 def _unstartable(terminated: Json) -> bool:
-    """Whether the command itself is missing: by the runtime, or by an entry point such as tini."""
+    """Return whether the command itself is missing, by the runtime or by an entry point, for example tini."""
     return terminated.get("reason") in {"StartError", "ContainerCannotRun"} or terminated.get("exitCode") in {126, 127}
 
 
@@ -234,7 +236,7 @@ def _crashed(container: Json, last: Json, *, often: bool = True) -> Stage:
         again = ", again and again" if often else ""
         fatal = f"{what} needed more memory than it has{again}. Start it with more memory."
     elif _unstartable(last):
-        own = code in {126, 127} and last.get("reason") == "Error"  # what its own programs say, and no runtime
+        own = code in {126, 127} and last.get("reason") == "Error"  # reported by a program, not by a runtime
         why = f"{likely_cause(said, code)}." if own or not said else said
         fatal = f"{what} cannot be run: {why} Your administrator must mend image or command."
     else:
@@ -245,7 +247,7 @@ def _crashed(container: Json, last: Json, *, often: bool = True) -> Stage:
 
 
 def _over(pod: Json) -> Stage | None:
-    """Tell of a server that ended well and is not started again; None of one that has not ended, or will be."""
+    """Return the stage of a server that ended successfully and is not restarted, or None."""
     servers = (c for c in pod["status"].get("containerStatuses", []) if c.get("name") == NOTEBOOK)
     ended = any(c.get("state", {}).get("terminated", {}).get("exitCode") == 0 for c in servers)
     if not ended or pod["spec"].get("restartPolicy") == "Always":
@@ -258,7 +260,7 @@ def _over(pod: Json) -> Stage | None:
 
 
 def _sandbox(events: Sequence[Json]) -> Stage | None:
-    """Tell of a pod whose node cannot begin it: its network is not up, or the runtime it asks for is not there."""
+    """Return the stage of a pod that its node cannot begin: no network, or no such runtime."""
     begun = {"FailedCreatePodSandBox", "Pulling", "Pulled", "Created", "Started"}
     last = next((e for e in reversed(events) if e.get("reason") in begun), {})
     if last.get("reason") != "FailedCreatePodSandBox":
@@ -274,7 +276,7 @@ def _sandbox(events: Sequence[Json]) -> Stage | None:
 
 
 def _preparing(events: Sequence[Json]) -> Stage | None:
-    """Tell of a node whose driver does not give the devices that the pod claims: it is asked again and again."""
+    """Return the stage of a pod whose node's driver does not provide the claimed devices and is asked repeatedly."""
     begun = {"FailedPrepareDynamicResources", "Pulling", "Pulled", "Created", "Started"}
     last = next((e for e in reversed(events) if e.get("reason") in begun), {})
     if last.get("reason") != "FailedPrepareDynamicResources":
@@ -296,7 +298,9 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | N
         fatal = f"{words} Your administrator must create it or take it out of the settings; nothing was charged."
         return Stage(60, words, fatal if seconds >= SETTLED_SECONDS else "")
     if "Multi-Attach" in message:
-        return Stage(60, f"Its {name} is still attached to another node; it comes when that one lets go.")
+        return Stage(
+            60, f"Its {name} is still attached to another node. The start continues once it is detached there."
+        )
     return Stage(60, f"Its {name} is not there yet: {short(message)} The cluster keeps trying.")
 
 
@@ -336,12 +340,12 @@ def _condition(status: Json, kind: str) -> Json:
 
 
 def _nodes(message: str) -> str:
-    """Return why no node fits, without the scheduler's own view of preemption."""
+    """Return why no node fits, without the scheduler's message about preemption."""
     return short(without_preemption(message)).rstrip(".")
 
 
 def short(text: str) -> str:
-    """Return text of the cluster as a sentence of ours: one line, bounded."""
+    """Return the cluster's text as one short sentence."""
     line = " ".join(text.split())
     line = line if len(line) <= LONGEST_CAUSE else f"{line[: LONGEST_CAUSE - 1]}…"
     return line if not line or line.endswith((".", "…", "!")) else f"{line}."

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException
+from kubernetes_asyncio.client import ApiException, CustomObjectsApi
 from kubespawner import KubeSpawner
 from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
@@ -18,22 +18,50 @@ from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease, written_back
-from gpuspawner.spawner.kubernetes.pod_ends import before_restart, has_ended, outcome_of, refusal, restarts, why_ended
-from gpuspawner.spawner.kubernetes.starting import ASK_SECONDS, EVENTS_SECONDS, POLL_SECONDS, PodStart, message_of
+from gpuspawner.spawner.kubernetes.manifests import (
+    CLAIM_API,
+    START_MARK,
+    PodSettings,
+    claim_of,
+    contradiction,
+    owned,
+    with_lease,
+    written_back,
+)
+from gpuspawner.spawner.kubernetes.pod_ends import (
+    before_restart,
+    has_ended,
+    outcome_of,
+    refusal,
+    restarts,
+    shortage,
+    why_ended,
+)
+from gpuspawner.spawner.kubernetes.pod_states import short
+from gpuspawner.spawner.kubernetes.starting import (
+    ASK_SECONDS,
+    EVENTS_SECONDS,
+    FORBIDDEN,
+    POLL_SECONDS,
+    NoRoom,
+    PodStart,
+    message_of,
+)
 from gpuspawner.spawner.kubernetes.watches import WATCHES
-from gpuspawner.spawner.mixin import GPUSpawnerMixin
+from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.progress import ended_start
+
+NOT_FOUND, CONFLICT = 404, 409
 
 
 class PodRequests(PodStart):
-    """How the requests of KubeSpawner's start and stop, and its watches, are made."""
+    """KubeSpawner's requests of a start and a stop, and its watches."""
 
     async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
-        """Watch by our own watches, begun once for all spawners: one start that is cancelled must not end them.
+        """Use our own watches, started once for all spawners: a cancelled start must not end them.
 
-        Nor does a stop that takes long, after which KubeSpawner makes the watch anew: until a new one has listed, every
-        pod would be taken for gone, and each start for ended. Ours never gives up.
+        A slow stop must not end them either. KubeSpawner would then make a new watch, and until its first list every
+        pod would count as deleted and every start as ended. Our watches never give up.
         """
         await self._gpu_client_known()
         own_class = WATCHES.get(kind, reflector_class)
@@ -41,16 +69,16 @@ class PodRequests(PodStart):
         return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
 
     def _get_reflector_key(self, kind: str) -> Any:
-        """Return what a watch is kept under: each cluster has its own."""
+        """Return the key of a watch. Each cluster has its own watches."""
         key = super()._get_reflector_key(kind)
         return key if self.gpu_in_cluster is None else (*key, self._gpu_attempt.cluster)
 
     def _get_pod_url(self, pod: Any) -> str:
-        """Return where the proxy reaches a pod, in whichever cluster it is."""
+        """Return a pod's address for the proxy, in any cluster."""
         return self._gpu_address(super()._get_pod_url(pod))
 
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
-        """Make the claim, and remember it: the scheduler may see the pod before it sees the claim."""
+        """Make the claim and remember it: the scheduler may observe the pod before the claim."""
         made = bool(await self._gpu_asked(super()._make_create_pvc_request, pvc, request_timeout))
         self._gpu_attempt = self._gpu_attempt.with_pod(claim=pvc.metadata.name if made else "")
         return made
@@ -59,10 +87,10 @@ class PodRequests(PodStart):
         await self._gpu_asked(super()._ensure_namespace)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        """Make the pod, unless a hook took the lease off it; asks again as long as this start may take.
+        """Make the pod unless a hook removed the lease from it. Repeat within the start's time limit.
 
-        An existing pod is never killed with grace 0, as KubeSpawner would: its container could outlive it unseen,
-        on the GPU that this start was granted.
+        An existing pod is never killed with grace 0, as KubeSpawner would do: its container could run on unobserved, on
+        the GPU that this start was granted.
         """
         manifest = self._gpu_as_json(pod)
         lost = contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
@@ -74,8 +102,79 @@ class PodRequests(PodStart):
         self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
         return True
 
+    async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
+        if self._gpu_attempt.lease and time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
+            self._gpu_step(52, "The GPU service is away; the pod is made once it answers.")
+            return False
+        try:
+            made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
+        except (ClientError, OSError, asyncio.TimeoutError) as error:
+            self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
+            return False
+        except ApiException as error:
+            if error.status == CONFLICT:
+                return await self._gpu_is_mine_or_ends()
+            said = message_of(error)
+            if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
+                raise NoRoom(short_of) from error
+            if refusal(error.status, said):
+                raise
+            self._gpu_step(
+                52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again."
+            )
+            return False
+        await self._gpu_claim(self._gpu_as_json(made))
+        return True
+
+    async def _gpu_claim(self, pod: Mapping[str, Any]) -> None:
+        """Make the claim that a pod waits for. The pod owns it: the cluster deletes it with the pod."""
+        claim = claim_of(self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
+        if not claim:
+            return
+        group, _, version = CLAIM_API.partition("/")
+        objects = CustomObjectsApi(self.api.api_client)
+        make = objects.create_namespaced_custom_object
+        try:
+            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+        except ApiException as error:
+            if error.status == CONFLICT:  # the same claim: the first answer was lost
+                return
+            said = short(message_of(error))
+            raise ended_start(
+                f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
+                "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
+                if error.status == FORBIDDEN
+                else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
+                reason="cannot-start",
+                status=409,
+            ) from error
+
+    async def _gpu_is_mine_or_ends(self) -> bool:
+        """A pod of this name exists: from our own request without an answer, or from an earlier start."""
+        try:
+            pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
+            await self._gpu_claim(pod)
+            return True
+        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
+        if hub != self.gpu_hub_id:
+            where = f"{self.pod_name} in the namespace {self.namespace}"
+            raise ended_start(
+                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
+                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
+                reason="conflict",
+                status=409,
+            )
+        self._gpu_step(52, "Your previous workspace's pod is still ending; this start waits for it.")
+        await self._gpu_delete_pod()
+        return False
+
     async def _make_delete_pod_request(self, *arguments: Any) -> bool:
-        """Ask for the pod's end; False, to ask again, where the API server does not answer or is busy."""
+        """Delete the pod. Return False, for another attempt, if the API server does not answer or is busy."""
         try:
             return bool(await super()._make_delete_pod_request(*arguments))
         except (ClientError, OSError) as error:
@@ -88,7 +187,7 @@ class PodRequests(PodStart):
 
 
 class KubePods(PodRequests):
-    """What every gpuspawner spawner of pods adds before the mixin, over KubeSpawner or a class made of it."""
+    """The additions of each gpuspawner spawner of pods before the mixin, over KubeSpawner or a derived class."""
 
     gpu_shared_memory_share = Float(
         0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
@@ -107,7 +206,7 @@ class KubePods(PodRequests):
     ).tag(config=True)
     gpu_cluster = Dict(
         help="More of what the service is told of the cluster, by the names of ClusterSettings: "
-        "{'context': 'other', 'probes_per_node': 8}. What is not here follows KubeSpawner's own settings."
+        "{'context': 'other', 'probes_per_node': 8}. The rest follows KubeSpawner's own settings."
     ).tag(config=True)
     gpu_runtime_class = Unicode(
         help="The runtime class of pods with GPUs, where the cluster's default cannot use them."
@@ -115,22 +214,24 @@ class KubePods(PodRequests):
 
     image: str
     _gpu_image: tuple[str, str] | None = None
-    """The template's image that the last start set, and the one it stands for."""
+    """The template's image of the last start, and the image that it replaced."""
 
     @default("delete_grace_period")
     def _gpu_delete_grace_period_default(self) -> int:
         return int(self.gpu_grace_seconds)
 
     async def load_user_options(self) -> None:
-        """Apply profiles as KubeSpawner does, then the template's image: it is what its user chose."""
+        """Apply profiles as KubeSpawner does, then the template's image: its user chose it."""
         if self._gpu_image is not None and self.image == self._gpu_image[0]:
-            self.image = self._gpu_image[1]  # a setting outlives its start, and the next template may have none
+            self.image = self._gpu_image[
+                1
+            ]  # a setting remains after its start, and the next template may have no image
         request, asked = self._gpu_current_request(), self.user_options
         menu = self.gpu_catalog.menus.get(request.template)
-        self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own, without ours
+        self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own options
         try:
             await super().load_user_options()
-        except ValueError as error:  # a profile_list that is a function, and now has no such profile
+        except ValueError as error:  # a function as profile_list that no longer returns this profile
             message = f"This hub is set up wrongly: templates.{request.template}.profile: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
         finally:
@@ -140,16 +241,16 @@ class KubePods(PodRequests):
         self.image = image or self.image
 
     def _gpu_patience_seconds(self) -> float:
-        """Return for how long its pod may wait for a place; 0 where what was asked is in the catalog no more."""
+        """Return the seconds that its pod may wait for a place. 0 if the catalog no longer has what was requested."""
         try:
             return self._gpu_pod_seconds(self._gpu_current_request())
         except RequestRefused:
             return 0.0
 
     def get_env(self) -> dict[str, str]:
-        """Return the environment without what the pod carries as annotations, with the sizes that the pod has.
+        """Return the environment without the pod's annotations, with the pod's CPU and memory.
 
-        KubeSpawner's settings, by which JupyterHub tells of sizes, are not the pod's.
+        JupyterHub shows KubeSpawner's settings for them, which are not the pod's.
         """
         request = self._gpu_current_request()
         return {
@@ -161,7 +262,7 @@ class KubePods(PodRequests):
         }
 
     async def get_pod_manifest(self) -> Any:
-        """Return KubeSpawner's manifest with the lease's patch applied, for the administrator's hook to have last."""
+        """Return KubeSpawner's manifest with the lease's patch. The administrator's hook is applied last."""
         pod = await super().get_pod_manifest()
         request = self._gpu_current_request()
         settings = PodSettings(
@@ -183,15 +284,15 @@ class KubePods(PodRequests):
         return written_back(pod, before, after, "V1Pod")
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
-        """Take the lease from the pod, where the hub died before it saved which one it is."""
+        """Take the lease from the pod if the hub ended before it saved the lease."""
         labels = pod["metadata"].get("labels", {})
         if not self._gpu_attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
             self._gpu_attempt = self._gpu_attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
 
     async def get_url(self) -> str:
-        """Return where the server answers. Asked by a hub that starts: a pod that was starting is waited for.
+        """Return the server's address. A starting hub calls this: then wait for a pod that was starting.
 
-        Never raises: the hub would not look at any other server then.
+        Never raises: the hub would not check any other server then.
         """
         url = str(await super().get_url())
         if self._gpu_attempt.is_saved or not self._gpu_attempt.lease:
@@ -224,7 +325,7 @@ class KubePods(PodRequests):
         return url
 
     async def poll(self) -> int | None:
-        """Tell whether the pod runs, and keep why it does not, for its user."""
+        """Return whether the pod runs, and record for its user why it does not."""
         await self._start_watching_pods()
         if self.events_enabled:
             await self._start_watching_events()
@@ -234,7 +335,7 @@ class KubePods(PodRequests):
             self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
         known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
         if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
-            output = await self._gpu_shown_output()  # what follows deletes the pod
+            output = await self._gpu_shown_output()  # the pod is deleted next
             self._gpu_attempt = self._gpu_attempt.with_output(output)
         by_hub = self._gpu_attempt.is_stopped_by_hub
         status: int | None = 1
@@ -248,15 +349,15 @@ class KubePods(PodRequests):
                 by_hub=by_hub
             )  # what ended by itself was stopped by a poll, not by the hub
             if not self._gpu_attempt.message:
-                last = pod or self._gpu_last_look()  # as it looked before that stop
+                last = pod or self._gpu_last_look()  # its state before that stop
                 events = self._gpu_events_of(last)
                 self._gpu_attempt = self._gpu_attempt.died(outcome_of(last, events), why_ended(last, events))
         return status
 
     def _gpu_is_restarted(self, pod: Mapping[str, Any]) -> bool:
-        """Whether a server that ran has died and was started again: its kernels are lost, which its user must know.
+        """Return whether the server has died and was restarted: its kernels are lost, and its user must know.
 
-        Whether the kubelet or a poll comes first would decide otherwise: KubeSpawner ends what it finds dead.
+        Otherwise this would depend on whether the kubelet or a poll is first: KubeSpawner ends a dead server.
         """
         known = self._gpu_attempt.pod.restarts if self._gpu_attempt.is_saved else None
         if known is None:
@@ -265,10 +366,9 @@ class KubePods(PodRequests):
         return restarts(pod) > known
 
     async def stop(self, now: bool = False) -> Any:  # noqa: ARG002 - the hub's signature
-        """Stop with the grace that is set, never without: a container killed unseen could still hold its GPU.
+        """Stop with the configured grace, never without: an unobserved killed container could still use its GPU.
 
-        What outlives that, with a node or an API server that is away, is left to the service: it ends what carries the
-        lease once it can, and holds its GPUs until then.
+        If a node or an API server is away, the service ends the pod later. It keeps its GPUs until then.
         """
         try:
             await self._gpu_know_client()

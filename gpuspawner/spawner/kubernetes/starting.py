@@ -1,4 +1,4 @@
-"""How a pod starts: made once, watched at each change, ended at once on what cannot start."""
+"""The start of a pod: it is made once and watched for each change. A start that cannot succeed ends at once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientError
 from jupyterhub.utils import url_path_join
-from kubernetes_asyncio.client import ApiException, CustomObjectsApi
+from kubernetes_asyncio.client import ApiException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
 from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.kubernetes.manifests import CLAIM_API, START_MARK, claim_of, owned
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import (
     NO_RIGHT,
     environment_of,
@@ -30,12 +29,10 @@ from gpuspawner.spawner.kubernetes.pod_ends import (
     refusal,
     restarts,
     said,
-    shortage,
     why_ended,
 )
 from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, stage_of
 from gpuspawner.spawner.kubernetes.volumes import HomeWaits
-from gpuspawner.spawner.mixin import FENCE_SECONDS
 from gpuspawner.spawner.progress import ended_start, linked
 from gpuspawner.spawner.servers import is_known, listens
 
@@ -44,26 +41,26 @@ POLL_SECONDS = 0.025
 EVENTS_SECONDS = 0.5
 """Interval between readings of events if the pod has not changed: they are among all events of the namespace."""
 REQUEUE_SECONDS = 3.0
-"""How long a start whose unschedulable pod was deleted waits for the service to move its lease."""
+"""Time that a start with a deleted unschedulable pod waits until the service moves its lease."""
 ASK_SECONDS = 1.0
-"""Between two tries to make the pod."""
+"""Interval between attempts to make the pod."""
 ANSWER_SECONDS = 1.0
 LOG_SECONDS = 2.0
-"""How long to wait for the output of a server that failed: its end is told without, rather than late."""
+"""Maximum wait for a failed server's output. The end is reported without it rather than late."""
 LOG_BYTES = 65536
-FORBIDDEN, CONFLICT = 403, 409
+FORBIDDEN = 403
 SERVER_ERROR = 500
 
 
 class NoRoom(Exception):
-    """The cluster had no room for a pod of this start, which asks for a place again.
+    """The cluster had no room for a pod of this start, which queues again.
 
-    ``why`` says what was short, where the service is to be told: it sees no pod that was never made, and none that its
-    node threw out. ``node`` is the node that had none, "" where that has no part.
+    ``why`` is the shortage, to report it to the service: the service observes neither a pod that was never made nor an
+    evicted pod. ``node`` is the node without room, or "".
     """
 
     def __init__(self, why: str = "", node: str = "") -> None:
-        """Take what the service is to be told; nothing where it sees by itself that there is no room."""
+        """Take the report for the service. Empty if the service observes the shortage itself."""
         super().__init__(why)
         self.why, self.node = why, node
 
@@ -72,7 +69,7 @@ class PodStart(HomeWaits):
     """The start of a pod, over KubeSpawner's."""
 
     async def _gpu_create(self) -> Any:
-        """Make the pod and watch it: tell each step, end at once on what cannot start, queue again where no room is."""
+        """Make the pod and watch it: report each step, end a start that cannot succeed, queue again without room."""
         while True:
             self._gpu_attempt = self._gpu_attempt.with_new_pod(uuid.uuid4().hex)
             try:
@@ -80,7 +77,7 @@ class PodStart(HomeWaits):
             except Unavailable as error:
                 raise ended_start(f"{error} Start it again.", reason="unavailable", status=503) from error
             if self.gpu_catalog.clusters:
-                self._pvc_exists = False  # KubeSpawner remembers a volume: each cluster has another
+                self._pvc_exists = False  # KubeSpawner remembers it, but each cluster has its own volume
             starting = asyncio.ensure_future(super()._gpu_create())
             try:
                 return await self._gpu_watched(starting)
@@ -98,12 +95,12 @@ class PodStart(HomeWaits):
                 await _cancelled(starting)
 
     async def _gpu_watched(self, starting: asyncio.Future[Any]) -> Any:
-        """Return the server's address once it answers, or when the start's time is over."""
+        """Return the server's address once it answers, or KubeSpawner's result at the end of the start's time."""
         limit, node_seconds = time.monotonic() + self._gpu_start_seconds(), self._gpu_node_seconds()
         seen, looked_at, ready_at = "", 0.0, 0.0
         stage, running = Stage(0, ""), False
         while True:
-            # Nobody tells when a server begins to listen: while its pod runs it is asked.
+            # There is no event for a server that begins to listen: while its pod runs the server is polled.
             await self._gpu_pod_changes(starting, POLL_SECONDS if running else EVENTS_SECONDS)
             pod, now = self._gpu_own_pod(), time.monotonic()
             running = pod is not None and super().is_pod_running(pod)
@@ -135,7 +132,7 @@ class PodStart(HomeWaits):
     async def _gpu_pod_changes(self, starting: asyncio.Future[Any] | None, seconds: float) -> None:
         """Return when the pod of this start changes, when ``starting`` ends, or after these seconds."""
         reflector = self.pod_reflector
-        if reflector is None:  # KubeSpawner makes it at the first start
+        if reflector is None:  # KubeSpawner makes it in the first start
             seconds = POLL_SECONDS
         change = asyncio.ensure_future(
             (reflector.next_change(self._gpu_pod_key()) if reflector else asyncio.Event()).wait()
@@ -147,7 +144,7 @@ class PodStart(HomeWaits):
             change.cancel()
 
     def _gpu_stage(self, pod: Mapping[str, Any] | None, seconds: float, node_seconds: float) -> Stage:
-        """Return where this start stands, ``seconds`` after its pod was made."""
+        """Return the stage of this start, ``seconds`` after its pod was made."""
         trouble = getattr(self.pod_reflector, "trouble", "")
         if trouble:
             return Stage(52, f"The cluster does not show its pods ({trouble}); asking it again.")
@@ -160,7 +157,7 @@ class PodStart(HomeWaits):
         return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in, answer_seconds)
 
     def _gpu_unanswered(self, url: str) -> str:
-        """Return why a start ends whose pod is ready and whose server never answered."""
+        """Return why a start ends whose pod is ready but whose server never answered."""
         return (
             f"Its pod is ready, but its server did not answer at {urlsplit(url).netloc} within "
             f"{show_duration(self.http_timeout)} (c.Spawner.http_timeout). Its page shows the server's last output. "
@@ -168,7 +165,7 @@ class PodStart(HomeWaits):
         )
 
     def _gpu_end_without_pod(self, pod: Mapping[str, Any] | None, stage: Stage) -> None:
-        """The pod was deleted, or the service says that this start is over: for want of room, or in earnest."""
+        """The pod was deleted or the service ended this start: raise NoRoom for a shortage, or else end the start."""
         if stage.shortage:
             raise NoRoom
         last = self._gpu_last_look() if pod is None else None
@@ -181,7 +178,7 @@ class PodStart(HomeWaits):
         return self._gpu_heartbeat_task is not None and self._gpu_heartbeat_task.done()
 
     async def _gpu_ask_again(self, error: NoRoom) -> None:
-        """Let the pod go, wait until the service has moved the lease, and wait for a place again."""
+        """Delete the pod, wait until the service has moved the lease, and wait for a place again."""
         self._gpu_step(30, f"{error.why or 'There was no room after all.'} You keep your place in the queue.")
         self._gpu_end_heartbeat()
         await self._gpu_delete_pod()
@@ -197,7 +194,7 @@ class PodStart(HomeWaits):
         self._gpu_heartbeat_task = asyncio.create_task(self._gpu_send_heartbeats())
 
     async def _gpu_until_moved(self, shortage: NoRoom) -> None:
-        """Return once the service has moved the lease back to its place, or does not for long."""
+        """Return once the service has moved the lease back to its place, or after a limit."""
         until, client = time.monotonic() + REQUEUE_SECONDS, self._gpu_client()
         while time.monotonic() < until:
             try:
@@ -213,7 +210,7 @@ class PodStart(HomeWaits):
             await asyncio.sleep(0.5)
 
     async def _gpu_delete_pod(self) -> None:
-        """Delete the pod of this name with its grace, and wait until it is gone. The hub did not ask for it."""
+        """Delete the pod of this name with its grace and wait until it is gone. The hub did not request it."""
         by_hub = self._gpu_attempt.is_stopped_by_hub
         try:
             await self.stop()
@@ -221,7 +218,7 @@ class PodStart(HomeWaits):
             self._gpu_attempt = self._gpu_attempt.stopped(by_hub=by_hub)
 
     async def _gpu_asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Ask the API server, again while it is away or busy, as long as this start may take."""
+        """Call the API server, repeatedly while it is away or busy, within the start's time limit."""
         while True:
             try:
                 return await ask(*arguments)
@@ -234,79 +231,8 @@ class PodStart(HomeWaits):
             self._gpu_step(51, f"The cluster does not answer ({said}); asking it again.")
             await asyncio.sleep(ASK_SECONDS)
 
-    async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
-        if self._gpu_attempt.lease and time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
-            self._gpu_step(52, "The GPU service is away; the pod is made once it answers.")
-            return False
-        try:
-            made = await asyncio.wait_for(self.api.create_namespaced_pod(self.namespace, pod), request_timeout)
-        except (ClientError, OSError, asyncio.TimeoutError) as error:
-            self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
-            return False
-        except ApiException as error:
-            if error.status == 409:  # noqa: PLR2004 - HTTP's own number
-                return await self._gpu_is_mine_or_ends()
-            said = message_of(error)
-            if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
-                raise NoRoom(short_of) from error
-            if refusal(error.status, said):
-                raise
-            self._gpu_step(
-                52, f"The cluster does not take the pod now ({error.status} {error.reason}); asking it again."
-            )
-            return False
-        await self._gpu_claim(self._gpu_as_json(made))
-        return True
-
-    async def _gpu_claim(self, pod: Mapping[str, Any]) -> None:
-        """Make what a pod claims, that it waits for. It owns the claim: the cluster deletes that with it."""
-        claim = claim_of(self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
-        if not claim:
-            return
-        group, _, version = CLAIM_API.partition("/")
-        objects = CustomObjectsApi(self.api.api_client)
-        make = objects.create_namespaced_custom_object
-        try:
-            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
-        except ApiException as error:
-            if error.status == CONFLICT:  # the same claim: an answer was lost
-                return
-            said = short(message_of(error))
-            raise ended_start(
-                f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
-                "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
-                if error.status == FORBIDDEN
-                else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
-                reason="cannot-start",
-                status=409,
-            ) from error
-
-    async def _gpu_is_mine_or_ends(self) -> bool:
-        """A pod of this name is there: made by a request of ours that was not answered, or left from before."""
-        try:
-            pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
-        except ApiException as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return False
-            raise
-        if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
-            await self._gpu_claim(pod)
-            return True
-        hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
-        if hub != self.gpu_hub_id:
-            where = f"{self.pod_name} in the namespace {self.namespace}"
-            raise ended_start(
-                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
-                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
-                reason="conflict",
-                status=409,
-            )
-        self._gpu_step(52, "Your previous workspace's pod is still ending; this start waits for it.")
-        await self._gpu_delete_pod()
-        return False
-
     def is_pod_running(self, pod: Any) -> bool:
-        """Note that the start has nothing left to make: it only waits for its pod, which the watch sees sooner."""
+        """Note that the start has made everything. It only waits for its pod, and the watch is faster."""
         self._gpu_attempt = self._gpu_attempt.with_pod(is_awaited=True)
         return bool(super().is_pod_running(pod))
 
@@ -322,10 +248,10 @@ class PodStart(HomeWaits):
         return f"{self.namespace}/{self.pod_name}"
 
     async def _gpu_until_up(self, started: Any) -> None:
-        """Return at once: `_gpu_watched` looks, and sees in the pod what became of its server."""
+        """Return at once: `_gpu_watched` observes the server by its pod."""
 
     async def _gpu_last_output(self) -> str:
-        """Return the end of the server's output, by the right to read it; what the kubelet kept of it without."""
+        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
         pod = self._gpu_last_look()
         if pod is None or not has_run(pod):
             return ""
@@ -350,13 +276,8 @@ class PodStart(HomeWaits):
         mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark
         return pod if mine else None
 
-    def _gpu_why_ended(self) -> str:
-        """Return why the pod of this workspace ended, by how it looked last; "" where nothing tells."""
-        last = self._gpu_last_look()
-        return why_ended(last, self._gpu_events_of(last))
-
     def _gpu_last_look(self) -> Mapping[str, Any] | None:
-        """Return how the pod of this workspace looked last."""
+        """Return the last observed state of this workspace's pod."""
         gone = getattr(self.pod_reflector, "gone", {}).get(self._gpu_pod_key())
         last = self._gpu_attempt.pod.last_seen
         if gone is not None and last is not None and gone["metadata"]["uid"] == last["metadata"]["uid"]:
@@ -364,7 +285,7 @@ class PodStart(HomeWaits):
         return last
 
     def _gpu_events_of(self, pod: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-        """Return the events of this very pod, oldest first; none where the administrator switched events off."""
+        """Return the events of this pod, oldest first. Empty if the administrator disabled events."""
         if pod is None or self.event_reflector is None:
             return []
         uid = pod["metadata"]["uid"]
@@ -372,17 +293,17 @@ class PodStart(HomeWaits):
         return sorted(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
 
     async def _gpu_is_up(self, url: str, *, is_first_look: bool) -> bool:
-        """Return whether the hub may look for the server at this address.
+        """Return whether the hub may connect to the server at this address.
 
-        Also true at the first look where the address is a name that does not resolve, as of a Service made just now:
-        the hub then asks it for ``http_timeout``, as it does with KubeSpawner.
+        Also true at the first check if the address is a name that does not resolve, for example of a new Service: the
+        hub then tries it for ``http_timeout``, as it does with KubeSpawner.
         """
         return await self._gpu_answers(url) or (is_first_look and not await is_known(url))
 
     async def _gpu_answers(self, url: str) -> bool:
-        """Whether the server answers at all. The hub would look too, but seconds later."""
+        """Return whether the server answers. The hub would check too, but seconds later."""
         if self.internal_ssl:
-            return True  # with certificates that only the hub has at hand
+            return True  # only the hub has the certificates
         if not await listens(url):
             return False
         address = url_path_join(url, self.server.base_url, "api")
@@ -403,13 +324,13 @@ def _end_on(stage: Stage, before: Stage, pod: Mapping[str, Any] | None) -> None:
     if stage.shortage == "lost":
         raise NoRoom(stage.words, str(pod["spec"].get("nodeName", "")) if pod is not None else "")
     if before.shortage and pod is not None and _is_deleted(pod):
-        raise NoRoom  # the service deletes a pod that finds no room, and that is no failure
+        raise NoRoom  # the service deletes a pod without room; this is no failure
     if stage.fatal:
         raise ended_start(stage.fatal, reason="cannot-start", status=409, link=stage.link, link_text=stage.link_text)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """End a task and take what it raises: its end is told elsewhere."""
+    """Cancel a task and take its exception, which is reported elsewhere."""
     task.cancel()
     await asyncio.wait({task}, timeout=1.0)
     if task.done() and not task.cancelled():
@@ -417,7 +338,7 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def message_of(error: ApiException) -> str:
-    """Return what the API server said."""
+    """Return the message of the API server."""
     try:
         return str(json.loads(error.body or "")["message"])
     except (ValueError, KeyError, TypeError):

@@ -21,16 +21,16 @@ Json = Mapping[str, Any]
 
 ONE_POD = "ReadWriteOncePod"
 BLOCKED_SECONDS = 120.0
-"""So long a start waits for its volume, and keeps the GPU that it was granted: for its user to stop the other one.
-Arbitrary: time to read and to decide, and a grace to end in."""
+"""Time that a start waits for its volume and keeps its granted GPU, so that its user can stop the other workspace.
+Arbitrary: time to read and decide, and the grace of the other workspace."""
 _USER, _SERVER = "hub.jupyter.org/username", "hub.jupyter.org/servername"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The pod that mounts a claim: whose workspace it is, by name, and since when, in seconds since the epoch.
+    """The pod that mounts a claim: the name of its workspace, and its age in seconds since the epoch.
 
-    ``lease`` is its lease's id; ``node`` where it is. "" of each that is not known.
+    ``lease`` is the id of its lease, ``node`` its node. Unknown values are "".
     """
 
     claim: str
@@ -48,23 +48,23 @@ def claims_of(pod: Json) -> frozenset[str]:
 
 
 def for_one_pod(claim: Json) -> bool:
-    """Whether a claim lets one pod alone mount it: the scheduler then lets a second one wait without end.
+    """Return whether only one pod may mount a claim: the scheduler lets a second pod wait forever.
 
-    A claim of ReadWriteOnce may be mounted by many pods of a node, and by some storage on many nodes: what mounts such
-    a one is known to be blocked where its node says so (:func:`is_attached_elsewhere`).
+    Many pods of a node may mount a claim of ReadWriteOnce, and with some storage also pods of other nodes. Their node
+    reports if such a claim is blocked (:func:`is_attached_elsewhere`).
     """
     return ONE_POD in (claim.get("spec", {}).get("accessModes") or ())
 
 
 def is_attached_elsewhere(events: Sequence[Json]) -> bool:
-    """Whether a pod's node cannot have its volume, as it is attached to another; ``events`` are the pod's."""
+    """Return whether a pod's node cannot attach its volume because another node has it. ``events`` are the pod's."""
     reasons = {"FailedMount", "FailedAttachVolume", "Pulling", "Pulled"}
     last = next((event for event in reversed(events) if event.get("reason") in reasons), {})
     return "Multi-Attach" in str(last.get("message", ""))
 
 
 def holder_of(pod: Json, claims: Collection[str], pods: Iterable[Json]) -> Holder | None:
-    """Return what mounts one of these ``claims`` of a pod beside it, the oldest first; None where nothing does."""
+    """Return the oldest other pod that mounts one of these ``claims`` of a pod, or None."""
     own = pod["metadata"]
     found = []
     for one in pods:
@@ -88,7 +88,7 @@ def holder_of(pod: Json, claims: Collection[str], pods: Iterable[Json]) -> Holde
 
 
 def holder_words(holder: Holder, user: str, since: str) -> str:
-    """Return in a sentence why ``user``'s start waits; ``since`` is when the other one was made, as people read it."""
+    """Return a sentence why ``user``'s start waits. ``since`` is the other pod's start as text."""
     whose = "another pod"
     if holder.user == user:
         whose = f"your workspace {holder.server}" if holder.server else "your default workspace"
@@ -100,12 +100,12 @@ LOOK_SECONDS = 0.2
 
 
 class HomeWaits(InCluster):
-    """What a start of a pod knows of who has its volumes."""
+    """The part of a start that waits for volumes of other workspaces."""
 
     async def _gpu_until_home_is_free(self, pod: Mapping[str, Any]) -> None:
-        """Return once no other pod mounts what one pod alone may mount. How long that may take, `_gpu_blocked` says.
+        """Return once no other pod mounts a volume for one pod. `_gpu_blocked` limits the time.
 
-        A pod made before would wait for that as one that finds no node, and go back to the queue again and again.
+        A pod made earlier would count as a pod without a node, and return to the queue again and again.
         """
         alone = [claim for claim in sorted(claims_of(pod)) if await self._gpu_is_for_one_pod(claim)]
         while alone and (holder := holder_of(pod, alone, self._gpu_pods_seen())) is not None:
@@ -117,9 +117,9 @@ class HomeWaits(InCluster):
     def _gpu_blocked(
         self, pod: Mapping[str, Any] | None, events: Sequence[Mapping[str, Any]], seconds: float
     ) -> Stage | None:
-        """Return where a start stands whose volume another pod has; None where it waits for none.
+        """Return the stage of a start whose volume another pod mounts, or None.
 
-        ``seconds`` is how long ago its pod was made.
+        ``seconds`` is the time since its pod was made.
         """
         holder, blocked_at = self._gpu_attempt.pod.holder, self._gpu_attempt.pod.blocked_at
         if pod is None and holder is not None and blocked_at is not None:
@@ -147,6 +147,6 @@ class HomeWaits(InCluster):
     async def _gpu_is_for_one_pod(self, claim: str) -> bool:
         try:
             found = await self._gpu_asked(self.api.read_namespaced_persistent_volume_claim, claim, self.namespace)
-        except ApiException:  # not there, or no right to see it: its pod tells
+        except ApiException:  # missing or unreadable: its pod reports it
             return False
         return for_one_pod(self._gpu_as_json(found))

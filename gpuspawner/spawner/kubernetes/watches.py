@@ -87,7 +87,7 @@ class PodMemory(LastingWatch, PodReflector):
     def __init__(self, **kwargs: Any) -> None:
         """Watch as KubeSpawner does."""
         self.gone: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
-        # An event that nobody waits for any more is dropped.
+        # An event without waiters is dropped.
         self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         super().__init__(**kwargs)
 
@@ -109,7 +109,7 @@ class PodMemory(LastingWatch, PodReflector):
 
     @validate("resources")
     def _remember(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a new list: pods that are missing in it were deleted while nobody watched."""
+        """Take a new list: pods that are missing in it were deleted while the watch was broken."""
         listed = _Pods(proposal["value"])
         listed.memory = self
         for key, pod in self._trait_values.get("resources", {}).items():

@@ -1,4 +1,4 @@
-"""Brings back what the last session had, tells what came and what did not, and keeps what this one has."""
+"""Restores the last session, reports the parts that could not be restored, and saves this session."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from tornado.ioloop import PeriodicCallback
 
-from gpuspawner.workspace.home.notes import Notes
-from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, folder_of
+from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of
 from gpuspawner.workspace.home.packages import Image, Wanted, find_conda, install
 from gpuspawner.workspace.home.session import (
     ALWAYS,
@@ -27,19 +26,19 @@ from gpuspawner.workspace.home.session import (
 )
 
 EVERY_SECONDS = 10.0
-"""Between two looks at what is there. What is opened or installed less than that before a crash is not known."""
+"""Interval between checks of the session. Changes of the last seconds before a crash are lost."""
 ONCE = "once"
 ANSWERS = (ONCE, ALWAYS, NEVER)
-"""What their user may say to packages that are missing."""
+"""The user's choices for missing packages."""
 SHOWN = 12
-"""So many packages are named in a sentence."""
+"""Maximum number of packages in a sentence."""
 
 
 class ComesBack:
-    """What comes back of the last session of one Jupyter server, and what is kept of this one."""
+    """Restores the last session of one Jupyter server and saves the current one."""
 
     def __init__(self, server_app: Any, environ: Mapping[str, str], notes: Notes) -> None:
-        """Read what is kept, and see what the image has before anything is installed."""
+        """Read the last session, and list the image's packages before anything is installed."""
         self._server, self._environ, self._notes = server_app, environ, notes
         self._own = folder_of(environ)
         self._file = file_of(self._own, environ.get("JUPYTERHUB_SERVER_NAME", ""))
@@ -58,7 +57,7 @@ class ComesBack:
         self._callback = PeriodicCallback(self.keep, EVERY_SECONDS * 1000)
 
     def start(self) -> None:
-        """Open the terminals again, tell, install what is to be installed, and go on keeping."""
+        """Open the terminals again, report, install packages, and save the session from now on."""
         opened, lost = self._open_terminals()
         self._tell(opened, lost)
         if self._missing and self._last.install == ALWAYS:
@@ -72,7 +71,7 @@ class ComesBack:
         self._callback.start()
 
     def answer(self, how: str) -> None:
-        """Do with the packages that are missing what their user says: ``once``, ``always`` or ``never``."""
+        """Apply the user's choice for missing packages: ``once``, ``always`` or ``never``."""
         if self._notes.ask is None:
             return
         self._notes.ask = None
@@ -82,7 +81,7 @@ class ComesBack:
             self._begin_to_install()
 
     async def keep(self) -> None:
-        """Keep what is there now. What is gone is gone once it is seen so twice: a server that ends closes it, too."""
+        """Save the current state. A part is removed after two checks without it: a server that ends closes it too."""
         rows = await self._server.session_manager.list_sessions()
         notebooks = tuple(sorted({str(row["path"]) for row in rows if row.get("type") == "notebook"}))
         terminals = self._terminals()
@@ -99,7 +98,7 @@ class ComesBack:
             return
         try:
             write_session(self._file, session)
-        except OSError as error:  # a full home, for example: what was kept before stays, until it takes more
+        except OSError as error:  # for example a full home: the last saved state remains
             if not self._trouble:
                 self._server.log.warning("What this session has is not kept: %s", error.strerror)
             self._trouble = True
@@ -116,7 +115,7 @@ class ComesBack:
         return tuple(sorted(Terminal(name, _folder_of_process(one.ptyproc.pid)) for name, one in found))
 
     def _open_terminals(self) -> tuple[list[Terminal], list[Terminal]]:
-        """Open those that were; return them, and those of which the folder is gone: they open in the home."""
+        """Open the terminals of the last session. Return them, and those without a folder, which open in the home."""
         manager = self._manager()
         opened: list[Terminal] = []
         lost: list[Terminal] = []
@@ -138,7 +137,7 @@ class ComesBack:
         there = [path for path in self._last.notebooks if os.path.exists(root / path)]  # noqa: PTH110 - it never raises
         gone = [path for path in self._last.notebooks if path not in there]
         if there:
-            say(f"Open in your last session: {_listed(there)}. Their kernels begin anew: run the cells again.")
+            say(f"Open in your last session: {_listed(there)}. Their kernels are new: run the cells again.")
         if gone:
             say(f"Not there any more: {_listed(gone)}.")
         if opened:

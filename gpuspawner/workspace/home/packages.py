@@ -1,6 +1,6 @@
-"""Packages that a user installs into an image: found, compared with what the image has, and installed again.
+"""Packages that a user installs into an image: list them, compare them with the image, and install them again.
 
-What lies in the home (``pip install --user``, virtual environments) is there at the next start by itself.
+Packages in the home (``pip install --user``, virtual environments) need none of this.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuspawner.workspace.home.programs import run
+from gpuspawner.workspace.home.own_files import run
 from gpuspawner.workspace.home.session import Package
 
 INSTALL_SECONDS = 1800.0
-"""How long all may take. Arbitrary: what takes longer belongs into an image."""
+"""Time limit for all packages. Arbitrary: longer work belongs into an image."""
 
 Versions = Mapping[tuple[str, str], str]
-"""By ``pip`` or ``conda`` and the name of a package, its version."""
+"""The version of each package by ``pip`` or ``conda`` and name."""
 _NAME, _VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*"), re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 
 
 class Image:
-    """The packages of this server's own Python: what they were when it started, and what was installed since."""
+    """The packages of this server's own Python, at its start and now."""
 
     def __init__(self, home: Path) -> None:
-        """Look for the first time: what is there now is the image's, or lies on the machine."""
+        """List the packages of the image or the machine."""
         prefix = Path(sys.prefix).resolve()
         self._in_home = prefix.is_relative_to(home.resolve())
         self._folders = [] if self._in_home else [*map(Path, site.getsitepackages()), Path(sys.prefix, "conda-meta")]
@@ -38,7 +38,7 @@ class Image:
         self.had = self.now()
 
     def now(self) -> Versions:
-        """Return what is there now, read anew only where a folder has changed."""
+        """Return the current packages. They are listed again only if a folder has changed."""
         stamp = tuple(_changed(folder) for folder in self._folders)
         if stamp != self._stamp:
             self._stamp, self._now = stamp, _installed(self._folders)
@@ -46,19 +46,19 @@ class Image:
 
 
 class Wanted:
-    """The packages that are its user's: those of the last session, and what was installed since the start."""
+    """The user's packages: those of the last session, and those installed since the start."""
 
     def __init__(self, image: Image, last: Sequence[Package]) -> None:
-        """Compare the last session with what the image has."""
+        """Compare the last session with the image."""
         self._image, had = image, image.had
         self.missing = [one for one in last if not _has(had, one.name)]
         self.others = [one for one in last if _has(had, one.name) and had.get((one.by, one.name)) != one.version]
-        """Those that the image has in a version of its own: that one stays."""
+        """Packages of which the image has another version. The image's version is kept."""
         self._kept = {(x.by, x.name): x.version for x in last if x not in self.others}
         self._seen: set[tuple[str, str]] = set()
 
     def now(self) -> tuple[Package, ...]:
-        """Return what is to be kept. What was not installed again stays, what was uninstalled does not."""
+        """Return the packages to save: without uninstalled ones, but with those that could not be installed again."""
         now, had = self._image.now(), self._image.had
         self._seen |= now.keys()
         kept = {key: version for key, version in self._kept.items() if key in now or key not in self._seen}
@@ -69,11 +69,11 @@ class Wanted:
 async def install(
     packages: Sequence[Package], home: Path, log: Path, environ: Mapping[str, str]
 ) -> tuple[list[Package], str]:
-    """Install packages as they were; return those that could not be, and the last line of what was printed."""
+    """Install packages in their versions. Return the failed ones and the last line of the output."""
     failed = [one for one in packages if not (_NAME.fullmatch(one.name) and _VERSION.fullmatch(one.version))]
     printed = ""
     until = asyncio.get_running_loop().time() + INSTALL_SECONDS
-    for by in ("conda", "pip"):  # pip's own go on top of conda's
+    for by in ("conda", "pip"):  # pip's packages are installed after conda's
         groups = [[one for one in packages if one.by == by and one not in failed]]
         while groups:
             group = groups.pop(0)
@@ -83,7 +83,7 @@ async def install(
                 continue
             failure, line = await run(program, home, log, environ, left_seconds) if program else ("no time", "")
             if failure and len(group) > 1:
-                groups += [[one] for one in group]  # one that is to be had no more stands in no other's way
+                groups += [[one] for one in group]  # one unavailable package must not prevent the others
             elif failure:
                 failed, printed = [*failed, *group], line or printed
     return failed, printed
@@ -91,7 +91,7 @@ async def install(
 
 def _program(by: str, group: Sequence[Package]) -> Sequence[str]:
     if by == "pip":
-        # All that they need is in the list, too: what the image has is left as it is.
+        # The list also contains all dependencies. The image's own packages are not changed.
         pip = (sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-deps")
         return (*pip, *(f"{one.name}=={one.version}" for one in group))
     conda = find_conda()
@@ -101,7 +101,7 @@ def _program(by: str, group: Sequence[Package]) -> Sequence[str]:
 
 
 def find_conda() -> str:
-    """Return the program that installs conda's packages into this server's Python; "" where the image has none."""
+    """Return the program that installs conda packages into this server's Python, or ""."""
     folder = os.pathsep.join([str(Path(sys.prefix, "bin")), str(Path(sys.prefix, "condabin"))])
     return os.environ.get("CONDA_EXE") or shutil.which("conda", path=folder) or shutil.which("conda") or ""
 
@@ -118,7 +118,7 @@ def _changed(folder: Path) -> int:
 
 
 def _installed(folders: Sequence[Path]) -> Versions:
-    """Return what stands in folders. What was installed from an address or a folder has no name to be asked for by."""
+    """Return the packages in folders. A package from an address or a folder has no name to install it by."""
     found: dict[tuple[str, str], str] = {}
     for file in (file for folder in folders for file in folder.glob("*.json") if folder.name == "conda-meta"):
         name, version, _build = [*file.stem.rsplit("-", 2), "", ""][:3]

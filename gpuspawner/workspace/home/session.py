@@ -1,6 +1,6 @@
-"""What the last session of a home had: notebooks, terminals, packages; ``~/.gpuspawner/session.json``, mode 0600.
+"""The last session of a home: notebooks, terminals, packages in ``~/.gpuspawner/session.json``, mode 0600.
 
-A named server has its own: ``session-NAME.json``. It holds names, versions and folders, never what was typed or run.
+A named server has its own file: ``session-NAME.json``. It contains names, versions and folders, never commands or code.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, read_own
 
 MOST_NOTEBOOKS, MOST_TERMINALS, MOST_PACKAGES = 50, 20, 300
-"""Arbitrary: more than anybody works with at once."""
+"""Arbitrary: more than any user works with at once."""
 LONGEST = 1000
-"""Of a name, version or path."""
+"""Maximum length of a name, version or path."""
 ASK, ALWAYS, NEVER = "ask", "always", "never"
-"""Whether packages of the last session that the image lacks are installed again."""
+"""The user's setting for packages of the last session that the image does not have."""
 
 
 class Terminal(NamedTuple):
-    """A terminal as JupyterLab titles it, and the folder that its shell was in."""
+    """A terminal with its title in JupyterLab and the folder of its shell."""
 
     name: str
     folder: str
 
 
 class Package(NamedTuple):
-    """A package that its user installed into the image: ``by`` is ``pip`` or ``conda``."""
+    """A package that the user installed into the image, by ``pip`` or ``conda``."""
 
     by: str
     name: str
@@ -39,13 +39,13 @@ class Package(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """Return its name and version for the user."""
         return f"{self.name} {self.version}"
 
 
 @dataclass(frozen=True)
 class Session:
-    """What was there when it was last looked at. Notebooks are paths below the server's root."""
+    """The session at its last check. Notebooks are paths below the server's root."""
 
     notebooks: tuple[str, ...] = ()
     terminals: tuple[Terminal, ...] = ()
@@ -54,15 +54,15 @@ class Session:
 
 
 def file_of(own: Path, server: str) -> Path:
-    """Return where a server's session is kept; ``own`` is ``~/.gpuspawner``."""
+    """Return the file of a server's session. ``own`` is ``~/.gpuspawner``."""
     return own / (f"session-{server.replace('/', '_')}.json" if server else "session.json")
 
 
 def read_session(file: Path) -> Session:
-    """Return what is kept; nothing of what is not as it is written.
+    """Return the saved session. Invalid parts are left out.
 
     Raises:
-        NotUsedError: it is there and can't be used.
+        NotUsedError: The file exists and cannot be used.
     """
     text = read_own(file)
     if text is None:
@@ -82,7 +82,7 @@ def read_session(file: Path) -> Session:
 
 
 def write_session(file: Path, session: Session) -> None:
-    """Replace what is kept, whole or not at all. Raises OSError where the home takes it not."""
+    """Replace the saved session whole or not at all. Raises OSError if the home is not writable."""
     file.parent.mkdir(mode=0o700, exist_ok=True)
     bounded = {
         "notebooks": session.notebooks[:MOST_NOTEBOOKS],

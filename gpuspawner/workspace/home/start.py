@@ -1,20 +1,59 @@
-"""What is done once when the server starts: variables at once; beside it the repository, the script, the tools."""
+"""The start of a workspace: variables at once, and in the background the repository, the script and the tools."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import shutil
-from collections.abc import MutableMapping, Sequence
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
 
-from gpuspawner.workspace.home.notes import Notes
-from gpuspawner.workspace.home.own_files import FOLDER, NotUsedError, folder_of, read_own
-from gpuspawner.workspace.home.programs import run
-from gpuspawner.workspace.home.repository import VARIABLE, clone, folder_name
+from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
 from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
-from gpuspawner.workspace.home.variables import read_variables
+
+VARIABLE = "GPUSPAWNER_REPOSITORY"
+"""Set by the spawner and checked by the service."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_ONLY = ("-c", "protocol.allow=never", "-c", "protocol.https.allow=always", "-c", "protocol.ssh.allow=always")
+
+
+def folder_name(url: str) -> str:
+    """Return the folder of the clone in the home, or "" for an address without a name."""
+    name = url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    return name if _NAME.fullmatch(name) else ""
+
+
+async def clone(url: str, home: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Clone a repository into ``home``. Return why it failed, or "", and the last line of the output.
+
+    An existing folder is kept. Git does not ask for a password: it uses the user's SSH keys and credential helpers. The
+    folder appears in the home once the clone is complete.
+    """
+    name = folder_name(url)
+    if not name or not url.startswith(("https://", "ssh://")):
+        return "its address cannot be cloned", ""
+    if (home / name).exists():
+        return "", ""
+    own = home / FOLDER
+    own.mkdir(mode=0o700, exist_ok=True)
+    part = tempfile.mkdtemp(prefix="clone-", dir=own)
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
+    try:
+        program = ("git", *_ONLY, "clone", "--", url, f"{part}/{name}")
+        failure, line = await run(program, home, own / "clone.log", {**quiet, **environ})
+        if not failure:
+            os.rename(f"{part}/{name}", home / name)  # noqa: PTH104 - a blink, and nobody else is served
+    except OSError as error:
+        return f"it can't be put there ({error.strerror})", ""
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return failure, line if failure else ""
+
 
 LEASE_VARIABLE = "GPUSPAWNER_LEASE_ID"
-"""Set in every workspace; elsewhere, as on one's own machine, nothing is done."""
+"""Set in every workspace. Elsewhere, for example on the user's own machine, nothing is done."""
 GOES_ON = "The workspace goes on without it."
 
 
@@ -33,7 +72,7 @@ def take_variables(environ: MutableMapping[str, str], notes: Notes) -> None:
 
 
 async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None:
-    """Clone the repository that was asked for, then run ``~/.gpuspawner/startup.sh``. A failure is told and no more."""
+    """Clone the requested repository, then run ``~/.gpuspawner/startup.sh``. A failure is only reported."""
     own = folder_of(environ)
     if url := environ.get(VARIABLE, ""):
         notes.busy = f"Cloning {folder_name(url)} into your home…"
@@ -57,7 +96,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
 
 
 async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], notes: Notes) -> None:
-    """Make a kernel of each tool that was ticked, where there is none. A failure is told and no more."""
+    """Make a kernel of each selected tool unless it exists. A failure is only reported."""
     for tool in tools:
         if tool.is_whole:
             continue
@@ -72,9 +111,9 @@ async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], 
 def begin(
     environ: MutableMapping[str, str], notes: Notes, kernel_folders: list[str] | None = None
 ) -> asyncio.Task[None] | None:
-    """Do all of it, in the running loop; None in a server that is no workspace.
+    """Start all parts in the running loop. Return None in a server that is no workspace.
 
-    ``kernel_folders`` is where this server looks for kernels.
+    ``kernel_folders`` are the folders in which this server finds kernels.
     """
     if not environ.get(LEASE_VARIABLE):
         return None

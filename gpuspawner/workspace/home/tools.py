@@ -1,7 +1,7 @@
-"""Makes a kernel of each tool that was ticked: an environment of its own in the home, once for its list of packages.
+"""Makes a kernel of each selected tool: its own environment in the home, once for its list of packages.
 
-It stands at ``~/.gpuspawner/tools/TEMPLATE/pythonX.Y/NAME-DIGEST`` and sees what the server's own Python has, so that
-an image's PyTorch is not installed again. Nothing of it is ever deleted but what was not finished.
+It is in ``~/.gpuspawner/tools/TEMPLATE/pythonX.Y/NAME-DIGEST`` and includes the packages of the server's own Python, so
+that an image's PyTorch is not installed again. Only unfinished environments are ever deleted.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuspawner.workspace.home.programs import Outcome, run
+from gpuspawner.workspace.home.own_files import Outcome, run
 
 VARIABLE = "GPUSPAWNER_TOOLS"
-"""Set by the spawner: JSON, ``{"template": str, "tools": {name: [package]}}``; the catalog has checked it."""
+"""Set by the spawner as JSON, ``{"template": str, "tools": {name: [package]}}``, and checked by the catalog."""
 INSTALL_SECONDS = 1800.0
-"""How long one may take. Arbitrary: what takes longer belongs into an image."""
+"""Time limit of one environment. Arbitrary: longer work belongs into an image."""
 LOOK_SECONDS = 2.0
 VERSION = ".".join(map(str, sys.version_info[:2]))
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One that was ticked, and where its environment stands or will stand."""
+    """A selected tool and the folder of its environment."""
 
     name: str
     packages: tuple[str, ...]
@@ -40,20 +40,20 @@ class Tool:
 
     @property
     def data(self) -> Path:
-        """Where Jupyter finds its kernel: a folder of JUPYTER_PATH."""
+        """The folder of its kernel for JUPYTER_PATH."""
         return self.folder / "share" / "jupyter"
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was made to its end. The kernel's description is written last."""
+        """Whether the environment is complete. The kernel's description is written last."""
         return (self.data / "kernels" / self.name / "kernel.json").exists()
 
 
 def ticked(environ: Mapping[str, str], own: Path) -> list[Tool]:
-    """Return the tools that this workspace was asked with; ``own`` is ``~/.gpuspawner``.
+    """Return the selected tools of this workspace. ``own`` is ``~/.gpuspawner``.
 
     Raises:
-        ValueError: what the spawner set is not what it sets.
+        ValueError: The variable has another form than the spawner's.
     """
     if not (text := environ.get(VARIABLE, "")):
         return []
@@ -67,7 +67,7 @@ def ticked(environ: Mapping[str, str], own: Path) -> list[Tool]:
 
 
 def show_kernels(tools: Sequence[Tool], environ: MutableMapping[str, str], folders: list[str]) -> None:
-    """Let this server find their kernels, now or once they are made, and what it starts by JUPYTER_PATH."""
+    """Let this server find their kernels once they are made, and its child processes by JUPYTER_PATH."""
     for tool in tools:
         folders.append(str(tool.data / "kernels"))
         before = environ.get("JUPYTER_PATH")
@@ -75,9 +75,9 @@ def show_kernels(tools: Sequence[Tool], environ: MutableMapping[str, str], folde
 
 
 async def install(tool: Tool, environ: Mapping[str, str], longest_seconds: float = INSTALL_SECONDS) -> Outcome:
-    """Make an environment where it is not there; return why that failed, "" where it did not, and the last line.
+    """Make an environment unless it exists. Return why it failed, or "", and the last line of the output.
 
-    Where another workspace of the same home makes it, that one is waited for.
+    If another workspace of the same home is making it, wait for that.
     """
     log = tool.folder.with_name(f"{tool.folder.name}.log")
     try:
@@ -91,7 +91,7 @@ async def install(tool: Tool, environ: Mapping[str, str], longest_seconds: float
 
 
 async def _made(tool: Tool, log: Path, environ: Mapping[str, str], longest_seconds: float) -> Outcome:
-    await asyncio.to_thread(shutil.rmtree, tool.folder, ignore_errors=True)  # what was interrupted
+    await asyncio.to_thread(shutil.rmtree, tool.folder, ignore_errors=True)  # an unfinished environment
     python, home = str(tool.folder / "bin" / "python"), tool.folder.parent
     outcome = await run((sys.executable, "-m", "venv", str(tool.folder)), home, log, environ, longest_seconds)
     if not outcome.failure:
@@ -106,7 +106,7 @@ async def _made(tool: Tool, log: Path, environ: Mapping[str, str], longest_secon
 
 
 def _see_own_packages(folder: Path) -> None:
-    """Let an environment see, after its own packages, what this server's Python has."""
+    """Let an environment use the packages of this server's Python after its own."""
     packages = folder / "lib" / f"python{VERSION}" / "site-packages"
     (packages / "gpuspawner-server.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
 
@@ -126,10 +126,10 @@ def _describe(tool: Tool, python: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _alone(file: Path, longest_seconds: float) -> AsyncIterator[None]:
-    """Hold a lock that ends with this process. Where the home's file system has none, go on without.
+    """Hold a lock that ends with this process. Continue without it if the home's file system has no locks.
 
     Raises:
-        TimeoutError: somebody else held it all the time.
+        TimeoutError: Another process held it for the whole time.
     """
     end = asyncio.get_running_loop().time() + longest_seconds
     with file.open("w") as opened:

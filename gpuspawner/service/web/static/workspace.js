@@ -3,7 +3,7 @@
 // every half minute, also where no stream of events is to be had: what is told as time left goes on.
 const SECONDS = 30;
 const SOON_SECONDS = 5; // where the seconds left until one's own end are counted, and while nothing answers
-const SOON = '[aria-labelledby=mine] [data-soon], #state [data-soon]';
+const SOON = '#mine [data-soon], #stats [data-soon]';
 const stale = document.getElementById('stale');
 const xsrf = document.querySelector('meta[name=xsrf]').content;
 const main = document.getElementById('main');
@@ -54,7 +54,7 @@ async function refresh() {
     page = new DOMParser().parseFromString(await response.text(), 'text/html');
   } catch (error) {
     const why = error instanceof TypeError ? 'the service does not answer' : error.message;
-    stale.textContent = `These numbers are from ${refreshedAt.toLocaleTimeString('en-GB', {timeZone: document.body.dataset.zone})}: ${why}.`;
+    stale.textContent = `Not live. These numbers are from ${refreshedAt.toLocaleTimeString('en-GB', {timeZone: document.body.dataset.zone})}: ${why}. We try again.`;
     return;
   }
   refreshedAt = new Date();
@@ -138,10 +138,12 @@ if (document.querySelector('[data-live]') && !main.dataset.shape?.startsWith('en
 }
 const unread = document.getElementById('seen');
 if (unread) markSeen(unread).catch(() => {});
-// A link from a warning, or from JupyterLab, leads to what is asked before: it is opened there.
+// A link from a mail, or from JupyterLab, leads to a question: its fold or its dialog opens.
 function openAsked() {
-  const asked = location.hash && document.getElementById(location.hash.slice(1));
+  const name = CSS.escape(location.hash.slice(1));
+  const asked = name && document.querySelector(`#${name}, dialog[id^="${name}-"]`);
   if (asked instanceof HTMLDetailsElement) asked.open = true;
+  if (asked instanceof HTMLDialogElement && !asked.open) asked.showModal();
 }
 openAsked();
 addEventListener('hashchange', openAsked);

@@ -18,12 +18,12 @@ export async function whyEnded(page, hub) {
     const answer = await fetch(address, { ...options, headers: { Authorization: `ticket ${ticket}` } });
     return (answer.ok && (await answer.json()).end?.why) || '';
   } catch {
-    return ''; // the hub or the service is away too, or on another host
+    return ''; // the hub or the service is unreachable too, or on another host
   }
 }
 
 export class Ended {
-  /** `closed()` is called when its reader has closed it. */
+  /** `closed()` is called when the user has closed it. */
   constructor(closed) {
     this.node = document.createElement('dialog');
     this.node.addEventListener('close', closed);
@@ -41,7 +41,7 @@ export class Ended {
     document.body.append(this.node);
   }
 
-  /** Open it, with the reason and where it is told in full. */
+  /** Open it, with the reason and a link to the details. */
   show(why, page) {
     say(this.why, why);
     this.page.href = page;

@@ -1,4 +1,4 @@
-/* What administrators say to this workspace's user, above JupyterLab until it is closed here or read on a page. */
+/* Announcements of administrators to this workspace's user, above JupyterLab until closed here or read on a page. */
 import { append } from './words.js';
 
 const CLOSED = 'gpuspawner:messages-closed'; // their ids, in this browser
@@ -10,7 +10,7 @@ export class Messages {
     this.node.setAttribute('aria-label', 'Messages');
     this.node.setAttribute('role', 'status');
     document.body.prepend(this.node);
-    this.shown = new Map(); // by id: built once, so that nobody loses the focus
+    this.shown = new Map(); // by id: built once, so that the focus is kept
   }
 
   /** Show the `messages` of the workspace document: all that are not read. */
@@ -35,7 +35,7 @@ export class Messages {
       const closed = JSON.parse(localStorage.getItem(CLOSED));
       return Array.isArray(closed) ? closed : [];
     } catch {
-      return []; // no storage, or somebody else's text there
+      return []; // no storage, or a foreign text in it
     }
   }
 
@@ -49,7 +49,7 @@ export class Messages {
       try {
         localStorage.setItem(CLOSED, JSON.stringify([...this.closed, one.id].slice(-100)));
       } catch {
-        // No storage: it comes back with the next page.
+        // No storage: it appears again on the next page.
       }
       note.remove();
     });

@@ -4,7 +4,7 @@ import { append, duration, gibibytes, labelled, say } from './words.js';
 const READINGS = 40; // of the small chart, arbitrary: as many as there are pixels to tell apart
 
 export class Meter {
-  /** Put the item into the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
+  /** Add the item to the top bar of JupyterLab (#jp-top-panel) or of Notebook 7 (#top-panel). */
   constructor(shellNode) {
     this.node = document.createElement('a');
     this.node.className = 'gpuspawner-meter';
@@ -93,7 +93,7 @@ export class Meter {
       append(entry, 'span', 'gpuspawner-value');
     }
     gpus.forEach((gpu, position) => {
-      const [label, value] = this.gpus.children[position].children;
+      const [label, value] = this.gpus.children[position].querySelectorAll('span');
       const named = position > 0 && model(gpu) !== model(gpus[position - 1]) ? `${model(gpu)} ` : '';
       const known = typeof gpu.utilization_percent === 'number';
       say(label, gpus.length > 1 ? `${named}${gpu.index}:` : '');

@@ -1,13 +1,12 @@
-/* What came of the user's own variables, start-up script, repository and tools: told once, until it is closed. */
+/* The results of the user's own variables, start-up script, repository and tools, shown once until closed. */
 import { append, say } from './words.js';
 
 const POLL_MILLISECONDS = 3000; // arbitrary: a script takes seconds to minutes
 
 const ANSWERS = [['Install them again', 'once'], ['Always', 'always'], ['Never', 'never']];
 
-/** Tell what is under way, what came back and what was passed over. `ask()` resolves to {status, body} of the server
-    extension, `answer(how)` sends what is to be done with packages that are missing. `done()` is called once something
-    was done that was under way. */
+/** Show the current step, the restored parts and the ignored parts. `ask()` resolves to {status, body} of the server
+    extension, `answer(how)` sends the choice for missing packages. `done()` is called once all steps are done. */
 export async function tellOfStart(ask, done, answer) {
   const node = document.createElement('section');
   node.className = 'gpuspawner-notes';
@@ -32,25 +31,25 @@ export async function tellOfStart(ask, done, answer) {
   for (;;) {
     const { status, body } = await ask();
     if (status === 404) {
-      return; // a server extension of before
+      return; // an older server extension
     }
     if (status === 200 && body) {
       if (was && was !== body.busy) {
-        done(); // also where it was closed: a kernel of its own may be there
+        done(); // also if it was closed: a new kernel may exist
       }
       was = body.busy;
       say(busy, body.busy);
       for (const text of body.notes.slice(list.children.length)) {
         append(list, 'li', '', text);
       }
-      say(question, body.ask?.text ?? ''); // a server extension of before asks nothing
+      say(question, body.ask?.text ?? ''); // an older server extension sends no question
       actions.hidden = !body.ask;
       node.hidden = !body.busy && !body.notes.length && !body.ask;
       if (!body.busy && !body.ask) {
         return;
       }
     }
-    const waits = status === 200 && body?.ask && !body.busy; // nothing happens until somebody answers
+    const waits = status === 200 && body?.ask && !body.busy; // nothing happens before the user answers
     await new Promise(resolve => {
       answered = resolve;
       if (!waits) {

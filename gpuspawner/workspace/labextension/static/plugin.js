@@ -1,4 +1,4 @@
-/* The plugin: asks this server's gpuspawner extension, and shows what it answers. */
+/* The plugin: shows the answers of this server's gpuspawner extension. */
 import { Ended, whyEnded } from './ended.js';
 import { Messages } from './messages.js';
 import { Meter } from './meter.js';
@@ -6,17 +6,17 @@ import { tellOfStart } from './notes.js';
 import { Warning } from './warning.js';
 import { duration } from './words.js';
 
-const POLL_SECONDS = 5; // arbitrary: a meter that lives, on a server that hardly notices
-const POLL_FAST_SECONDS = 2; // where a demonstration scales a policy's minutes to seconds
-const POLL_REFUSED_SECONDS = 30; // after an error or the end: its log must not fill with the same question
-const ANSWER_MILLISECONDS = 8000; // more than the 5 s within which the server extension answers in any case
-// A workspace's own server that cannot ask the hub who this is says so in JSON: it runs, so nothing ended. A proxy before
-// a server that is gone answers 502 too, in words of its own.
+const POLL_SECONDS = 5; // arbitrary: a fresh meter with little load for the server
+const POLL_FAST_SECONDS = 2; // if a demonstration scales a policy's minutes to seconds
+const POLL_REFUSED_SECONDS = 30; // after an error or the end: repeated requests must not fill its log
+const ANSWER_MILLISECONDS = 8000; // more than the server extension's own limit of 5 s
+// A running workspace server that cannot reach the hub for sign-in answers in JSON: nothing has ended. A proxy before
+// a server that is gone also answers 502, with its own text.
 const HUB_AWAY = [500, 502];
 const ENDED = 'This workspace has ended, or its server cannot be reached. Files that were saved stay.';
 const NO_ANSWER = 'Neither this workspace nor the hub answers: is this computer online? A workspace runs on without its page.';
 
-/** Ask our server extension. Resolves to {status, body}: status 0 is no answer, body null is none of its answers. */
+/** Ask our server extension. Resolves to {status, body}. Status 0: no answer. Body null: a foreign answer. */
 async function ask(baseUrl, method, path, sent = null) {
   const xsrf = /(?:^|; )_xsrf=([^;]*)/.exec(document.cookie);
   try {
@@ -34,7 +34,7 @@ async function ask(baseUrl, method, path, sent = null) {
   }
 }
 
-/** What the server told the page when it was loaded. */
+/** The server's data in the page, from its load. */
 function config() {
   return JSON.parse(document.getElementById('jupyter-config-data')?.textContent || '{}');
 }
@@ -48,7 +48,7 @@ class Watch {
     this.shellNode = shellNode;
     this.turn = 0;
     this.unanswered = 0;
-    this.why = ''; // it ended, once that is known
+    this.why = ''; // set once the end is known
     this.nextPoll = 0;
     this.timer = setInterval(() => this.tick(), 1000);
     document.addEventListener('visibilitychange', () => {
@@ -58,7 +58,7 @@ class Watch {
     this.tick();
   }
 
-  /** Every second: nothing while the page is hidden, else the countdown, and a question when it is time. */
+  /** Each second, while the page is visible: update the countdown and ask the server when it is time. */
   tick() {
     if (document.hidden || !this.timer) {
       return;
@@ -74,7 +74,7 @@ class Watch {
     const turn = ++this.turn;
     const answer = await ask(this.baseUrl, 'GET', 'state');
     if (turn !== this.turn) {
-      return; // a click overtook this question: its own answer is newer
+      return; // a click was faster: its answer is newer
     }
     try {
       this.take(answer);
@@ -85,7 +85,7 @@ class Watch {
     this.showTime();
   }
 
-  /** Carry out Keep or Extend, then say what came of it, by a fresh look at the workspace. */
+  /** Carry out Keep or Extend, then show the result from the new state of the workspace. */
   async act(action) {
     this.turn += 1;
     this.nextPoll = Infinity;
@@ -105,7 +105,7 @@ class Watch {
     this.showTime();
   }
 
-  /** What a Keep or Extend that succeeded has brought. */
+  /** The result of a successful Keep or Extend. */
   done(action) {
     if (action === 'extend') {
       const left = this.secondsTo(this.workspace?.ends_at);
@@ -125,7 +125,7 @@ class Watch {
     this.meter ??= new Meter(this.shellNode);
     this.unanswered = status === 0 ? this.unanswered + 1 : 0;
     const hubAway = HUB_AWAY.includes(status) && Boolean(body?.message);
-    const unreached = this.unanswered > 1 && !this.why; // one question may get lost
+    const unreached = this.unanswered > 1 && !this.why; // one request may be lost
     this.away = Boolean(body?.away) || hubAway || unreached;
     if (status === 200 && body && !this.away) {
       this.workspace = body;
@@ -134,8 +134,8 @@ class Watch {
       this.ended.hide();
       this.why = '';
       this.meter.show(body, this.page);
-      this.messages.show(body.messages ?? []); // a service of before has none
-      const [other] = body.elsewhere ?? []; // of the same user, come while they were away
+      this.messages.show(body.messages ?? []); // an older service sends none
+      const [other] = body.elsewhere ?? []; // another workspace of this user, started meanwhile
       if (other && !body.warning) {
         const told = { kind: `elsewhere ${other.id}`, text: other.text, ends_at: null, actions: [] };
         this.warning.show(told, body, this.hubUrl(other.page));
@@ -152,14 +152,14 @@ class Watch {
     } else if (status === 403) {
       this.meter.showNote('GPU: sign in again', null);
     } else if (status !== 0) {
-      this.workspace = null; // the hub's own answer (424, 503)
+      this.workspace = null; // an answer of the hub (424, 503)
       this.meter.showNote('Workspace ended', this.page);
       this.showEnded();
       void this.tellWhy(this.turn);
     }
   }
 
-  /** Ask why it ended, and say so once it is known: a server that only can't be reached opens no dialog. */
+  /** Ask why it ended and show the reason once it is known. A server that is only unreachable opens no dialog. */
   async tellWhy(turn) {
     const hub = this.page && this.hubUrl(config().hubPrefix || '/hub/');
     const why = hub && (await whyEnded(this.page, hub));
@@ -170,7 +170,7 @@ class Watch {
     }
   }
 
-  /** Say it beside the page, but not while the dialog says it. */
+  /** Show it on the page, unless the dialog shows it. */
   showEnded() {
     const told = { kind: 'ended', text: this.why || ENDED, ends_at: null, actions: [] };
     this.warning.show(this.ended.open ? null : told, null, this.page);
@@ -190,12 +190,12 @@ class Watch {
     this.meter?.showLeft(soonest, warned !== null);
   }
 
-  /** Seconds from now, by the service's clock, to a moment of it; null for none. */
+  /** Seconds from now to a time by the service's clock, or null. */
   secondsTo(moment) {
     return typeof moment === 'number' ? moment - (Date.now() / 1000 + this.clockOffset) : null;
   }
 
-  /** An address at the hub, null for anything but one there. */
+  /** An address at the hub, null for any other address. */
   hubUrl(path) {
     const hub = new URL(config().hubHost || '/', this.baseUrl);
     const page = new URL(path, hub);
@@ -223,7 +223,7 @@ export default {
       () => app.serviceManager.kernelspecs.refreshSpecs(),
       how => ask(baseUrl, 'POST', 'home', { install: how })
     );
-    // An editor and a terminal keep the Tab key for themselves: this leads out of them, to the warning.
+    // Editors and terminals use the Tab key. This key moves the focus from them to the warning.
     app.commands.addCommand('gpuspawner:warning', {
       label: 'Go to the GPU Workspace Warning',
       execute: () => watch.warning.focus()

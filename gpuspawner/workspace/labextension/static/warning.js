@@ -1,7 +1,7 @@
-/* The warning before a workspace ends: what was measured, a countdown, and what can be done about it. */
+/* The warning before a workspace ends: the measurements, a countdown and the possible actions. */
 import { append, duration, firstSentence, icon, say } from './words.js';
 
-const RESULT_SECONDS = 8; // how long the result of Keep stays once the warning is over; arbitrary: time to read it
+const RESULT_SECONDS = 8; // time for which the result of Keep is shown after the warning; arbitrary: time to read it
 
 export class Warning {
   /** `act(action)` is called with "keep" or "extend" when the user asks for it. */
@@ -9,7 +9,7 @@ export class Warning {
     this.closed = null;
     this.warning = null;
     this.resultUntil = 0;
-    // First in the document: Tab from the top of the page comes here before it wanders through JupyterLab.
+    // First in the document: Tab from the top of the page reaches it before the rest of JupyterLab.
     this.node = document.createElement('section');
     this.node.className = 'gpuspawner-warning';
     this.node.setAttribute('aria-label', 'GPU workspace');
@@ -23,7 +23,7 @@ export class Warning {
     this.text.append(' ');
     this.rest = append(this.text, 'p', 'gpuspawner-rest');
     this.countdown = append(card, 'p', 'gpuspawner-countdown');
-    this.countdown.setAttribute('role', 'timer'); // not read out every second, unlike the alert
+    this.countdown.setAttribute('role', 'timer'); // screen readers do not read it every second, unlike the alert
     this.result = append(card, 'p', 'gpuspawner-result');
     this.result.setAttribute('role', 'status');
     this.actions = append(card, 'div', 'gpuspawner-actions');
@@ -38,14 +38,14 @@ export class Warning {
     });
   }
 
-  /** Show `warning` of the workspace document, or end it where that is null. */
+  /** Show `warning` of the workspace document, or remove it if that is null. */
   show(warning, workspace, page) {
     if (this.warning && !warning) {
-      this._giveFocusBack(); // its buttons go
+      this._giveFocusBack(); // its buttons are removed
     }
     this.warning = warning;
     if (this.closed?.kind !== warning?.kind) {
-      this.closed = null; // that one is over: the next of its kind is news
+      this.closed = null; // that warning is over: the next of its kind is shown again
     }
     if (!warning) {
       this._tell('');
@@ -78,7 +78,7 @@ export class Warning {
   /** Show the time left. Called every second: `seconds` is null if it is not known, and `why` says why. */
   tick(seconds, why = '') {
     if (this.warning) {
-      // One that was closed comes back when half of the time that was left has passed: nobody is surprised.
+      // A closed warning appears again after half of the remaining time, so that no end is a surprise.
       const reminded = this.closed && seconds !== null && seconds < this.closed.left / 2;
       say(this.countdown, seconds === null ? why : seconds > 0 ? `Ends in ${duration(seconds)}` : 'Ending now');
       this.longest = seconds === null ? null : Math.max(this.longest ?? 0, seconds);
@@ -96,19 +96,19 @@ export class Warning {
     }
   }
 
-  /** Move the focus to what can be done first. */
+  /** Move the focus to the first action. */
   focus() {
     const first = [...this.actions.querySelectorAll('a, button'), this.close].find(element => !element.hidden);
     first.focus();
   }
 
-  /** Say what came of a click. */
+  /** Show the result of a click. */
   showResult(words) {
     this.resultUntil = Date.now() + RESULT_SECONDS * 1000;
     say(this.result, words);
   }
 
-  /** While a click is on its way, no second one. Not `disabled`, which would take the focus away. */
+  /** Prevent a second click before the first has an answer. Not by `disabled`, which would remove the focus. */
   set pending(value) {
     for (const button of [this.keep, this.extend]) {
       button.setAttribute('aria-disabled', String(value));

@@ -201,6 +201,7 @@
     const problems = input("problems");
     if (problems && problems.querySelectorAll("a").length !== fields.length) problems.remove();
     if (!input("problems") && !refusal?.textContent.includes(sentence)) refusal?.remove();
+    if (state === "refused") setText(input("go-more"), fields.length > 1 ? `Change ${fields.length} fields first` : fields.length ? "Change one field first" : "");
     summarize(refusal?.isConnected ? "Change what is named above." : sentence, state);
     showBeside("wrong", wrong);
     showUnderstood(understood);

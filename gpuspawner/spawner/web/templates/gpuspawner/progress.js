@@ -124,8 +124,11 @@
       if (time) setText(row.querySelector("b"), clock(time));
     }
     const now = Date.now() / 1000 + offset;
-    const [, tick] = part("when").querySelector(".gs-window").children;
-    if (at.likely && at.latest) tick.style.left = `${Math.min(98, Math.max(2, (100 * (at.likely - now)) / Math.max(1, at.latest - now)))}%`;
+    const [span, tick] = part("when").querySelector(".gs-window").children;
+    if (at.likely && at.latest) {
+      const share = (100 * (at.likely - now)) / Math.max(1, at.latest - now);
+      span.style.left = tick.style.left = `${Math.min(98, Math.max(2, share))}%`;
+    }
   };
   // The requests that wait for the same kind of GPU. Others have no names here.
   const line = async () => {

@@ -1,4 +1,4 @@
-"""Promise 3: only the reclaimer stops, what it validates before, and what is left when it is killed half-way."""
+"""Promise 3: only the engine stops workspaces, by what is true then, and a killed service carries a stop on."""
 
 import asyncio
 

@@ -1,0 +1,194 @@
+"""The page Usage and quota: the reader's limits, their GPU hours by day, what used them, and the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from math import ceil, log10
+
+from gpuspawner.catalog import teams_of, visible
+from gpuspawner.core.quotas.limits import entries_in_force
+from gpuspawner.core.units import show_money
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.models import Usage
+from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
+from gpuspawner.service.quotas.rules_page import rules_of
+from gpuspawner.service.store.usage_sums import UsageAmounts
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.lists import Column as CsvColumn
+from gpuspawner.service.web.lists import csv_text
+from gpuspawner.service.workspaces.home import meter_of
+
+PERIODS = ("day", "week", "month")
+GROUPINGS = (("workspace", "Workspace"), ("kind", "GPU"), ("team", "Team"), ("day", "Day"))
+ORIGIN = "the page Usage"
+LEAST_HOURS = 0.05
+"""Less than this is shown as nothing: hours are shown with one decimal."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """A day, a week or a month, by its first and last day."""
+
+    name: str
+    first: date
+    last: date
+
+    @property
+    def days(self) -> list[date]:
+        """Its days."""
+        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    @property
+    def before(self) -> date:
+        """A day of the period before."""
+        return self.first - timedelta(days=1)
+
+    @property
+    def after(self) -> date:
+        """A day of the period after."""
+        return self.last + timedelta(days=1)
+
+    @property
+    def words(self) -> str:
+        """The period as people read it."""
+        if self.name == "month":
+            return f"{self.first:%B %Y}"
+        if self.first == self.last:
+            return f"{self.first:%a} {self.first.day} {self.first:%b %Y}"
+        begin = f"{self.first.day}" if self.first.month == self.last.month else f"{self.first.day} {self.first:%b}"
+        return f"{begin} to {self.last.day} {self.last:%b %Y}"
+
+
+def period_of(name: str, at: date) -> Period:
+    """Return the day, week or month of a day. An unknown name is a week."""
+    if name == "day":
+        return Period("day", at, at)
+    if name == "month":
+        first = at.replace(day=1)
+        return Period("month", first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
+    first = at - timedelta(days=at.weekday())
+    return Period("week", first, first + timedelta(days=6))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A day of the chart: its hours, and the heights of its parts in percent of the chart."""
+
+    day: date
+    hours: float
+    active: float
+    idle: float
+    not_measured: float
+
+    @property
+    def text(self) -> str:
+        """Its hours, "" for none."""
+        return f"{self.hours:.1f}" if self.hours >= LEAST_HOURS else ""
+
+
+def columns_of(days: list[date], amounts: Mapping[str, UsageAmounts]) -> tuple[list[Column], list[tuple[str, float]]]:
+    """Return the columns of a chart, and its grid lines: their labels and heights in percent."""
+    sums = [amounts.get(day.isoformat(), UsageAmounts()) for day in days]
+    top = max((one.allocated for one in sums), default=0.0)
+    step = _step(top)
+    whole = max(step, step * ceil(top / step)) * 1.1  # room for the numbers above the columns
+    columns = [
+        Column(day, one.allocated, *(round(100 * part / whole, 1) for part in (one.active, one.idle, one.not_measured)))
+        for day, one in zip(days, sums, strict=True)
+    ]
+    return columns, [
+        (f"{step * number:g}", round(100 * step * number / whole, 1)) for number in range(ceil(top / step) + 1)
+    ]
+
+
+def _step(top: float) -> float:
+    """Return the distance of grid lines: a round number, so that there are two or three."""
+    if top <= 0:
+        return 1.0
+    rough = top / 2
+    power = 10 ** int(log10(rough) // 1)
+    return float(next((factor * power for factor in (1, 2, 5) if factor * power >= rough), 10 * power))
+
+
+class UsagePage(PageHandler):
+    """GET: the page. ``period`` and ``at`` choose the days, ``by`` the table, and ``csv=1`` answers the table."""
+
+    async def get(self) -> None:
+        """Answer the page."""
+        state, person = self.parts, self.viewer()
+        actor = Actor(state, person, ORIGIN)
+        today = date.fromisoformat(today_of(state))
+        period = period_of(self.get_query_argument("period", "week"), self._day(today))
+        by = self.get_query_argument("by", "workspace")
+        by = by if by in dict(GROUPINGS) else "workspace"
+        first, last = period.first.isoformat(), period.last.isoformat()
+        usage = title_usage(state, await present_usage(state, by, first, last, person.owner))
+        if self.get_query_argument("csv", ""):
+            self._answer_csv(usage)
+            return
+        amounts = await _amounts(state, person.owner.user_created, first, last)
+        groups, rules = await actor.groups_shown(), state.catalog.rules
+        # From here on nothing is awaited: the page shows one moment.
+        teams = teams_of(rules, groups)
+        quota = present_quota(state, person.name, person.owner, teams)
+        binding = [entry for team in teams or ("",) for entry in entries_in_force(rules.quotas, person.name, team)]
+        order = {entry.name: number for number, entry in enumerate(rules.quotas)}
+        bounds = sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry])
+        columns, grid = columns_of(period.days, amounts)
+        total = UsageAmounts()
+        for one in amounts.values():
+            total = total.plus(one)
+        self.render_page(
+            "quota.html",
+            meters=[meter_of(one) for one in bounds],
+            bounds=bounds,
+            period=period,
+            periods=PERIODS,
+            is_now=period.first <= today <= period.last,
+            by=by,
+            groupings=[one for one in GROUPINGS if one[0] != "team" or teams],
+            columns=columns,
+            grid=grid,
+            total=total,
+            usage=usage,
+            cost="" if usage.cost is None else show_money(usage.cost, rules.currency),
+            currency=rules.currency,
+            grants=quota.grants,
+            contact=rules.contact,
+            rules=list(
+                rules_of(
+                    visible(state.catalog, groups), tuple(one for one in rules.quotas if one in binding), quota.now
+                )
+            ),
+        )
+
+    def _day(self, today: date) -> date:
+        """Return the day that the address names, today if it names none that could be shown."""
+        try:
+            at = date.fromisoformat(self.get_query_argument("at", ""))
+        except ValueError:
+            return today
+        return at if today - timedelta(days=LONGEST_DAYS) <= at <= today + timedelta(days=LONGEST_DAYS) else today
+
+    def _answer_csv(self, usage: Usage) -> None:
+        self.set_header("Content-Type", "text/csv; charset=UTF-8")
+        self.set_header("Content-Disposition", f'attachment; filename="usage-{usage.since}-{usage.until}.csv"')
+        names = ["name", "charged_gpu_hours", "credited_gpu_hours", *(["cost"] if usage.cost is not None else [])]
+        columns = [CsvColumn(name, name.replace("_", " "), "text" if name == "name" else "number") for name in names]
+        self.finish(csv_text(columns, usage.rows))
+
+
+LONGEST_DAYS = 800
+"""Usage is kept for about two years."""
+
+
+async def _amounts(state: Parts, user_created: str, first: str, last: str) -> dict[str, UsageAmounts]:
+    """Return what a user used on each of these days, as far as anything was."""
+    read = state.store.usage_sums.of_days
+    return {
+        one.day: one.amounts
+        for one in await state.store.read(read, "user", first, last, daily=True, keys=[user_created])
+    }

@@ -1,0 +1,65 @@
+"""Tickets for SSH by a login of the command line. The workspace has each ticket checked here.
+
+A login is a token of this service, which the workspace's Jupyter server does not know. So no token of the hub is sent.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from tornado.web import HTTPError
+
+from gpuspawner.core.authentication import TICKET_SECONDS, read_ssh_ticket, sign_ssh_ticket
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases.lease import UP
+from gpuspawner.service.api.rest.models import Answer, Body
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces.presenter import opens_of
+
+router = Router()
+
+
+class SshTicket(Answer):
+    """A ticket for one workspace, and for how long it is valid."""
+
+    ticket: str
+    seconds: float
+
+
+class SshTicketBody(Body):
+    """A ticket to check."""
+
+    ticket: str = Field(min_length=1, max_length=2000)
+
+
+class SshTicketUser(Answer):
+    """The user of a valid ticket."""
+
+    user: str
+
+
+@router.post("/api/v1/workspaces/{workspace}/ssh", Permission.USE_OWN, idempotent=False)
+async def make_ticket(actor: Actor, workspace: str) -> SshTicket:
+    """Make a ticket that is valid for a minute. 409 if the workspace does not run or does not open SSH."""
+    lease, person, state = await actor.find_lease(workspace), actor.person, actor.state
+    if person.lease is not None or not person.owns(lease):
+        raise HTTPError(403, reason="Only its user gets into a workspace by SSH.")
+    if lease.phase not in UP:
+        raise Conflict("This workspace does not run now.")
+    if "ssh" not in opens_of(state, lease):
+        raise Conflict(f"This workspace does not open SSH: its template {lease.request.template} has no ssh.")
+    ticket = sign_ssh_ticket(state.secret, lease.id, person.name, state.clock.wall())
+    return SshTicket(ticket=ticket, seconds=TICKET_SECONDS)
+
+
+@router.post("/api/v1/workspaces/{workspace}/ssh/check", Permission.USE_OWN, idempotent=False)
+async def check_ticket(actor: Actor, workspace: str, *, body: SshTicketBody) -> SshTicketUser:
+    """Check a ticket for the workspace that it was sent to. 403 if it is over, forged or another workspace's."""
+    lease = await actor.find_lease(workspace)
+    if actor.person.lease != lease.id:
+        raise HTTPError(403, reason="Only the workspace itself has its tickets checked.")
+    user = read_ssh_ticket(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
+    if user is None:
+        raise HTTPError(403, reason="This ticket is over, or is none of this workspace.")
+    return SshTicketUser(user=user)

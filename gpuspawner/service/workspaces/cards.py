@@ -1,0 +1,294 @@
+"""Cards of workspaces on pages: gauges, clocks, the last hour of GPU use, and ways to start sooner.
+
+All of it is computed from models and readings that are read already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpuspawner.core.units import GIBIBYTE, ordinal, show_cpu, show_duration, show_time, show_wait
+from gpuspawner.service.workspaces.models import Workspace
+
+HOUR_SECONDS = 3600.0
+SECONDS_COUNT_BELOW = 600.0
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""The sign between a number of GPUs and their kind."""
+
+
+class Gauge(NamedTuple):
+    """A value with its bound. ``percent`` is its part of the bound, ``kind`` the colour of its bar."""
+
+    words: str
+    used: str
+    of: str
+    unit: str
+    percent: float
+    kind: str
+
+
+class ClockView(NamedTuple):
+    """A time that runs: how much is left or has passed, its part of the whole, and what happens then."""
+
+    value: str
+    percent: float
+    note: str
+
+
+class Window(NamedTuple):
+    """When a waiting workspace starts. ``left`` values are percent of the time from now to the latest start."""
+
+    earliest: str
+    likely: str
+    latest: str
+    earliest_left: float
+    likely_left: float
+
+
+@dataclass(frozen=True)
+class SoonerOption:
+    """A way to start a waiting workspace sooner. ``action`` is the address that it posts to, below the prefix."""
+
+    icon: str
+    title: str
+    text: str
+    button: str
+    action: str
+    values: tuple[tuple[str, str], ...] = ()
+    asks: str = ""
+    """The question of a dialog before it is done, "" to do it at once."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A workspace as a list shows it."""
+
+    shown: Workspace
+    summary: str
+    """Its GPUs and its template in a few words."""
+    opens: Sequence[tuple[str, str]]
+    """Words and addresses of what it opens, the default first."""
+    points: Sequence[tuple[float, float]] = ()
+    """Its GPU use in the last hour: percent of the hour and percent of use."""
+    sooner: Sequence[SoonerOption] = ()
+    ssh: str = ""
+    mine: bool = True
+
+    @property
+    def gauges(self) -> list[Gauge]:
+        """Its GPU memory and CPU. Unknown values are left out."""
+        return gauges_of(self.shown)
+
+    @property
+    def time_left(self) -> ClockView | None:
+        """Its time left."""
+        return time_left(self.shown)
+
+    @property
+    def soon(self) -> bool:
+        """Whether its end is so near that its seconds count."""
+        end = end_of(self.shown)
+        return end is not None and end - self.shown.now < SECONDS_COUNT_BELOW
+
+    @property
+    def idle_clock(self) -> ClockView | None:
+        """Its idle clock."""
+        return idle_clock(self.shown)
+
+    @property
+    def line(self) -> tuple[str, str]:
+        """Its queue position, and when it likely starts."""
+        return line_words(self.shown)
+
+    @property
+    def window(self) -> Window | None:
+        """When it starts, while it waits."""
+        return window_of(self.shown)
+
+    @property
+    def use(self) -> tuple[str, str]:
+        """Its GPU use now, and a label for the curve of the last hour, "" without a reading."""
+        return use_of(self.shown, self.points)
+
+
+def summary_of(shown: Workspace, *, node: bool = False) -> str:
+    """Return the GPUs and the template of a workspace, for people."""
+    request = shown.request
+    gpus = "No GPU"
+    if shown.gpus:
+        names = {gpu.name.removesuffix(" (simulated)") for gpu in shown.gpus}
+        share = "" if shown.gpus[0].share == "1" else f" {shown.gpus[0].share} of a GPU,"
+        gpus = f"{len(shown.gpus)} {TIMES}{share} {', '.join(sorted(names))}"
+        nodes = sorted({gpu.node for gpu in shown.gpus if gpu.node})
+        gpus += f" on {', '.join(nodes)}" if node and nodes else ""
+    elif request.gpu is not None:
+        gpus = request.words.replace(" ", f" {TIMES} ", 1).replace("simulated ", "")
+    parts = [gpus, request.template_title]
+    if request.team_title:
+        parts.append(f"Team {request.team_title}")
+    return " · ".join(parts)
+
+
+def gauges_of(shown: Workspace) -> list[Gauge]:
+    """Return the gauges of a running workspace. A value that is not known has none."""
+    found = []
+    used = [gpu.memory_used_bytes for gpu in shown.gpus if gpu.memory_used_bytes is not None]
+    total = [gpu.memory_total_bytes for gpu in shown.gpus if gpu.memory_total_bytes]
+    if shown.gpus and len(used) == len(total) == len(shown.gpus):
+        percent = 100 * sum(used) / sum(total)
+        found.append(Gauge("GPU memory", _gib(sum(used)), _gib(sum(total)), "GiB", round(percent, 1), "mem"))
+    cores, most = shown.cpu_cores_used, shown.request.cpu_cores
+    if cores is not None and most:
+        percent = min(100.0, 100 * cores / most)
+        found.append(Gauge("CPU", f"{cores:.1f}", show_cpu(most), "cores", round(percent, 1), "cpu"))
+    return found
+
+
+def _gib(size_bytes: float) -> str:
+    number = size_bytes / GIBIBYTE
+    return f"{number:.0f}" if number >= 10 or number == round(number) else f"{number:.1f}"  # noqa: PLR2004 - two digits
+
+
+def use_of(shown: Workspace, points: Sequence[tuple[float, float]]) -> tuple[str, str]:
+    """Return the mean GPU use now, and the label of its curve, "" if it is not known."""
+    known = [gpu.utilization_percent for gpu in shown.gpus if gpu.state != "unknown"]
+    values = [value for value in known if value is not None]
+    if not values or len(values) < len(shown.gpus):
+        return "", ""
+    now = sum(values) / len(values)
+    span = f", {min(y for _, y in points):.0f} to {max(y for _, y in points):.0f} %" if points else ""
+    return f"{now:.0f} %", f"GPU use in the last hour: {now:.0f} % now{span}"
+
+
+def points_of(minutes: Iterable[tuple[float, float]], now: float) -> list[tuple[float, float]]:
+    """Return the curve of the last hour from the mean use of each minute: percent of the hour, and percent of use."""
+    return [
+        (round(100 * (at - now + HOUR_SECONDS) / HOUR_SECONDS, 1), round(percent, 1))
+        for at, percent in minutes
+        if now - HOUR_SECONDS <= at <= now
+    ]
+
+
+def time_left(shown: Workspace) -> ClockView | None:
+    """Return how long a workspace still runs, None if it has no set end."""
+    ends_at = end_of(shown)
+    if ends_at is None or shown.running_at is None:
+        return None
+    left = max(0.0, ends_at - shown.now)
+    whole = max(ends_at - shown.running_at, 1.0)
+    note = f"Ends {show_time(ends_at, shown.now)}"
+    return ClockView(show_duration(left), round(min(100.0, 100 * left / whole), 1), note)
+
+
+def end_of(shown: Workspace) -> float | None:
+    """Return when a workspace ends as things are: at its end time, or before for a request with priority."""
+    warning = shown.warning
+    if warning is not None and warning.kind in {"claim", "preempted"} and warning.ends_at is not None:
+        return warning.ends_at
+    return shown.ends_at
+
+
+def idle_clock(shown: Workspace) -> ClockView | None:
+    """Return how long a workspace has been idle, None if nothing judges it."""
+    idle = shown.idle
+    if idle is None:
+        return None
+    if idle.kept_until is not None:
+        return ClockView("Paused", 0, f"Until {show_time(idle.kept_until, shown.now)}")
+    if idle.state == "awaited":
+        return ClockView("Paused", 0, "Until you open it")
+    for_words, so_far = show_duration(idle.for_seconds), show_duration(round(idle.idle_seconds))
+    percent = round(min(100.0, 100 * idle.idle_seconds / max(idle.for_seconds, 1.0)), 1)
+    note = {
+        "busy": "In use now",
+        "soft": "In use now",
+        "unmeasured": "Not measured yet",
+        "unknown": "Cannot be measured now",
+    }.get(idle.state, "Idle now")
+    if idle.grace_ends_at is not None:
+        return ClockView(so_far, 100, f"Stops {show_time(idle.grace_ends_at, shown.now)}")
+    if idle.mode == "observe":
+        note = f"{note}, stops nothing"
+    return ClockView(f"{so_far if idle.idle_seconds else '0'} of {for_words}", percent, note)
+
+
+def window_of(shown: Workspace) -> Window | None:
+    """Return when a waiting workspace starts, None while that is not known."""
+    queue, now = shown.queue, shown.now
+    if queue is None or queue.unchanged_start_at is None:
+        return None
+    likely = queue.likely_start_at if queue.likely_start_at is not None else queue.unchanged_start_at
+    earliest = now if queue.earliest_start_at is None else queue.earliest_start_at
+    whole = max(queue.unchanged_start_at - now, 1.0)
+
+    def left(at: float) -> float:
+        return round(100 * min(max((at - now) / whole, 0.0), 1.0), 1)
+
+    def words(at: float) -> str:
+        return "Now" if at - now < 1 else show_time(at, now)
+
+    known = "" if queue.earliest_start_at is None else words(earliest)
+    return Window(known, words(likely), words(queue.unchanged_start_at), left(earliest), left(likely))
+
+
+def line_words(shown: Workspace) -> tuple[str, str]:
+    """Return the queue position of a waiting workspace, and when it likely starts."""
+    queue = shown.queue
+    if queue is None:
+        return "", ""
+    if queue.held_back is not None or queue.impossible or queue.unchanged_start_at is None:
+        return place_words(queue.place, queue.of), ""
+    likely = queue.likely_seconds if queue.likely_seconds is not None else queue.unchanged_seconds
+    when = "" if likely is None else f"Likely start in {show_wait(likely)}" if likely >= 1 else "Starts now"
+    return place_words(queue.place, queue.of), when
+
+
+def place_words(place: int | None, of: int | None) -> str:
+    """Return ``1st of 2 in line``."""
+    if place is None:
+        return "In line"
+    return f"{ordinal(place)} of {of} in line" if of else f"{ordinal(place)} in line"
+
+
+def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[SoonerOption]:
+    """Return the ways to start a waiting workspace sooner that can be taken now.
+
+    ``others`` are the other workspaces of the same user.
+    """
+    queue, request, page = shown.queue, shown.request, f"workspaces/{shown.id}"
+    if queue is None:
+        return []
+    found = []
+    if queue.startable_count:
+        count = queue.startable_count
+        gpus = f"{count} GPU{'s' if count > 1 else ''}"
+        are = "are" if count > 1 else "is"
+        found.append(
+            SoonerOption(
+                "bolt", f"Take {gpus} now", f"{count} {are} free. Your place in line stays.", f"Start with {count}",
+                f"{page}/take", (("count", str(count)),),
+            )
+        )  # fmt: skip
+    for other in others:
+        if other.state in {"idle", "warned"} and other.gpu == request.gpu and other.gpus:
+            idle = "" if other.idle is None else f", idle for {show_duration(round(other.idle.idle_seconds))}"
+            count = len(other.gpus)
+            has = f"has {count} GPU{'s' if count > 1 else ''} of this kind"
+            asks = f"You lose running kernels and GPU memory in {other.name}. Its files stay."
+            text = f"It is yours{idle}, and {has}."
+            found.append(
+                SoonerOption("stop", f"Stop {other.name}", text, "Stop it", f"workspaces/{other.id}/stop", (), asks)
+            )
+    accepted = tuple(("substitutes", one.kind) for one in request.substitutes if one.consented)
+    for one in request.substitutes:
+        others_accepted = tuple(pair for pair in accepted if pair[1] != one.kind)
+        if one.consented:
+            title, button, values = f"{one.title} is accepted too", f"Do not take {one.title}", others_accepted
+        else:
+            title, button = f"Also accept {one.title}", f"Accept {one.title}"
+            values = (*accepted, ("substitutes", one.kind))
+        text = f"{one.words[:1].upper()}{one.words[1:]}." if one.words else "Whichever is free first."
+        found.append(SoonerOption("gpu", title, text, button, f"{page}/consent", values))
+    return found

@@ -1,0 +1,64 @@
+"""Links and commands that lead to a workspace, or start it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gpuspawner.catalog import LINKED, PAGES, to_options
+from gpuspawner.catalog.titles import given_instead, gpu_title
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.service.parts import Parts
+
+
+def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
+    """Return links to the hub's form, filled in like this request. Nothing starts before a click there.
+
+    ``user`` is the present name of its user.
+    """
+    server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
+    form = f"{hub_prefix}spawn/{quote(user, safe='@~')}{server}"
+    options = to_options(lease.request) if lease.request.template else {}
+    without = to_options(replace(lease.request, gpu=None, count=0)) if options else {}
+    return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}
+
+
+def _with_options(form: str, options: Mapping[str, Any]) -> str:
+    linked = {f"opt-{key}": value for key, value in options.items() if key in LINKED}
+    return f"{form}?{urlencode(linked)}" if linked else form
+
+
+def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
+    """Return the address of a workspace's server, or with ``page="hub/spawn-pending"`` of its start's progress."""
+    base = hub_prefix.removesuffix("hub/")
+    return f"{base}{page}/{quote(lease.user, safe='@~')}/" + (
+        f"{quote(lease.key.server, safe='@~')}/" if lease.key.server else ""
+    )
+
+
+DEFAULT_SERVER = "-"
+"""The name of the default server on the command line."""
+PAGES_SHOWN = {"lab": "Open JupyterLab", "vscode": "Open VS Code"}
+
+
+def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the applications of a running workspace, the default first: words and address."""
+    server = server_link(hub_prefix, lease)
+    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
+    return links or [("Open JupyterLab", server)]
+
+
+def ssh_line(lease: Lease, url: str) -> str:
+    """Return the command that opens a workspace by SSH. ``url`` is the address of the service."""
+    return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
+
+
+def given_instead_words(parts: Parts, lease: Lease) -> str:
+    """Return in a sentence which kind was given instead of the requested one, "" if it was that one."""
+    if not lease.given or lease.request.gpu is None:
+        return ""
+    title = gpu_title(lease.given, parts.catalog)
+    return f"{title}{given_instead(parts.catalog, lease.request.gpu, lease.given)}."

@@ -159,7 +159,7 @@ def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reas
         ({"until": "yesterday"}, "until", "'yesterday' is not a time. Allowed: a day (Friday"),
         ({"number": "many"}, "number", "'many GPUs' is not an amount. Allowed: a number"),
         ({"number": "-2"}, "number", "adds nothing"),
-        ({"user": "", "team": ""}, "user", "Say for whom it is. Allowed: user, team or everybody."),
+        ({"user": "", "team": ""}, "user", "Name a user, a team or everybody. Allowed: user, team or everybody."),
         ({"team": "chess"}, "team", "Name a team of the catalog. Allowed: "),
         ({"why": ""}, "why", "Say why."),
         ({"since": "<b>"}, "since", "'<b>' is not a time."),

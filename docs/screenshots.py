@@ -30,13 +30,14 @@ CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 CHROMIUM += ["--disable-component-update", "--disable-sync"]
 CONSOLE = {
     "now": "",
-    "use": "usage",
+    "usage": "usage",
     "workspaces": "workspaces",
     "queue": "queue",
     "people": "people",
     "person": "people/alice",
     "gpus": "gpus",
     "quotas": "quotas",
+    "extra-quota": "extra-quota",
     "restrictions": "restrictions",
     "drain": "act/drain",
     "audit": "audit",
@@ -151,15 +152,15 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     page.get_by_role("heading", name="You called this wrong").wait_for()
 
 
-def message(admin: BrowserContext, url: str) -> None:
-    """Tell everybody of a maintenance, as an administrator does."""
+def announce(admin: BrowserContext, url: str) -> None:
+    """Announce a maintenance to all users, as an administrator does."""
     page = admin.new_page()
-    page.goto(f"{url}/services/gpu/messages")
+    page.goto(f"{url}/services/gpu/console/act/announce")
     page.get_by_label("Until").fill("3d")
     page.get_by_label("Text").fill("Maintenance on Friday from 18:00 to 20:00. Workspaces end at 17:50: save before.")
-    page.get_by_role("button", name="See whom it reaches").click()
-    page.get_by_role("button", name="Send it").click()
-    page.get_by_role("button", name="Withdraw").wait_for()
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("heading", name="Restrictions").first.wait_for()
     page.close()
 
 
@@ -182,13 +183,11 @@ def main() -> int:
                 for own in OWN:
                     picture(alice, f"{url}/services/gpu/{own}", own)
                 alice_and_bob(alice, bob, url)
-                message(admin, url)
+                announce(admin, url)
                 picture(alice, f"{url}/services/gpu/", "home")
                 picture(alice, f"{url}/services/gpu/inbox", "inbox")
-                picture(admin, f"{url}/services/gpu/messages", "messages")
                 for name, page in CONSOLE.items():
                     picture(admin, f"{url}/services/gpu/console/{page}", f"console-{name}")
-                picture(admin, f"{url}/services/gpu/quotas", "quotas")
         finally:
             demo.send_signal(signal.SIGINT)
             demo.wait(60)

@@ -109,7 +109,7 @@ def test_a_message_reaches_the_users_of_what_is_chosen_once_each_and_stands_in_t
     looked = browser.submit("console/act/message", **fields, step="look")
     assert "2 people will read it until" in looked.text
     assert world.parts.announcements.all() == []
-    assert "says nothing" in browser.submit("console/act/message", 400, **{**fields, "text": " "}, step="do").text
+    assert "has no text" in browser.submit("console/act/message", 400, **{**fields, "text": " "}, step="do").text
     browser.submit("console/act/message", **fields, step="do")
     assert "Node-1 gets new GPUs" in Browser(world, "alice").look("").text
     assert "Node-1 gets new GPUs" not in Browser(world, "robot").look("").text

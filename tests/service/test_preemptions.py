@@ -66,8 +66,11 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     held = await world.parts.preemptions.get(made.id)
     assert held.state is PreemptionState.HELD
     offer = world.parts.queue.offer("a100")
-    reserved = "2 reserved for a request ahead"
-    assert (offer.free, offer.note, offer.held) == (0, reserved, reserved)
+    assert (offer.free, offer.note, offer.held) == (
+        0,
+        "2 reserved for a request ahead",
+        "2 reserved for a request ahead",
+    )
     told = present_workspace(world.parts, world.now_of(back)).queue
     assert told.sentence.startswith("The free GPUs are reserved for a request with priority. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"

@@ -87,8 +87,8 @@ def test_home_shows_each_limit_with_its_share_and_the_team_of_a_workspace(world)
 def test_what_is_waited_for_is_told_beside_what_is_used(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
-    line = "0 of 1 GPU (up to 4 if available), 3 requested"
-    assert "You: GPUs at once 0 of 4 3 requested." in text_of(browser.home.text)
+    line = "0 of 1 GPU (up to 4 if available), 3 waiting"
+    assert "You: GPUs at once 0 of 4 3 waiting." in text_of(browser.home.text)
     assert line in section(browser.look("quota").text, "have")
     (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")
     assert (limit["used"], limit["waiting"], limit["left"], limit["words"]) == (0, 3, 1, line)
@@ -159,7 +159,7 @@ def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reas
         ({"until": "yesterday"}, "until", "'yesterday' is not a time. Allowed: a day (Friday"),
         ({"number": "many"}, "number", "'many GPUs' is not an amount. Allowed: a number"),
         ({"number": "-2"}, "number", "adds nothing"),
-        ({"user": "", "team": ""}, "user", "Say for whom it is. Allowed: user, team or everybody."),
+        ({"user": "", "team": ""}, "user", "Name a user, a team or everybody. Allowed: user, team or everybody."),
         ({"team": "chess"}, "team", "Name a team of the catalog. Allowed: "),
         ({"why": ""}, "why", "Say why."),
         ({"since": "<b>"}, "since", "'<b>' is not a time."),

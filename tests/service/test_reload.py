@@ -68,7 +68,7 @@ async def test_a_change_of_the_catalog_is_in_the_audit_with_the_entries_that_dif
     assert await reload.look()
     second = world.parts.in_force.version
     assert audited(world) == [
-        ("gpuspawner", "the catalog's file", "the first that the audit tells of", first),
+        ("gpuspawner", "the catalog's file", "the first catalog of this audit log", first),
         ("gpuspawner", "the catalog's file", "templates: added small; policies: changed default", second),
     ]
     await reload.look()

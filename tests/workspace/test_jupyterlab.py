@@ -278,7 +278,6 @@ def test_the_workspaces_end_is_said(page):
     page.unroute("**/gpuspawner/state")
 
 
-HOME = '<div id="gs-banner" data-ticket="alices-ticket"></div>'
 WHY = "It was idle. The GPU has been idle for 30 min (highest 1 %). Nobody kept it in the 15 min after the warning."
 
 

@@ -284,7 +284,7 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 if available), 3 requested``."""
+    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 if available), 3 waiting``."""
     limit, soft, hard = bound.limit, bound.soft, bound.hard
     most = hard if soft is None else soft
     if most is None:
@@ -297,7 +297,7 @@ def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kind
     line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
     if hard is not None and most == hard and held > hard:
         line = f"{whose}{show_amount(limit, held, kinds)}{in_team}, above the limit of {_plain(limit, hard)}"
-    return f"{line}, {_plain(limit, waiting)} requested" if waiting else line
+    return f"{line}, {_plain(limit, waiting)} waiting" if waiting else line
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

@@ -134,7 +134,7 @@ class NodeGpus:
         return (not state or any(one.state == state for one in self.gpus)) and filters.get("kind", "") in self.kinds
 
     def sort_key(self) -> Any:
-        """Return what nodes are sorted by."""
+        """Return the key to sort nodes by."""
         states = {one.state for one in self.gpus}
         return len(self.gpus) < SMALL_NODE_GPUS, [noted not in states for noted in NOTED], _natural_key(self.name)
 

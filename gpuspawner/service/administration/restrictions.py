@@ -288,7 +288,7 @@ async def _account(actor: Actor, body: RestrictionInput) -> tuple[Account, str]:
     """Return the account of a user or a team, and its name."""
     if bool(body.user) == bool(body.team):
         asked = quoted(body.user or body.team)
-        raise RequestRefused("for whom", asked, "either user or team", "Say for whom it is.")
+        raise RequestRefused("for whom", asked, "either user or team", "Name either a user or a team.")
     if body.user:
         return Account("", (await actor.find_user(body.user)).user_created), body.user
     name = _known("team", body.team, list(teams_of(actor.state.catalog.rules, None)))

@@ -113,7 +113,7 @@ def _soon(value: object, info: ValidationInfo[InputContext]) -> float | None:
 
 SoonTime = Annotated[float | None, PlainValidator(_soon), WithJsonSchema({"type": ["number", "null"]})]
 PRINTABLE = Field(default=None, max_length=MAX_NAME_LETTERS)
-KEY = (f"a text of at most {MAX_NAME_LETTERS} printable letters", "Make one at random, such as a UUID.")
+KEY = (f"a text of at most {MAX_NAME_LETTERS} printable letters", "Use a random one, for example a UUID.")
 
 
 class ClaimInput(Body):
@@ -143,7 +143,7 @@ class ClaimInput(Body):
         named = {key: value for key, value in names.items() if value is not None}
         if len(named) != 1 or not all(named.values()):
             field, value = "for whom", quoted(named)
-            raise refused("one of user, team, external", "Say for whom the GPUs are, by one name.", field, value)
+            raise refused("one of user, team, external", "Give exactly one of them.", field, value)
         if external is not None and not external.isprintable():
             raise refused("printable letters", "Name the work as people know it.")
         return external

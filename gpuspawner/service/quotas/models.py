@@ -257,14 +257,14 @@ class GrantInput(Body):
     def _is_for_somebody(cls, everybody: bool, info: ValidationInfo) -> bool:
         if everybody or info.data.get("user", "?") or info.data.get("team", "?"):
             return everybody
-        raise refused("user, team or everybody", "Say for whom it is.", "for whom", "nobody")
+        raise refused("user, team or everybody", "Name a user, a team or everybody.", "for whom", "nobody")
 
     @field_validator("since")
     @classmethod
     def _begins_before_it_ends(cls, since: float | None, info: ValidationInfo) -> float | None:
         if since is None or since < info.data.get("until", since + 1):
             return since
-        raise refused("before until", "Begin it before it ends.")
+        raise refused("before until", "Give a time before the end.")
 
 
 class CorrectionInput(Body):
@@ -281,7 +281,7 @@ class CorrectionInput(Body):
     def _is_named(cls, user: str | None) -> str:
         if user:
             return user
-        raise refused("a user of the hub", "Say whose use is corrected.", "user", "nobody")
+        raise refused("a user of the hub", "Name the user whose usage is corrected.", "user", "nobody")
 
 
 class QuotaQuery(Query):

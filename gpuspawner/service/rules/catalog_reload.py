@@ -84,13 +84,13 @@ class CatalogReload:
         await self._registry.save(audit=[line])
 
     async def audit_start(self) -> None:
-        """Store that this service started with another catalog than the last one that the audit tells of."""
+        """Record in the audit log that the service started with a changed catalog."""
         version, store = self._in_force.version, self._registry.store
         if not version or self._is_start_noted:
             return
         last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)
         if not last:
-            await self._audit("the first that the audit tells of")
+            await self._audit("the first catalog of this audit log")
         elif last[0].line.target != version:
             await self._audit("it differs from the one before the service started")
         self._is_start_noted = True

@@ -110,7 +110,7 @@ class AuditLog(StoredRows):
     def search(self, wanted: AuditFilter, before: int | None, limit: int) -> list[NumberedLine]:
         """Return the entries that match, of those with a number below ``before`` if it is given.
 
-        Of a stop whose actor became known later, only the later entry is returned: it has the actor.
+        If the actor of a stop became known later, only the later entry is returned, because it has the actor.
         """
         t, later = tables.audit.c, tables.audit.alias()
         named = sa.exists().where(

@@ -1,5 +1,5 @@
 """The parts that every route shares, and pages.
 
-The modules ``endpoint``, ``inputs``, ``permissions`` and ``actor`` know no noun: a noun's own folder, such as
+The modules ``endpoint``, ``inputs``, ``permissions`` and ``actor`` know no noun. The folder of a noun, for example
 ``quotas``, has its models, presenter, API and pages. The other modules here are pages of nouns that have no folder yet.
 """

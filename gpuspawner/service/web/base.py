@@ -1,4 +1,4 @@
-"""What all pages share: who looks, templates, security headers, errors as pages."""
+"""The parts that all pages share: the user, templates, security headers and error pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
-    # The width of a bar is the one thing that stands in an attribute.
+    # Only the width of a bar is set by a style attribute.
     "Content-Security-Policy": (
         "default-src 'self'; style-src-attr 'unsafe-inline'; object-src 'none'; base-uri 'none'; form-action 'self'; "
         "frame-ancestors 'none'"
@@ -68,7 +68,7 @@ def when(at: float, now: float) -> str:
 
 
 def zone(at: float) -> str:
-    """Return the name of the time zone in which times are shown, as of then: ``UTC``, ``CEST``."""
+    """Return the name of the time zone at that time: ``UTC``, ``CEST``."""
     return time.strftime("%Z", time.localtime(at))
 
 
@@ -80,7 +80,7 @@ def _read_templates() -> dict[str, tuple[str, str, None]]:
 
 
 _TEMPLATES = _read_templates()
-"""Those of the version that runs: an upgrade that is installed meanwhile lays others into the folders."""
+"""Read at the start, so that an upgrade under a running service does not mix two versions."""
 
 
 def _source(name: str) -> tuple[str, str, None] | None:
@@ -111,7 +111,7 @@ class ErrorPages(BaseHandler):
     """Renders pages, and every error as one."""
 
     inbox = Inbox()
-    """What who looks is told of; empty where it was not read."""
+    """The notices of the user who opened the page. Empty if they were not read."""
 
     def set_default_headers(self) -> None:
         """Add to the service's own headers those that protect a page."""
@@ -122,7 +122,7 @@ class ErrorPages(BaseHandler):
             self.set_header(name, value.replace("form-action 'self'", f"form-action 'self' {hub_host}".rstrip()))
 
     def render_page(self, template: str, status: int = 200, **values: Any) -> None:
-        """Answer with a template. ``values`` are what it shows besides what every page has."""
+        """Render a template with ``values`` and the values that every page has."""
         self.set_status(status)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         prefix, person = self.parts.prefix.rstrip("/") + "/", self.person
@@ -190,7 +190,7 @@ class PageHandler(ErrorPages):
     """A page for people who are signed in and may use GPUs."""
 
     async def prepare(self) -> None:
-        """Know who looks; whoever is not signed in signs in first."""
+        """Find the user. A user who is not signed in signs in first."""
         self.person = await self.find_person()
         if self.person is None:
             self._sign_in()
@@ -212,15 +212,15 @@ class PageHandler(ErrorPages):
         self.redirect(self.get_login_url())
 
     def viewer(self) -> Person:
-        """Return who looks."""
+        """Return the user who opened the page."""
         return self.must()
 
 
 class NotFound(ErrorPages):
-    """Whatever address is none of ours."""
+    """Every address that has no page."""
 
     async def prepare(self) -> None:
-        """Say so, whoever asks; a page is told with who looks, where the hub says who that is."""
+        """Refuse the request. A page shows the user, if the hub knows them."""
         if not self._is_for_programs():
             with suppress(HTTPError, Unavailable):
                 self.person = await self.find_person()
@@ -238,7 +238,7 @@ class NotFound(ErrorPages):
 
 
 class Static(StaticFileHandler):
-    """Style sheets and scripts, served to everybody. Those of LOOK lie in the same folder to a browser."""
+    """Style sheets and scripts, served without sign-in. Browsers find the files of LOOK in the same folder."""
 
     @classmethod
     def get_absolute_path(cls, root: str, path: str) -> str:
@@ -264,11 +264,11 @@ class SignIn(ErrorPages, HubOAuthCallbackHandler):
         self.parts = parts
 
     async def prepare(self) -> None:
-        """Know who is signed in already: a second tab that comes late goes where it wanted to."""
+        """Find the user, so that a late second tab still reaches its page."""
         self.person = await self.find_person()
 
     async def get(self) -> None:
-        """Sign in. What the hub does not take is no error of ours, as which JupyterHub tells it."""
+        """Sign in. Errors of the hub are not shown as errors of this service."""
         try:
             await HubOAuthCallbackHandler.get(self)
         except HTTPError as error:

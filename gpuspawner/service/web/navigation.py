@@ -1,4 +1,4 @@
-"""What stands at the top of every page: the entry that the page belongs to, and the state that the tab's icon shows."""
+"""The top of every page: the entry that the page belongs to, and the state that the icon of the tab shows."""
 
 from __future__ import annotations
 

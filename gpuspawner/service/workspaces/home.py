@@ -168,7 +168,7 @@ def meter_of(bound: Bound) -> Meter:
     elif most is not None:
         rest = f" of {bound.text('hard') or share}"
     notes = [
-        f"{bound.text('waiting')} requested." if bound.text("waiting") else "",
+        f"{bound.text('waiting')} waiting." if bound.text("waiting") else "",
         f"{bound.text('set_aside')} reserved." if bound.text("set_aside") else "",
         f"The share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
         f"Resets {reset}." if reset else "",

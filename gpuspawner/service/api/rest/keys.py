@@ -50,7 +50,7 @@ async def once(
     """
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
         right = f"1 to {LONGEST_KEY} printable letters"
-        raise RequestRefused(KEY, quoted(key), right, "Make one at random, such as a UUID.")
+        raise RequestRefused(KEY, quoted(key), right, "Use a random one, for example a UUID.")
     person, parts, request = handler.must(), handler.parts, handler.request
     digest = hashlib.sha256(f"{request.method} {request.uri}\n".encode() + request.body).hexdigest()
     # Not by the token: a script that signs in anew meanwhile is the same person.

@@ -200,6 +200,7 @@
   // keeps it open when the hub dies. The workspace's phase does, while it is one that goes with this page.
   const EXPECTED = { pending: ["queued", "reserved", "starting"], stopped: ["parked"] };
   const follow = async () => {
+    if (part("withdraw-dialog").open) return; // the question stays until it is answered
     if (own && EXPECTED[state].includes(own.phase)) return;
     try {
       if ((await hubState()) !== state) window.location.reload();
@@ -267,7 +268,7 @@
   }
 
   withdraw.hidden = false;
-  withdraw.addEventListener("click", () => (own?.queue ? part("withdraw-dialog").showModal() : stop()));
+  withdraw.addEventListener("click", () => (part("aside").hidden ? stop() : part("withdraw-dialog").showModal()));
   part("withdraw-do").addEventListener("click", stop);
   setInterval(draw, 1000);
   poll(2, look);

@@ -55,7 +55,7 @@ async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
-    assert not (await present_output(world.parts, lease, Person("alice", lease.key.owner)))["there"]
+    assert not (await present_output(world.parts, lease, Person("alice", lease.key.owner))).there
 
 
 def full(_row):

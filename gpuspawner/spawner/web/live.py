@@ -14,7 +14,8 @@ from gpuspawner.core.authentication import NONCE_HEADER, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
-SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z“'\"])")
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
+"""What is allowed stays beside what was asked."""
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
 ENDED_SHOWN = 5

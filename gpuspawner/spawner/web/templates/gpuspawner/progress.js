@@ -9,7 +9,7 @@
   const part = (name) => document.getElementById(`gs-${name}`);
   const sentence = part("sentence");
   const say = (text) => {
-    const [first, ...rest] = text.split(/(?<=[.!?]) (?=[A-Z“'"])/);
+    const [first, ...rest] = text.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
     setText(sentence.querySelector("h2"), first);
     setText(sentence.querySelector("p"), rest.join(" "));
   };

@@ -173,8 +173,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if model["kind"] != "user":
             return Person(model["name"], admin=admin)
         if "created" not in model:
-            # JupyterHub's client caches this model for AUTH_SECONDS, so the time is stored in it. Asking again by
-            # name is not safe, because another user may have the name by then.
+            # JupyterHub's client caches this model for AUTH_SECONDS, so the user's creation time is stored in it.
+            # Asking again by name is not safe, because another user may have the name by then.
             model["created"] = await self._created(model["name"])
         return Person(model["name"], self._owner(model["created"]), admin)
 

@@ -83,7 +83,7 @@ class ServiceView:
         return None if answer is None or "error" in answer else tuple(answer["workspaces"])
 
     async def output(self, lease: str) -> str:
-        """Return the last output of a failed workspace's server; "" if there is none or the service does not answer."""
+        """Return the last output of the server of a failed workspace. Return "" if it is unknown."""
         answer = await self._ask(f"workspaces/{lease}/output") or {}
         return str(answer.get("text") or "")
 

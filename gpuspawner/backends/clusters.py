@@ -53,6 +53,7 @@ class _ClusterState:
     """The last observation of a cluster. ``log`` has its outage.
 
     ``looks`` counts the looks at its workspaces since the last outage. ``answered`` is whether it ever answered.
+    ``unanswered`` has the questions without an answer: the outage ends when both have one.
     """
 
     fleet: Fleet | None = None
@@ -60,6 +61,7 @@ class _ClusterState:
     log: OutageLog = field(default_factory=OutageLog)
     looks: int = 0
     answered: bool = False
+    unanswered: set[str] = field(default_factory=set)
 
     @property
     def away(self) -> str:
@@ -102,7 +104,7 @@ class ClustersBackend:
         Raises:
             Unavailable: No cluster answers.
         """
-        for name, fleet in (await self._look(lambda one: one.fleet())).items():
+        for name, fleet in (await self._look("fleet", lambda one: one.fleet())).items():
             self._states[name].fleet = fleet
             found = [
                 self._named(name, state.fleet, _unusable(name, state))
@@ -123,7 +125,7 @@ class ClustersBackend:
         Raises:
             Unavailable: No cluster answers.
         """
-        for name, running in (await self._look(lambda one: one.workspaces())).items():
+        for name, running in (await self._look("workspaces", lambda one: one.workspaces())).items():
             own = name == self.home
             self._states[name].looks += 1
             self._states[name].running = running if own else tuple(map(partial(_running_in, name), running))
@@ -173,7 +175,7 @@ class ClustersBackend:
         """Stop to watch all clusters."""
         await asyncio.gather(*(one.close() for one in self.clusters.values()))
 
-    async def _look(self, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
+    async def _look(self, question: str, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
         """Ask all clusters concurrently and return the answers. Raises Unavailable without any answer."""
         now = time.monotonic()
         self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
@@ -183,10 +185,13 @@ class ClustersBackend:
         found: dict[str, T] = {}
         for (name, state), answer in zip(self._states.items(), answers, strict=True):
             if isinstance(answer, Unavailable):
+                state.unanswered.add(question)
                 state.log.begin(f"Cluster {name}", str(answer), time.time())
                 state.looks = 0
             else:
-                state.log.end(time.time())
+                state.unanswered.discard(question)
+                if not state.unanswered:
+                    state.log.end(time.time())
                 state.answered, found[name] = True, answer
         if not found:
             away = " ".join(f"Cluster {name}: {state.away}" for name, state in self._states.items())

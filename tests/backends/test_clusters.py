@@ -115,6 +115,22 @@ async def test_one_cluster_away_stops_no_grant_elsewhere_and_gives_none_of_its_o
     assert (await both.fleet()).outages == {}
 
 
+async def test_an_outage_lasts_until_both_gpus_and_workspaces_are_answered(both, east, caplog):
+    async def no_answer():
+        raise Unavailable("The Kubernetes API server does not answer.")
+
+    answer, east.fleet = east.fleet, no_answer
+    await both.fleet()
+    begun = both.outages
+    await both.workspaces()
+    await both.fleet()
+    assert both.outages == begun
+    east.fleet = answer
+    await both.fleet()
+    assert both.outages == {}
+    assert len(caplog.records) == 2  # its begin and its end
+
+
 async def test_what_runs_in_a_cluster_that_is_away_goes_on_and_is_unknown(both, home, east):
     home.run("here")
     east.run("there")

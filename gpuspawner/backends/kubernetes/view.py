@@ -212,7 +212,8 @@ class ClusterView:
 
     def _check_age(self, watch: Watch[Any]) -> None:
         if watch.lost_seconds > self._settings.stale_seconds:
-            raise Unavailable(f"{API_SERVER} does not answer: {watch.problem or 'no answer came'}.", API_SERVER)
+            problem = watch.problem.removeprefix(f"{API_SERVER} does not answer: ")
+            raise Unavailable(f"{API_SERVER} does not answer: {problem or 'no answer came'}.", API_SERVER)
 
     async def _poll_data(self) -> None:
         """Read one node at intervals: while the API server's database is away, watches stay open and silent."""

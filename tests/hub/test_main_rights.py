@@ -256,7 +256,7 @@ def test_whoever_may_start_one_server_of_a_user_acts_on_nothing_else_of_theirs_b
         for ticket in tickets:
             assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}").status_code in {403, 404}
             assert ask(hub, f"ticket {ticket}", f"/workspaces/{owner['id']}/stop", "POST").status_code in {403, 404}
-    assert "What olga may use" in pages[0]
+    assert "Quota of olga" in pages[0]
     renewal = f"{hub.url}/hub/gpuspawner/ticket/olga"
     renewed = session.get(f"{renewal}/shared", timeout=20).json()["ticket"]
     assert ask(hub, f"ticket {renewed}", "/offers").json()["held"] == owner["request"]["count"]

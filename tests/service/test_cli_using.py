@@ -206,8 +206,8 @@ def test_without_a_gpu_is_told_before_and_done(world, cli):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
     world.save(running("runs"))
     dry = cli("without-gpu", "runs", "--dry-run").out
-    assert dry.startswith("It stops, and starts again by itself without a GPU, with the same home. Running kernels")
-    assert dry.endswith(" A workspace without a GPU waits for none.\nNothing was done.\n")
+    assert dry.startswith("It stops, and starts again without a GPU, with the same home. You lose running kernels")
+    assert dry.endswith(" A workspace without a GPU starts without waiting.\nNothing was done.\n")
     assert world.lease("runs").phase is Phase.RUNNING
     assert "cannot restart with a GPU. Running on 1" in cli("with-gpu", "runs", "--dry-run", code=2).err
     assert "It has a GPU now." in cli("with-gpu", "runs", code=2).err

@@ -98,7 +98,7 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
         return ""
     now, request = parts.clock.now(), after.request
     if request.gpu is None:
-        return "A workspace without a GPU waits for none."
+        return "A workspace without a GPU starts without waiting."
     claim = Claim("", lease.key.user_created, request, now, user=lease.user)
     try:
         would = await parts.queue.offers_for(claim)

@@ -29,7 +29,7 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     page.add_init_script(AWAY)
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
-    expect(page.locator("#gs-sentence")).to_contain_text("Nothing else tells you when it starts: come back to look.")
+    expect(page.locator("#gs-sentence")).to_contain_text("No message tells you when it starts, so come back to look.")
     expect(page.locator("[data-when=latest]")).to_contain_text(
         re.compile(r"Latest\s*\d\d:\d\d\s*If no workspace ends early")
     )

@@ -51,7 +51,7 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     came = ("/api/v1/workspaces", "/hub/gpuspawner/ticket")
     assert [url for url in asked if not url.endswith(came)] == [], "a tab that nobody sees opens nothing"
     (note,) = page.evaluate("notes")
-    assert note.startswith("Your workspace is ready: It is ready since ")
+    assert note.startswith("Your workspace is ready: It has been ready since ")
     page.evaluate("look(true)")
     page.wait_for_url(f"**/user/{user}/**")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import cluster_settings
 from gpuspawner.backends.kubernetes.fleet import Toleration
+from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus

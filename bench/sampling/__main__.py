@@ -25,8 +25,8 @@ from exec_programs import ensure_programs
 
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.kubernetes.backend import Prober
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import to_metadata
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probes.script import END
 from tools.cluster.pki import Authority
 from tools.cluster.static import fill, static_cluster

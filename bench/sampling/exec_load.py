@@ -21,7 +21,7 @@ from sampler import PERIOD_SECONDS, lease, parts  # bench/sampler.py
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.service.clock import SteadyClock

@@ -85,11 +85,11 @@ def _in_cluster(kind: GpuKind, cluster: Cluster, names: Mapping[tuple[str, str],
 
 
 def _offered(template: Template, catalog: Catalog, variants: Mapping[str, Mapping[str, GpuKind]]) -> Template:
-    """Return a template with its kinds in every cluster: those first that have its data, then as they are written.
+    """Return a template with its kinds in every cluster.
 
-    Instead of a kind in one cluster, people may take it in another; then what the template gives instead, in the same
-    cluster first. Nothing of a cluster whose scheduler owns its queue is taken instead elsewhere, nor the other way:
-    a request stands in one queue.
+    Clusters that have the template's data come first, then the others in the catalog's order. A user may take a kind in
+    another cluster instead. Next come the template's substitutes, in the same cluster first. A cluster whose scheduler
+    owns its queue shares no substitutes with others. A request waits in one queue only.
     """
     ordered = sorted(catalog.clusters.values(), key=lambda one: not one.data.issuperset(template.data))
 

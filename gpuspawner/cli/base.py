@@ -16,7 +16,7 @@ import click
 from gpuspawner.cli.errors import InvalidError
 
 if TYPE_CHECKING:
-    from gpuspawner.backends.kubernetes.connection import ClusterSettings
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 KUBERNETES_PACKAGES = frozenset({"aiohttp", "kubernetes_asyncio", "kubespawner"})
@@ -141,7 +141,7 @@ def cluster_settings(kubeconfig: str | None, context: str | None, namespace: str
     Raises:
         InvalidError: the named file does not exist.
     """
-    from gpuspawner.backends.kubernetes.connection import ClusterSettings  # noqa: PLC0415 - users' commands need it not
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings  # noqa: PLC0415 - users' commands need it not
 
     if kubeconfig and not Path(kubeconfig).exists():
         raise InvalidError(f"--kubeconfig: {kubeconfig} does not exist. Name the file that kubectl uses.")

@@ -27,8 +27,8 @@ LOGIN_FIELDS = ("token", "id", "user")
 SCHEMES_WITH_BODY = {"token", "ticket"}
 """Authorization schemes of routes that read a body."""
 STATUSES_OF_OTHERS = {403, 404, 405}
-"""Answers of a hub, a proxy or another server at an address without the service, beside redirects. The service's own
-have a message."""
+"""Answers of a hub, a proxy or another server at an address without the service, in addition to redirects. The
+service's own have a message."""
 FIRST_ERROR, SERVER_ERROR = 400, 500
 
 

@@ -26,7 +26,7 @@ OPTIONS = (
     click.option("--count", metavar="N", help="Number of GPUs."),
     click.option("--cpu", metavar="CORES", help="CPU cores, for example 4 or 0.5."),
     click.option("--memory", metavar="SIZE", help="Memory, for example 64 or '64 GB'."),
-    click.option("--lifetime", metavar="TIME", help="Lifetime, for example 90 (minutes), 1h30 or '3 days'."),
+    click.option("--lifetime", metavar="TIME", help="Run time, for example 90 (minutes), 1h30 or '3 days'."),
     click.option("--team", metavar="TEAM", help="Team that is charged."),
     click.option("--instead", "substitutes", metavar="KIND", multiple=True, help="Accept this kind if it is sooner."),
     click.option("--tool", "tools", metavar="NAME", multiple=True, help="Install this tool of the template."),

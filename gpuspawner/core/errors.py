@@ -78,7 +78,7 @@ LABELS = {
     "gpu_memory": "Memory of each GPU",
     "cpu": "CPU cores",
     "memory": "Memory",
-    "lifetime": "Lifetime",
+    "lifetime": "Run time",
     "server": "Name",
     "team": "Team",
     "substitutes": "If it comes sooner",
@@ -108,7 +108,7 @@ class RequestRefused(GpuspawnerError):
 
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        self.details = f"{asked} asked; allowed: {limit}. {remedy}"
+        self.details = f"You asked for {asked}. Allowed: {limit}. {remedy}"
         """The message without the field's label."""
         super().__init__(f"{label_of(field)}: {self.details}")
 

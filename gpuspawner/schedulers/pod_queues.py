@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_node_group

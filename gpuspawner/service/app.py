@@ -82,22 +82,23 @@ SET_BACK = (
     "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
     "and servers live. Restart the hub: workspaces run on."
 )
-"""What Tornado's PeriodicCallback makes of it: the hub would not start again a service that ended."""
+"""Tornado's PeriodicCallback would wait as long. The hub would not restart a service that ended."""
 AUTH_SECONDS = 30
 """How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the service is started with.
+    """The options with which the service is started.
 
-    ``public_url`` is where people open the service's pages; empty where that is not known.
-    ``hub_pid`` is the hub process that started it: gone, the service ends too. ``data`` is the folder where the spawner
-    leaves what it could not tell. ``secret_made_at`` is when the secret was, in seconds since the epoch; 0 where that
-    is not known. ``stands_by`` has it wait while another service works on the store, instead of superseding it.
-    ``listen`` is where it listens, if not at ``service_url``. ``hub_auth`` are the settings
-    of JupyterHub's HubOAuth that its environment does not hold. ``store_password_file`` has the database's password.
-    ``metrics_token`` lets Prometheus read metrics beside tokens of the hub; "" where none was made.
+    ``public_url`` is the address of the service's pages for users, empty if unknown. ``hub_pid`` is the hub process
+    that started the service. The service ends when that process ends. ``data`` is the folder of the release spool,
+    where the spawner leaves reports that it could not deliver. ``secret_made_at`` is when the secret was created, in
+    seconds since the epoch, 0 if unknown. With ``stands_by``, the service waits while another service works on the
+    store. Otherwise it supersedes that service. ``listen`` is the address to listen on, if it differs from
+    ``service_url``. ``hub_auth`` are settings of JupyterHub's HubOAuth that are not in the environment.
+    ``store_password_file`` contains the database's password. ``metrics_token`` lets Prometheus read metrics without a
+    hub token. Without a token, ``metrics_token`` is ``""``.
     """
 
     store_url: str
@@ -127,9 +128,9 @@ def wire(
     hub: HubClient | None = None,
     scheduler: Scheduler | None = None,
 ) -> Parts:
-    """Make every part, nothing opened yet. ``hub`` stands for the hub's REST API where a test brings its own.
+    """Create all parts without opening any. Tests pass a ``hub`` of their own.
 
-    Without a ``scheduler``, GPUs are given in memory, as the backend has them.
+    Without a ``scheduler``, GPUs are granted in memory, from the GPUs of the backend.
     """
     in_force = catalog if isinstance(catalog, InForce) else InForce(catalog)
     store = Store(options.store_url, options.store_password_file)
@@ -173,7 +174,7 @@ async def load(parts: Parts) -> None:
 
 
 def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
-    """Return what is to be sent about a step of a lease."""
+    """Return the messages to send about a lease event."""
     return parts.notifier.rows_of(message_of(parts, lease, line))
 
 
@@ -328,7 +329,7 @@ class Service:
         self._door.waits_for = why
 
     def _waits_for(self) -> str:
-        """Say what a grant waits for, in words that anybody may read."""
+        """Return the name of the missing part that prevents every grant, "" if no part is missing."""
         if self._door.waits_for or self.parts.store.trouble:
             return "its store"
         if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.engine.observer.has_looked:
@@ -382,6 +383,6 @@ class Service:
                 await self._heart.beat()
 
     def _look_for_hub(self) -> None:
-        # Before any look at the store: a store that is away must not keep a service that nobody wants any more.
+        # Check this before the store: a store that is away must not keep a service alive whose hub has ended.
         if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
             self.stop("its hub is gone")

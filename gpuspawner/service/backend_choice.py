@@ -27,7 +27,7 @@ from gpuspawner.service.engine.lease_documents import is_signed
 
 if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-    from gpuspawner.backends.kubernetes.connection import ClusterSettings
+    from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 Believes = Callable[[str, Mapping[str, str]], bool]
 BACKEND = "GPUSPAWNER_BACKEND"
@@ -177,8 +177,8 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
     try:
         from gpuspawner.backends.custom_resources.cluster import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
-        from gpuspawner.backends.kubernetes.connection import cluster_settings  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.fleet import cluster_kinds  # noqa: PLC0415
+        from gpuspawner.backends.kubernetes.settings import cluster_settings  # noqa: PLC0415
         from gpuspawner.core.gpus.vendors import is_gpu_resource  # noqa: PLC0415
         from gpuspawner.schedulers.kubernetes import KubernetesScheduler  # noqa: PLC0415
     except ImportError as error:

@@ -14,20 +14,24 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Return what other processes take for the time: it may jump, and serves nothing but what they signed."""
+        """Return the machine's wall time, in seconds since the epoch. It may jump.
+
+        Use it only for times that other processes signed.
+        """
         ...
 
     def awake_since(self) -> float:
-        """Return since when this process has run without a break: the silence of others counts from then at the least.
+        """Return the end of this process's last break, in seconds since the epoch. Without a break, return its start.
 
-        What they said while it was stopped, or hung, it may not have heard yet.
+        The silence of other processes counts from this time at the earliest. During a break, this process may have
+        missed their messages.
         """
         ...
 
 
 BREAK_SECONDS = 5.0
-"""A process in which nobody asks for the time for so long did not run: its loops ask every half second. Arbitrary: ten
-times that, and far below the 30 s of silence after which anybody is taken for gone."""
+"""A longer time between two calls of the clock means that the process did not run. Its loops call the clock every half
+second. Arbitrary: ten times that, and far below the 30 s of silence after which another process counts as gone."""
 
 
 SET_BACK_SECONDS = 60.0
@@ -66,7 +70,7 @@ class SteadyClock:
         return now
 
     def awake_since(self) -> float:
-        """Return since when this process has run without a break, as far as its questions for the time show."""
+        """Return the end of this process's last break, or its start. A long time without a call is a break."""
         self.now()
         return self._awake_since
 

@@ -1,4 +1,4 @@
-"""Who is connected: strangers in a bounded number and for a bounded time, so that nobody takes the others' places."""
+"""Limits on the number and duration of unauthenticated connections, so that one sender cannot use them all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGEST_BUFFER_BYTES = 262144
 MOST_STRANGERS = 2048
 """Half of them for the streams of open pages, whose number has a limit of its own. Others are answered soon."""
 DESCRIPTORS = 8192
-"""What the service asks of the operating system: the spawner's waiters have one each."""
+"""The number of open files that the service requests from the operating system. Each waiting spawner needs one."""
 TOLD_SECONDS = 60.0
 
 
@@ -46,11 +46,12 @@ def raise_descriptor_limit() -> int:
 
 
 class PublicServer(HTTPServer):
-    """Serves a port that anybody may reach.
+    """Serves a port that is open to all.
 
-    A connection is a stranger's until it sends headers that ``is_spawner`` accepts. When there are as many strangers
-    as may be, a new one ends the oldest of the address that has most. So nobody is locked out, not even where everybody
-    comes through one proxy, and a flood ends its own connections. Those of the spawner are never ended.
+    A connection is unauthenticated until it sends headers that ``is_spawner`` accepts. At the limit of unauthenticated
+    connections, a new one closes the oldest of the address with the most connections. So a new user can always connect,
+    even if all users connect through one proxy. A flood closes its own connections. Connections of the spawner are
+    never closed.
     """
 
     def initialize(  # type: ignore[override]

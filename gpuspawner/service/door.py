@@ -1,6 +1,6 @@
-"""The service's door: open from its first moment, so that nobody meets a closed port while the store is waited for.
+"""The startup gate: it answers requests from the start of the service, while the store is still loaded.
 
-A request's body is read only where it is short and somebody who may use the service sends it.
+A request's body is read only if it is short and its sender may use the service.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TO_MEND = "Until it can be read and written, workspaces run on, and none is star
 AGAIN_SECONDS = 5
 """When to ask again. Arbitrary: the store is tried every second, and a page should not flicker."""
 LARGEST_SHOWN_BYTES = 32 * 2**20
-"""Of what an operator of its own shows: 5,000 workspaces, and all that ended before. It is proven before it is read."""
+"""The largest report of a separate operator process: 5,000 workspaces, and those that ended. The operator is
+authenticated before its report is read."""
 NO_LENGTH = "Send the request with its length (Content-Length), not in chunks."
 
 
@@ -47,19 +48,19 @@ class Door(Router):
         self.waits_for = STARTING
         prefix = parts.prefix.rstrip("/")
         self._signed = prefix + callback.PATH
-        """Who sends to it proves itself by a signature of the body, which is short."""
+        """Senders to this path sign the body, which is short."""
         self._operator = prefix + route.PATH
-        """Who sends to it shows all that a cluster has."""
+        """The operator process sends all resources of a cluster to this path."""
         self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
-        """Return what answers a request now."""
+        """Return the delegate that answers a request. A body is admitted first."""
         if _body_bytes(request.headers) == 0:
             return self._lead(request, **kwargs)
         return Admission(self, request)
 
     async def admit(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
-        """Return what answers a request that has a body."""
+        """Return the delegate that answers a request with a body."""
         size = _body_bytes(request.headers)
         large = request.path == self._operator and is_spawner(self._parts.secret, request.headers)
         largest = LARGEST_SHOWN_BYTES if large else LARGEST_REQUEST_BYTES
@@ -127,15 +128,18 @@ class Admission(HTTPMessageDelegate):
 
 
 class Sender(BaseHandler):
-    """Who sends a body. It answers nothing: which right is needed, and a form's own token, are checked by who does."""
+    """Authenticates the sender of a body. It sends no answer.
+
+    The handler of the request checks the permission and the token of a form.
+    """
 
     serves_forms = True
 
     async def check(self) -> None:
-        """Ask who it is.
+        """Authenticate the sender.
 
         Raises:
-            HTTPError: 403, nobody may send a body so.
+            HTTPError: 403, the sender is not signed in.
             Unavailable: the hub does not answer.
         """
         if is_spawner(self.parts.secret, self.request.headers):
@@ -160,12 +164,12 @@ class Refused(NotFound):
     """
 
     def initialize(self, parts: Parts, error: Exception, *, unread: bool) -> None:  # type: ignore[override]
-        """Keep what to tell."""
+        """Store the error."""
         super().initialize(parts)
         self._error, self._unread = error, unread
 
     async def prepare(self) -> None:
-        """Tell it, or wait for the end of the body."""
+        """Raise the error at once if the body stays unread. Otherwise it is raised after the body."""
         if self._unread:
             raise self._error
 
@@ -186,12 +190,12 @@ class Waiting(PageHandler):
     """
 
     def initialize(self, parts: Parts, waits_for: str = STARTING) -> None:
-        """Keep what is missing."""
+        """Store what is missing."""
         super().initialize(parts)
         self._waits_for = waits_for
 
     async def prepare(self) -> None:
-        """Tell it, whoever asks."""
+        """Answer 503 with the reason. Visitors of a page sign in first."""
         if not self._is_for_programs():
             await super().prepare()
             if self.person is None:

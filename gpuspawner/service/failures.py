@@ -90,7 +90,7 @@ class Failures:
         self._waiting = {key: why for key, why in self._waiting.items() if not key[1] or key[1] in subjects}
 
     def now(self) -> list[Failure]:
-        """Return what fails now, with the seconds since it began in place of its time; the longest first."""
+        """Return the current failures, longest first. Here ``since`` is the number of seconds since each began."""
         now = self._clock()
         found = (replace(one, since=now - one.since) for one in self._failing.values())
         return sorted(found, key=lambda one: -one.since)
@@ -140,7 +140,7 @@ async def step_each(
 def begin_each(
     step: str, leases: Iterable[Lease], act: Callable[[Lease], Stored | None], failures: Failures
 ) -> dict[str, Stored]:
-    """Call ``act`` as :func:`step_each` does. Return what is to be awaited by :func:`end_each`, by lease id."""
+    """Call ``act`` as :func:`step_each` does. Return the writes that :func:`end_each` awaits, by lease id."""
     begun: dict[str, Stored] = {}
     for lease in leases:
         if not failures.may_try(step, lease.id):

@@ -28,7 +28,7 @@ class HandClock:
         return self.at
 
     def wall(self) -> float:
-        """Return what other processes take for the time."""
+        """Return the simulated wall time."""
         return self.at + self.wall_ahead_seconds
 
     def awake_since(self) -> float:
@@ -114,7 +114,7 @@ class FakeHub(HubClient):
         return frozenset(self.members.get(user, ()) if self.users.get(user) == user_created else ())
 
     async def group_names(self) -> frozenset[str]:
-        """Return all groups that somebody is in, or raise Unavailable."""
+        """Return all groups with members, or raise Unavailable."""
         self._must_answer()
         return frozenset().union(*self.members.values())
 
@@ -129,7 +129,7 @@ class FakeHub(HubClient):
         return self.emails.get(user)
 
     async def name_of(self, user_created: str, last_known: str) -> str | None:
-        """Return what a user is called now, or raise Unavailable."""
+        """Return a user's current name, or raise Unavailable."""
         self._must_answer()
         if self.users.get(last_known) == user_created:
             return last_known

@@ -50,10 +50,10 @@ async def forget(parts: Parts) -> None:
 
 
 async def _forget_users(parts: Parts, rows: OwnedRows) -> None:
-    """Forget what users have whom the hub has no more. Nobody's, where it names no user at all."""
+    """Delete the rows of users who are no longer in the hub. Delete nothing if the hub lists no users."""
     store, hub = parts.store, parts.hub_id
     owners = await store.read(rows.owners, hub)
-    for _ in range(2):  # where somebody is deleted between two pages of the list, somebody else is passed over
+    for _ in range(2):  # a user can be missing in a list if another is deleted between its pages
         there = {user.created for user in await parts.hub.all_users()} if owners else set()
         owners = owners - there if there else frozenset()
     if owners:

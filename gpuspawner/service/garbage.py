@@ -3,8 +3,8 @@
 import gc
 
 OBJECTS = 50_000
-"""So many more than at the last look. By Python's own number, 700, each fifteenth decision in a fleet of 10,000 nodes
-waited 4 ms until all leases were walked through, and a page of the console for longer."""
+"""The number of new objects that starts a search. Python's default is 700. With it, one of fifteen decisions in a fleet
+of 10,000 nodes waited 4 ms for the search. A page of the console waited longer."""
 
 
 def look_seldom() -> None:

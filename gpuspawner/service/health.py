@@ -1,6 +1,6 @@
-"""What an orchestrator asks without signing in: do rounds go on, and may GPUs be given?
+"""Health probes for an orchestrator, which does not sign in: liveness and readiness.
 
-Belongs here: two plain answers on the service's own port, which the hub's proxy does not lead to.
+Belongs here: two plain answers on the service's own port, which the hub's proxy does not expose.
 Never here: a name, a number, or anything else that is for users and administrators.
 """
 
@@ -15,8 +15,8 @@ from tornado.web import RequestHandler
 from gpuspawner.service.failures import Failure
 
 HANGS_SECONDS = 120.0
-"""A loop without a whole round for so long hangs, or for ten of its periods. So does one whose rounds all fail for so
-long. Arbitrary: each call that a round makes has a deadline of half a minute or less."""
+"""A loop without a complete round for this time hangs, or for ten of its periods if that is longer. So does a loop
+whose rounds all fail for this time. Arbitrary: each call in a round has a deadline of half a minute or less."""
 FAILS_OFTEN = 3
 """A step that failed less often in a row may just not have been needed since. Arbitrary."""
 ALIVE, READY = "/healthz", "/readyz"
@@ -51,7 +51,7 @@ class Health:
     def hanging(self) -> list[str]:
         """Return the loops that hang or fail, and the steps of all leases that fail, each with the reason.
 
-        A step that fails for single leases is none of them: it is retried, and a restart would not help it.
+        A step that fails for single leases does not count. The service retries it, and a restart would not help.
         """
         now = self._clock()
         stuck = [what for what, seconds in self._stuck.items() if seconds() > HANGS_SECONDS]
@@ -70,7 +70,7 @@ class Probe(RequestHandler, ABC):
     """GET: 200 where all is well, else 503 and why."""
 
     def initialize(self, health: Health) -> None:
-        """Keep what is asked."""
+        """Store the service's health."""
         self.health = health
 
     def set_default_headers(self) -> None:
@@ -89,7 +89,7 @@ class Probe(RequestHandler, ABC):
 
     @abstractmethod
     def wrong(self) -> str:
-        """Return what is wrong, "" for nothing."""
+        """Return the reason for a 503, "" if all is well."""
 
     def write_error(self, status_code: int, **_kwargs: object) -> None:
         """Tell nothing but the status."""
@@ -111,7 +111,7 @@ class Ready(Probe):
     """
 
     def wrong(self) -> str:
-        """Return what a grant waits for, or which loops hang or fail."""
+        """Return the reason why the service is not ready, "" if it is."""
         missing = self.health.waits_for()
         return f"waits for {missing}" if missing else _hanging(self.health)
 

@@ -56,7 +56,7 @@ def show_times_in(zone: str) -> None:
     os.environ["TZ"] = zone
     time.tzset()
     now = datetime.now(ZoneInfo(zone))
-    if now.astimezone().utcoffset() != now.utcoffset():  # Python may have a package's data where the system has none
+    if now.astimezone().utcoffset() != now.utcoffset():  # the system may lack data that a Python package has
         logging.getLogger("gpuspawner.catalog").warning(
             "This machine knows no time zone %s: pages show times in UTC. Install its time zone data (tzdata).", zone
         )

@@ -23,12 +23,12 @@ class Loops:
         health.failures = self._failing_steps
 
     def _failing_steps(self) -> list[Failure]:
-        """Return what fails inside the rounds. ``health`` knows by itself when the last whole round of a loop was."""
+        """Return the steps that fail within rounds. ``health`` itself knows the last complete round of each loop."""
         return [one for one in self._failures.now() if one.step not in self.names]
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         """Repeat a step with a pause. A step that fails is tried again: ending here would take the hub with it."""
-        name = getattr(step, "func", step).__qualname__  # a partial has none itself
+        name = getattr(step, "func", step).__qualname__  # a partial has no name of its own
         watched = seconds <= LOOPS_SECONDS
         self.names.append(name)
         if watched:

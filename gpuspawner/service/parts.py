@@ -76,7 +76,7 @@ class Parts:
 
     @property
     def restrictions(self) -> Restrictions:
-        """What administrators keep from being given or judged."""
+        """The restrictions that administrators set."""
         return self.allocator.restrictions
 
     @property
@@ -86,5 +86,5 @@ class Parts:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog in force. Whoever needs it asks anew: it may change at any time."""
+        """The catalog in force. It may change at any time, so do not keep it."""
         return self.in_force.catalog

@@ -80,14 +80,14 @@ class Settings:
 
 LONGEST_CLUSTER = 63
 ADDRESSES = frozenset({"notify_users", "notify_admins"})
-"""Passwords may stand in these: nothing of them is ever shown."""
+"""These settings may contain passwords, so their values are never shown."""
 
 
 def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """Return the settings with those replaced that somebody wrote.
+    """Return the settings with the given values.
 
     Raises:
-        SettingsError: a name or a value is none: a time of 0, or no start at a time, would serve nobody.
+        SettingsError: a name is unknown or a value is invalid, for example a time of 0.
     """
     written: dict[str, Any] = {}
     wrong = []
@@ -109,7 +109,7 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
 
 
 def _right(like: object, value: object) -> str:
-    """Return what to write instead of a value, or an empty text where it is right."""
+    """Return a description of valid values, "" if the value is valid."""
     if isinstance(like, str):
         named = isinstance(value, str) and 1 <= len(value) <= LONGEST_CLUSTER and value.isprintable()
         return "" if named else f"a name of 1 to {LONGEST_CLUSTER} letters"

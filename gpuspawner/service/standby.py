@@ -1,7 +1,8 @@
-"""Two services on one store, each a process of its own: one works, the other waits until that one has ended.
+"""Standby: two services share one store, each in its own process. One waits until the other has ended.
 
-Whoever works counts beats in the store. Whoever waits sees by its own clock how long there was none: the clocks of two
-machines are never compared. A service that was only slow is superseded then, and its next write tells it so.
+The active service counts heartbeats in the store. The standby service measures the time without a heartbeat by its own
+clock. So the clocks of two machines are never compared. An active service that was only slow is superseded too. It
+learns this at its next write.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ log = logging.getLogger("gpuspawner")
 BEAT_SECONDS = 1.5
 """Each is a small write to the disk."""
 SILENT_SECONDS = 6.0
-"""A service without a beat for so long has ended: with what opening a store takes, another works within 10 s."""
+"""A service without a heartbeat for this time has ended. With the time to open a store, another works within 10 s."""
 LOOK_SECONDS = 0.5
 SLOWER = 3.0
-"""A beat takes so much longer than a look at most: on a database that is slow, silence lasts longer."""
+"""The longest duration of a heartbeat, in durations of a look. On a slow database, the allowed silence is longer."""
 WAITS = (
     "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by: it takes over once "
     "that one has ended, or was silent for {seconds:.0f} s."
@@ -57,13 +58,13 @@ async def stand_by(store: Store, tell: Callable[[str], None], stopped: asyncio.E
 
 
 async def _look(store: Store) -> tuple[tuple[int, int], float]:
-    """Return who works on the store, and how many seconds it took to see that."""
+    """Return the owner of the store with its heartbeat count, and the seconds that the read took."""
     began = time.monotonic()
     return await store.read(store.seen_owner), time.monotonic() - began
 
 
 class Heart:
-    """Beats for a service that others may stand by for."""
+    """Writes heartbeats for standby services."""
 
     def __init__(self, store: Store) -> None:
         """Beat at once when asked first."""

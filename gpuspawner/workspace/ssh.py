@@ -1,7 +1,7 @@
 """The connection to the workspace's sshd: ``/gpuspawner/ssh`` takes public keys, ``/gpuspawner/ssh/connect`` connects.
 
-Both accept users whom the Jupyter server accepts and whom its authorizer allows terminals: other users get no shell.
-They also accept a ticket that the GPU service gave to the workspace's user, who signed in there.
+Both accept users of the Jupyter server whose authorizer allows terminals. Other users get no shell. They also accept a
+ticket that the GPU service gave to the workspace's user, who signed in there.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from test_doctor import Cluster
 from gpuspawner.adoption.doctor.cluster_checks import OTHER_MANIFEST, rights_there
 from gpuspawner.adoption.doctor.cluster_reader import _elsewhere, _of_home
 from gpuspawner.adoption.doctor.findings import State
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import load_text
 
 CATALOG = """

@@ -1,8 +1,8 @@
 """A Kubernetes backend over the API server of kube_api, with the kinds of GPU that tests ask for."""
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import GpuKind
 
 HUB = "h" * 32

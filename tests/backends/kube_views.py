@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import accept_all
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind

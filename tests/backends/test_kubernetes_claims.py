@@ -7,8 +7,8 @@ from device_objects import a_class, a_gpu, a_slice
 from kube_views import HUB
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import DeviceClaim, DriverConfig, GpuKind, Slot
 
 GIB = 2**30

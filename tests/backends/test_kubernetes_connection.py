@@ -9,7 +9,8 @@ from kube_api import KubeApi, ends_with
 from gpuspawner.backends.kubernetes import api as apis
 from gpuspawner.backends.kubernetes import connection
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import ClusterSettings, find_proxy
+from gpuspawner.backends.kubernetes.connection import find_proxy
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 
 FAR = "http://cluster.example.org:6443"

@@ -9,9 +9,9 @@ from device_objects import A100, H100, a_claim, a_class, a_gpu, a_partitioned_gp
 from kube_views import HUB, eventually, limits, running
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.models import to_slice
 from gpuspawner.backends.kubernetes.dra.selectors import fits
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 

@@ -10,8 +10,8 @@ from harness.programs import needs
 
 from gpuspawner.backends.kubernetes.api import ExecResult
 from gpuspawner.backends.kubernetes.backend import Prober
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import Pod
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
 FIRST_PROCESS = """
 import ctypes, json, os, pathlib, subprocess, sys

@@ -10,10 +10,10 @@ from kube_api import KubeApi
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.kubernetes.pods import to_pod
+from gpuspawner.backends.kubernetes.settings import HUB_TOLERATIONS, ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 

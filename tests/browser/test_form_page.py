@@ -153,7 +153,7 @@ def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_tak
 def test_what_start_would_refuse_is_said_before(hub, page, assert_accessible):
     show_form(page, hub)
     page.fill("#gs-count", "5")
-    expect(sentence(page)).to_contain_text("GPUs: 5 asked; allowed: 4 per user")
+    expect(sentence(page)).to_contain_text("GPUs: You asked for 5. Allowed: 4 per user")
     expect(page.locator("#gs-count")).to_have_attribute("aria-invalid", "true")
     assert_accessible(page)
 
@@ -162,7 +162,7 @@ def test_a_refused_form_comes_back_with_what_was_typed_and_why(hub, page, user):
     show_form(page, hub, f"/{user}/second")
     page.fill("#gs-memory", "64 GiB")
     page.click(START)
-    expect(page.locator(".spawn-error-msg")).to_contain_text("Memory: '64 GiB' asked; allowed: 1 GiB to 8 GiB.")
+    expect(page.locator(".spawn-error-msg")).to_contain_text("Memory: You asked for '64 GiB'. Allowed: 1 GiB to 8 GiB.")
     expect(page.locator("#gs-memory")).to_have_value("64 GiB")
     expect(sentence(page)).to_have_text("Change what is named above.")  # it stands there once
     page.fill("#gs-memory", "2 GiB")

@@ -53,7 +53,7 @@ def starts(page, hub, user, server=""):
 def test_more_gpus_than_a_quota_gives_are_refused_and_what_it_says_instead_starts(hub, page, user):
     sentence = show_form(page, hub)
     page.fill("#gs-count", "3")
-    expect(sentence).to_contain_text("GPUs: 3 asked; allowed: 2 per user")
+    expect(sentence).to_contain_text("GPUs: You asked for 3. Allowed: 2 per user")
     expect(sentence).to_contain_text("Ask for 2. Raising it: gpu-help@example.org.")
     expect(page.get_by_label("GPUs", exact=True)).to_have_attribute("aria-invalid", "true")
     page.fill("#gs-count", "2")
@@ -66,17 +66,17 @@ def test_what_a_template_bounds_is_told_of_every_field_at_once_and_the_allowed_s
     page.fill("#gs-memory", "64GB")
     page.locator("[data-other]").check()
     page.fill("#gs-lifetime", "3 days")
-    expect(sentence).to_have_text("Change Memory and Lifetime first.")
+    expect(sentence).to_have_text("Change Memory and Run time first.")
     expect(page.get_by_label("Memory", exact=True)).to_have_accessible_description(
-        re.compile("allowed: 1 GiB to 8 GiB")
+        re.compile("Allowed: 1 GiB to 8 GiB")
     )
     expect(page.get_by_role("textbox", name="Run time")).to_have_accessible_description(
-        re.compile("allowed: 10 min to 12 h")
+        re.compile("Allowed: 10 min to 12 h")
     )
     with page.expect_navigation():  # the hub's words stand above the form until the form has its own
         page.click(START)
     expect(page.locator("#gs-problems")).to_contain_text("Nothing was started. 2 fields need a change.")
-    expect(page.locator("#gs-problems").get_by_role("link")).to_have_text(["Memory", "Lifetime"])
+    expect(page.locator("#gs-problems").get_by_role("link")).to_have_text(["Memory", "Run time"])
     expect(page.locator("#gs-memory")).to_have_value("64GB")
     page.fill("#gs-memory", "8")
     page.fill("#gs-lifetime", "12 h")
@@ -92,7 +92,7 @@ def test_a_third_workspace_is_refused_and_starts_once_one_is_stopped(hub, page, 
     hub.until(user, "running", server="second")
     sentence = show_form(page, hub, f"/{user}/third")
     expect(sentence).to_contain_text(
-        "1 workspace asked; allowed: 2 workspaces per user, of which you use or wait for 2. Stop another"
+        "You asked for 1 workspace. Allowed: 2 workspaces per user, of which you use or wait for 2. Stop another"
     )
     hub.stop(user, "second")
     expect(sentence).to_contain_text("Starts now", timeout=30_000)
@@ -118,7 +118,7 @@ def test_a_budget_that_is_set_aside_refuses_and_what_it_says_frees_it(hub, page,
     hub.begin(user, template="lab", gpu="a100", lifetime="2h")
     hub.until(user, "running")
     sentence = show_form(page, hub, f"/{user}/second")
-    expect(sentence).to_contain_text("GPU hours: 1 GPU for 2 h asked; allowed: ")
+    expect(sentence).to_contain_text("GPU hours: You asked for 1 GPU for 2 h. Allowed: ")
     expect(sentence).to_contain_text("Stop what you do not need, or ask gpu-help@example.org for more.")
     hub.stop(user)
     expect(sentence).to_contain_text("when your 2 GPU h of this week are used up", timeout=30_000)

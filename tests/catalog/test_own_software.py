@@ -56,13 +56,13 @@ def test_addresses_of_repositories_as_users_copy_them(address, read):
     ],
 )
 def test_other_repositories_are_refused_with_the_two_forms(address):
-    with pytest.raises(RequestRefused, match=r"Repository: .* allowed: https://host/path or ssh://user@host/path"):
+    with pytest.raises(RequestRefused, match=r"Repository: .* Allowed: https://host/path or ssh://user@host/path"):
         asked(repository=address)
 
 
 @pytest.mark.parametrize("address", ["https://a:s3cret@h.org/a", "https://s3cret@h.org/a", "ssh://git:s3cret@h.org/a"])
 def test_a_password_in_an_address_is_refused_and_never_repeated(address):
-    with pytest.raises(RequestRefused, match="an address with a user or a password asked") as caught:
+    with pytest.raises(RequestRefused, match="You asked for an address with a user or a password") as caught:
         asked(repository=address)
     assert "s3cret" not in str(caught.value)
 
@@ -83,12 +83,12 @@ def test_an_own_image_whose_whole_name_matches_replaces_the_templates_image():
     ],
 )
 def test_any_other_image_is_refused_with_the_pattern(image):
-    with pytest.raises(RequestRefused, match=r"Own image: .* allowed: registry.example.org:5000/ml/\*\. Write"):
+    with pytest.raises(RequestRefused, match=r"Own image: .* Allowed: registry.example.org:5000/ml/\*\. Write"):
         asked(own_image=image)
 
 
 def test_a_template_without_own_images_allows_no_image():
-    with pytest.raises(RequestRefused, match=r"allowed: none\. Leave it out: Plain has its own image."):
+    with pytest.raises(RequestRefused, match=r"Allowed: none\. Leave it out: Plain has its own image."):
         asked(template="plain", own_image=OWN)
 
 
@@ -104,9 +104,9 @@ def test_tools_are_those_of_the_template_in_its_order(ticked):
 
 @pytest.mark.parametrize("ticked", ["lost", ["nlp", "lost"], 7, [7], {"nlp": True}])
 def test_a_tool_that_is_not_offered_is_refused_with_those_that_are(ticked):
-    with pytest.raises(RequestRefused, match=r"Tools: .* allowed: nlp, vision\. Choose of them"):
+    with pytest.raises(RequestRefused, match=r"Tools: .* Allowed: nlp, vision\. Choose of them"):
         asked(tools=ticked)
-    with pytest.raises(RequestRefused, match=r"Tools: .* allowed: none\. Leave it out: Plain offers none\."):
+    with pytest.raises(RequestRefused, match=r"Tools: .* Allowed: none\. Leave it out: Plain offers none\."):
         asked(template="plain", tools=ticked)
 
 

@@ -42,41 +42,41 @@ def test_options_of_profiles_are_passed_on_to_kubespawner(options, template, app
 LAB = {"template": "lab", **SITE}
 TOO_LONG = "quay.io/" + 500 * "a"
 WRONG = [
-    ({"profile": "huge"}, "profile", "'huge' asked; allowed: small, big. Choose one of them."),
-    ({"profile": ["small"]}, "profile", "['small'] asked; allowed: small, big. Choose one of them."),
+    ({"profile": "huge"}, "profile", "You asked for 'huge'. Allowed: small, big. Choose one of them."),
+    ({"profile": ["small"]}, "profile", "You asked for ['small']. Allowed: small, big. Choose one of them."),
     (
         {"template": "lab", "profile": "big", **SITE},
         "profile",
-        "'big' asked; allowed: small, of the template lab. Leave the profile out, or name a template of 'big'.",
+        "You asked for 'big'. Allowed: small, of the template lab. Leave the profile out, or name a template of 'big'.",
     ),
-    ({**LAB, "image": "newest"}, "image", "'newest' asked; allowed: old, new. Choose one of them."),
-    ({**LAB, "image": ["old"]}, "image", "['old'] asked; allowed: old, new. Choose one of them."),
-    ({**LAB, "image": {"old": 1}}, "image", "{'old': 1} asked; allowed: old, new. Choose one of them."),
-    ({"template": "lab"}, "site--unlisted-choice", "nothing asked; allowed: Site. Write one."),
+    ({**LAB, "image": "newest"}, "image", "You asked for 'newest'. Allowed: old, new. Choose one of them."),
+    ({**LAB, "image": ["old"]}, "image", "You asked for ['old']. Allowed: old, new. Choose one of them."),
+    ({**LAB, "image": {"old": 1}}, "image", "You asked for {'old': 1}. Allowed: old, new. Choose one of them."),
+    ({"template": "lab"}, "site--unlisted-choice", "You asked for nothing. Allowed: Site. Write one."),
     (
         {**LAB, "image--unlisted-choice": "docker.io/a"},
         "image--unlisted-choice",
-        r"'docker.io/a' asked; allowed: ^quay\.io/.+. Only images of quay.io.",
+        r"You asked for 'docker.io/a'. Allowed: ^quay\.io/.+. Only images of quay.io.",
     ),
     (
         {**LAB, "image--unlisted-choice": "quay.io/a:{username}"},
         "image--unlisted-choice",
-        r"'quay.io/a:{username}' asked; allowed: ^quay\.io/.+. Only images of quay.io.",
+        r"You asked for 'quay.io/a:{username}'. Allowed: ^quay\.io/.+. Only images of quay.io.",
     ),
     (
         {**LAB, "image--unlisted-choice": "quay.io/a\nb"},
         "image--unlisted-choice",
-        r"'quay.io/a\nb' asked; allowed: 500 characters of text. Write a shorter one.",
+        r"You asked for 'quay.io/a\nb'. Allowed: 500 characters of text. Write a shorter one.",
     ),
     (
         {**LAB, "image--unlisted-choice": TOO_LONG},
         "image--unlisted-choice",
-        f"{TOO_LONG[:58]!r}"[:59] + "… asked; allowed: 500 characters of text. Write a shorter one.",
+        "You asked for " + f"{TOO_LONG[:58]!r}"[:59] + "…. Allowed: 500 characters of text. Write a shorter one.",
     ),
     (
         {**LAB, "image--unlisted-choice": 5},
         "image--unlisted-choice",
-        "5 asked; allowed: 500 characters of text. Write a shorter one.",
+        "You asked for 5. Allowed: 500 characters of text. Write a shorter one.",
     ),
 ]
 

@@ -78,7 +78,7 @@ def test_the_policy_is_the_templates(catalog):
 def test_a_scaled_catalog_takes_scaled_lifetimes(catalog):
     fast = scaled(catalog, 30)
     assert resolve(fast, {"lifetime": "60s"}, "alice").lifetime_seconds == 60
-    with pytest.raises(RequestRefused, match="allowed: 1 min to 48 min"):
+    with pytest.raises(RequestRefused, match="Allowed: 1 min to 48 min"):
         resolve(fast, {"lifetime": "8h"}, "alice")
 
 
@@ -112,90 +112,99 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
     ("options", "message"),
     [
         pytest.param(
-            {"count": 5}, "GPUs: 5 asked; allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.", id="more than the template has"
+            {"count": 5},
+            "GPUs: You asked for 5. Allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
+            id="more than the template has",
         ),
         pytest.param(
-            {"gpu": "t4", "count": 2}, "GPUs: 2 asked; allowed: 1. Ask for 1 t4.", id="more than the kind has"
+            {"gpu": "t4", "count": 2}, "GPUs: You asked for 2. Allowed: 1. Ask for 1 t4.", id="more than the kind has"
         ),
         pytest.param(
             {"gpu": "none", "count": 1},
-            "GPUs: 1 asked; allowed: 0. Choose a GPU, or leave the number out.",
+            "GPUs: You asked for 1. Allowed: 0. Choose a GPU, or leave the number out.",
             id="a count without GPU",
         ),
         pytest.param(
             {"template": "pytorch-4x", "gpu": "t4"},
-            "GPU: 't4' asked; allowed: a100, none. Choose one of them: Four at once offers no other.",
+            "GPU: You asked for 't4'. Allowed: a100, none. Choose one of them: Four at once offers no other.",
             id="another template's kind",
         ),
         pytest.param(
             {"template": "pytorhc"},
-            "Workspace: 'pytorhc' asked; allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
+            "Workspace: You asked for 'pytorhc'. Allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
             id="no such template",
         ),
-        pytest.param({"cpu": 64}, "CPU cores: 64 asked; allowed: 2 to 32. Ask for 2 to 32.", id="above"),
+        pytest.param({"cpu": 64}, "CPU cores: You asked for 64. Allowed: 2 to 32. Ask for 2 to 32.", id="above"),
         pytest.param(
-            {"memory": "1GiB"}, "Memory: '1GiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.", id="below"
+            {"memory": "1GiB"},
+            "Memory: You asked for '1GiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            id="below",
         ),
         pytest.param(
             {"memory": "64 boxes"},
-            "Memory: '64 boxes' asked; allowed: 8 GiB to 256 GiB. Write a size with its unit, for example 64 GiB.",
+            "Memory: You asked for '64 boxes'. Allowed: 8 GiB to 256 GiB. "
+            "Write a size with its unit, for example 64 GiB.",
             id="no size",
         ),
         pytest.param(
             {"lifetime": 8},
-            "Lifetime: 8 asked; allowed: 30 min to 24 h. Write a time with its unit, for example 8 h.",
+            "Run time: You asked for 8. Allowed: 30 min to 24 h. Write a time with its unit, for example 8 h.",
             id="a bare time",
         ),
         pytest.param(
             {"count": "1000000000"},
-            "GPUs: '1000000000' asked; allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
+            "GPUs: You asked for '1000000000'. Allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
             id="a count beyond any",
         ),
         pytest.param(
             {"gpu": "none", "count": 10**9},
-            "GPUs: 1000000000 asked; allowed: 0. Choose a GPU, or leave the number out.",
+            "GPUs: You asked for 1000000000. Allowed: 0. Choose a GPU, or leave the number out.",
             id="a count beyond any without GPU",
         ),
         pytest.param(
             {"memory": "5000TiB"},
-            "Memory: '5000TiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            "Memory: You asked for '5000TiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
             id="a size beyond any",
         ),
         pytest.param(
             {"memory": "1KiB"},
-            "Memory: '1KiB' asked; allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
+            "Memory: You asked for '1KiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
             id="a size below any",
         ),
         pytest.param(
-            {"cpu": "5000"}, "CPU cores: '5000' asked; allowed: 2 to 32. Ask for 2 to 32.", id="cores beyond any"
+            {"cpu": "5000"},
+            "CPU cores: You asked for '5000'. Allowed: 2 to 32. Ask for 2 to 32.",
+            id="cores beyond any",
         ),
         pytest.param(
             {"cpu": 10**10},
-            "CPU cores: 10000000000 asked; allowed: 2 to 32. Ask for 2 to 32.",
+            "CPU cores: You asked for 10000000000. Allowed: 2 to 32. Ask for 2 to 32.",
             id="cores beyond any, as a number",
         ),
         pytest.param(
             {"lifetime": "400d"},
-            "Lifetime: '400d' asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h.",
+            "Run time: You asked for '400d'. Allowed: 30 min to 24 h. Ask for 30 min to 24 h.",
             id="a time beyond any",
         ),
         pytest.param(
             {"memroy": "64GiB"},
-            "'memroy': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image, tools. "
+            "'memroy': You asked for an option that does not exist. "
+            "Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
+            "gpu_memory, repository, own_image, tools. "
             "Did you mean `memory`?",
             id="unknown key",
         ),
         pytest.param(
             {"hours": 8},
-            "'hours': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image, tools. "
+            "'hours': You asked for an option that does not exist. "
+            "Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
+            "gpu_memory, repository, own_image, tools. "
             "Leave it out.",
             id="unknown key, like none",
         ),
         pytest.param(
             [2, 3],
-            "options: [2, 3] asked; allowed: a mapping of template, gpu, count, cpu, memory, lifetime, "
+            "options: You asked for [2, 3]. Allowed: a mapping of template, gpu, count, cpu, memory, lifetime, "
             "team, substitutes, gpu_memory, repository, own_image, tools. "
             'Send for example {"gpu": "a100", "count": 1}.',
             id="no mapping",
@@ -214,9 +223,9 @@ def test_all_refusals_are_reported_at_once_with_the_labels_of_the_form(catalog):
     refused = found.refused
     assert (found.accepted, found.understood) == ({"cpu": "4 cores"}, {"cpu": "4"})
     assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
-    assert what_is_wrong(refused[1:]) == "Change GPUs, Memory and Lifetime first."
-    beside = "'3 days' (3 d) asked; allowed: 30 min to 24 h. Ask for 30 min to 24 h."
-    assert (refused[3].details, what_is_wrong(refused[3:])) == (beside, f"Lifetime: {beside}")
+    assert what_is_wrong(refused[1:]) == "Change GPUs, Memory and Run time first."
+    beside = "You asked for '3 days' (3 d). Allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    assert (refused[3].details, what_is_wrong(refused[3:])) == (beside, f"Run time: {beside}")
     flood = {f"key-{n}": n for n in range(5000)}
     assert resolve_all(catalog, flood, "alice").accepted == {}
 
@@ -242,7 +251,9 @@ def test_promise_10_unknown_keys_are_refused(catalog, key):
 
 @pytest.mark.parametrize("options", ["x" * 70_000, {"x" * 70_000: 1}, {"count": "7" * 70_000}, {"count": [1] * 30_000}])
 def test_promise_10_very_long_options_are_refused_before_they_are_read(catalog, options):
-    with pytest.raises(TooLarge, match=r"request: more than 65,536 bytes .* Shorten its longest value\.") as caught:
+    with pytest.raises(
+        TooLarge, match=r"request: You asked for more than 65,536 bytes\. .* Shorten its longest value\."
+    ) as caught:
         resolve(catalog, options, "alice")
     assert caught.value.status == 413
     if isinstance(options, dict):
@@ -276,7 +287,7 @@ def test_a_forms_count_means_nothing_without_a_gpu(catalog):
 
 
 def test_promise_10_a_form_with_two_values_for_a_field_is_refused(catalog):
-    with pytest.raises(RequestRefused, match="GPUs: 2 values asked; allowed: one value"):
+    with pytest.raises(RequestRefused, match=r"GPUs: You asked for 2 values\. Allowed: one value"):
         from_form(catalog, {"count": ["1", "2"]})
 
 

@@ -88,11 +88,11 @@ def test_the_team(options, groups, last, team):
 
 def test_who_is_in_several_teams_says_for_which():
     several = refused({}, {"vision", "speech"}, last_team="robots")
-    assert str(several) == "Team: none asked; allowed: vision, speech. Say for which of them it is."
+    assert str(several) == "Team: You asked for none. Allowed: vision, speech. Say for which of them it is."
     foreign = refused({"team": "robots"}, {"vision", "speech"})
-    assert str(foreign) == "Team: 'robots' asked; allowed: vision, speech. Choose one of them."
+    assert str(foreign) == "Team: You asked for 'robots'. Allowed: vision, speech. Choose one of them."
     nobody = refused({"team": "vision"}, {"staff"})
-    assert str(nobody) == "Team: 'vision' asked; allowed: none. Leave it out: you are in no team."
+    assert str(nobody) == "Team: You asked for 'vision'. Allowed: none. Leave it out: you are in no team."
 
 
 def test_a_team_that_was_chosen_stays_a_choice():

@@ -105,9 +105,9 @@ def test_ctrl_c_leaves_it_its_place_and_detached_it_is_not_waited_for(hub):
 
 def test_what_does_not_start_is_a_2_and_a_service_that_is_away_a_3(hub):
     bob = Command(hub, "bob")
-    assert "GPUs: '9' asked; allowed: 1 to 8" in bob.run("start", "lab", "--count", "9", code=REFUSED)[1]
+    assert "GPUs: You asked for '9'. Allowed: 1 to 8" in bob.run("start", "lab", "--count", "9", code=REFUSED)[1]
     out, err = bob.run("start", "lab", "--tool", "mine", code=REFUSED)
-    assert (out, "Tools: 'mine' asked; allowed: none." in err) == ("", True)
+    assert (out, "Tools: You asked for 'mine'. Allowed: none." in err) == ("", True)
     full = Command(hub, "alice")
     full.run("start", "lab", "--count", "2")
     waits = bob.begin("start", "lab")

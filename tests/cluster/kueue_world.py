@@ -15,7 +15,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request
 
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import KueueQueues
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, Group

@@ -14,8 +14,8 @@ from workspaces import HUB, IDLE, NODE, eventually, one_of, start
 
 from gpuspawner.backends.kubernetes.api import Api
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind, Slot

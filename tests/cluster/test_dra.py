@@ -14,9 +14,9 @@ from workspaces import HUB, IDLE, NODE, eventually
 from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from gpuspawner.backends.kubernetes.pods import to_metadata
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
 from tools.cluster.standin_claims import Board, StandinClaims

@@ -204,7 +204,7 @@ def test_an_applied_request_runs_an_edited_one_is_extended_a_deleted_one_stops(h
     assert {"Running", "LifetimeExtended"} <= reasons.keys()
     refused = reasons["LifetimeRefused"]
     assert (refused["type"], refused["count"]) == ("Warning", 2), "one that is refused again is counted"
-    assert refused["message"].startswith("Lifetime: 'banana' asked; allowed: ")
+    assert refused["message"].startswith("Run time: You asked for 'banana'. Allowed: ")
     kubectl("delete", "gvm", "train", "--wait=false")
     gone(kubectl, "train")
     ended = hub.until_ended("ada", "stopped", WAIT_SECONDS)

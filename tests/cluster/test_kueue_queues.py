@@ -7,7 +7,7 @@ import pytest
 from kueue_world import API, HUB, RESOURCE, a_world, apply, asks, installed
 
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.cli import main
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.schedulers.base import UnusableScheduler

@@ -35,7 +35,10 @@ def test_promise_8_what_no_limit_ever_lets_through_is_refused_with_both_quantiti
     hub.add_user("large")
     hub.begin("large", template="cpu", memory="2GiB")
     told = hub.failure("large")
-    assert "2 GiB memory asked; allowed: at most 1 GiB memory in one workspace, by the cluster's limit each." in told
+    assert (
+        "You asked for 2 GiB memory. Allowed: at most 1 GiB memory in one workspace, by the cluster's limit each."
+        in told
+    )
     assert "Ask for 1 GiB memory" in told
     assert hub.pod("large") is None
 

@@ -18,7 +18,7 @@ from workspaces import HUB, IDLE, NODE, eventually
 from workspaces import start as workspace
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 from tools.cluster.cluster import Cluster
 from tools.cluster.gpus import why_not_nvidia

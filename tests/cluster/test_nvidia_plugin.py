@@ -8,8 +8,8 @@ from nvidia_node import asked, control, found_by_doctor, found_by_init, nvidia_g
 from workspaces import HUB, NODE, eventually, one_of, start
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.gpus.fleet import Slot

@@ -8,7 +8,7 @@ from custom import Typed, installed, manifest
 from nodes import ROOT, wait_for
 
 from gpuspawner.backends.custom_resources.cluster import CustomResources
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, POLICY, REQUESTS
 from gpuspawner.catalog.resources.merging import MergeResult
 from gpuspawner.service.custom_resources.entries import status_of

@@ -14,7 +14,7 @@ from workspaces import HUB, eventually, start
 
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler

@@ -53,5 +53,5 @@ def test_a_catalog_error_shows_all_problems_and_their_number(count, words):
 
 def test_a_refusal_tells_what_was_asked_the_bound_and_the_next_step():
     error = RequestRefused("count", "5", "1 to 4", "Ask for fewer.")
-    assert str(error) == "GPUs: 5 asked; allowed: 1 to 4. Ask for fewer."
+    assert str(error) == "GPUs: You asked for 5. Allowed: 1 to 4. Ask for fewer."
     assert error.status == 400

@@ -54,18 +54,18 @@ def test_nodes_and_quotas_of_requests_count_what_is_guaranteed_and_those_of_limi
 
 
 @pytest.mark.parametrize(
-    ("quota", "asked", "allowed", "possible"),
+    ("quota", "label", "asked", "allowed", "possible"),
     [
-        (NamespaceQuota("team", "cpu", 4000), "CPU cores: 20 CPU", "4 CPU guaranteed", "16 CPU"),
-        (NamespaceQuota("team", "limits.memory", 6 * GIB), "Memory: 8 GiB memory", "6 GiB memory", "6 GiB memory"),
+        (NamespaceQuota("team", "cpu", 4000), "CPU cores", "20 CPU", "4 CPU guaranteed", "16 CPU"),
+        (NamespaceQuota("team", "limits.memory", 6 * GIB), "Memory", "8 GiB memory", "6 GiB memory", "6 GiB memory"),
     ],
 )
-def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, asked, allowed, possible):
+def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(quota, label, asked, allowed, possible):
     with pytest.raises(RequestRefused) as refused:
         check_namespace(pod_amounts(SHARED, {}), NamespaceBounds(quotas=(quota,)))
     assert str(refused.value) == (
-        f"{asked} asked; allowed: {allowed} for all workspaces together, by the cluster's quota team. "
-        f"Ask for {possible}, or ask an administrator to change it."
+        f"{label}: You asked for {asked}. Allowed: {allowed} for all workspaces together, "
+        f"by the cluster's quota team. Ask for {possible}, or ask an administrator to change it."
     )
 
 
@@ -74,20 +74,20 @@ def test_promise_8_what_is_guaranteed_in_part_is_refused_by_what_its_user_asked(
     [
         pytest.param(
             NamespaceBounds(limits=(NamespaceLimit("each", "limits.memory", 0, 8 * GIB),)),
-            "Memory: 16 GiB memory asked; allowed: at most 8 GiB memory in one workspace, by the cluster's limit each. "
-            "Ask for 8 GiB memory, or ask an administrator to change it.",
+            "Memory: You asked for 16 GiB memory. Allowed: at most 8 GiB memory in one workspace, "
+            "by the cluster's limit each. Ask for 8 GiB memory, or ask an administrator to change it.",
             id="more than one workspace may have",
         ),
         pytest.param(
             NamespaceBounds(limits=(NamespaceLimit("each", "cpu", 4000),)),
-            "CPU cores: 2 CPU asked; allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
+            "CPU cores: You asked for 2 CPU. Allowed: at least 4 CPU in one workspace, by the cluster's limit each. "
             "Ask for 4 CPU, or ask an administrator to change it.",
             id="less than one must have",
         ),
         pytest.param(
             NamespaceBounds(quotas=(NamespaceQuota("none", "nvidia.com/gpu", 0),)),
-            "GPUs: 1 nvidia.com/gpu asked; allowed: 0 nvidia.com/gpu for all workspaces together, by the cluster's "
-            "quota none. Ask an administrator to raise it.",
+            "GPUs: You asked for 1 nvidia.com/gpu. Allowed: 0 nvidia.com/gpu for all workspaces together, "
+            "by the cluster's quota none. Ask an administrator to raise it.",
             id="more than all may have",
         ),
     ],
@@ -105,15 +105,12 @@ NODES = {
     NodeSize(frozenset({"h100"}), 96_000, 1024 * GIB),
 }
 TOO_LARGE = {
-    (
-        32,
-        1,
-    ): "CPU cores: 32 CPU asked; allowed: at most 16 CPU on any node with such GPUs. Ask for less than 16 CPU, because "
-    "the node needs some itself.",
-    (2, 512): "Memory: 512 GiB memory asked; allowed: at most 256 GiB memory on any node with such GPUs. Ask for less "
-    "than 256 GiB memory, because the node needs some itself.",
-    (12, 128): "Memory: 128 GiB memory asked; allowed: at most 64 GiB memory with 12 CPU on any node with such GPUs. "
-    "Ask for less than 64 GiB memory, because the node needs some itself.",
+    (32, 1): "CPU cores: You asked for 32 CPU. Allowed: at most 16 CPU on any node with such GPUs. "
+    "Ask for less than 16 CPU, because the node needs some itself.",
+    (2, 512): "Memory: You asked for 512 GiB memory. Allowed: at most 256 GiB memory on any node with such GPUs. "
+    "Ask for less than 256 GiB memory, because the node needs some itself.",
+    (12, 128): "Memory: You asked for 128 GiB memory. Allowed: at most 64 GiB memory with 12 CPU "
+    "on any node with such GPUs. Ask for less than 64 GiB memory, because the node needs some itself.",
 }
 
 

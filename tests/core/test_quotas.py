@@ -62,10 +62,10 @@ TEAM4 = quota(QuotaScope.TEAM, "vision", hard=4)
         (2, 2, 4, ""),
         (0, 5, None, ""),
         (8, 0, 4, ""),
-        (2, 4, 4, "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. Ask for 2, or ask an admin"),
-        (4, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
-        (6, 1, 4, "GPUs: 1 asked; allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
-        (0, 1, 0, "GPUs: 1 asked; allowed: 0 per user, of which you use or wait for 0. Ask for less"),
+        (2, 4, 4, "GPUs: You asked for 4. Allowed: 4 per user, of which you use or wait for 2. Ask for 2, or ask"),
+        (4, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
+        (6, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
+        (0, 1, 0, "GPUs: You asked for 1. Allowed: 0 per user, of which you use or wait for 0. Ask for less"),
     ],
 )
 def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked, hard, message):
@@ -123,7 +123,7 @@ def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
             2,
             has(number=2),
             asks(),
-            "GPUs: 1 A100 80 GB asked; allowed: 2 A100 80 GB per user",
+            "GPUs: You asked for 1 A100 80 GB. Allowed: 2 A100 80 GB per user",
         ),
         (LimitedResource.KIND, "t4", 2, has(number=2), asks(), ""),
         (LimitedResource.KIND, "half", 1, has(number=1), asks(gpu="half"), ""),
@@ -135,7 +135,7 @@ def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
             1,
             has(gpu=None, number=0),
             asks(),
-            "workspaces: 1 workspace asked; allowed: 1 work",
+            "workspaces: You asked for 1 workspace. Allowed: 1 work",
         ),
         (
             LimitedResource.CPU,
@@ -143,7 +143,7 @@ def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
             3,
             has(),
             asks(),
-            "CPU cores: 2 CPU asked; allowed: 3 CPU per user, of which you use or wait for 2.",
+            "CPU cores: You asked for 2 CPU. Allowed: 3 CPU per user, of which you use or wait for 2.",
         ),
         (LimitedResource.MEMORY, "", 3 * GIB, has(), asks(memory_bytes=4 * GIB), "Ask for 2 GiB memory, or"),
     ],
@@ -160,8 +160,9 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
     assert not refused(claim, held, TEAM4)
     told = refused(claim, held, replace(TEAM4, full_waits=False), contact="gpu-team@example.org")
     assert told == (
-        "GPUs: 2 asked; allowed: 4 for team vision, of which 3 are in use. Ask for 1, or start when a colleague stops "
-        f"(next end {show_time(NOW + 3600, NOW)}). Raising it: gpu-team@example.org."
+        "GPUs: You asked for 2. Allowed: 4 for team vision, of which 3 are in use. "
+        f"Ask for 1, or start when a colleague stops (next end {show_time(NOW + 3600, NOW)}). "
+        "Raising it: gpu-team@example.org."
     )
     alone = refused(asks("bob", "vision", number=2), held, TEAM4)
     assert "Ask for 1" in alone, "no other user could release GPUs"

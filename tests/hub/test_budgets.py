@@ -123,7 +123,7 @@ def test_the_end_by_a_budget_is_told_before_start_and_set_aside_and_what_is_left
     )
     by_form, by_rest, by_check = refusals(hub, "lena", token)
     assert by_form == by_rest == by_check
-    assert by_form.startswith("GPU hours: 1 GPU for 8 h asked; allowed: ")
+    assert by_form.startswith("GPU hours: You asked for 1 GPU for 8 h. Allowed: ")
     assert "0 GPU h of your 2 GPU h of this week are left" in by_form.replace("less than 0.1", "0")
     renews = first_of(hub, "week").strftime("They reset %a %d %b 00:00.")
     assert by_form.endswith(f"{renews} Stop what you do not need, or ask gpu-help@example.org for more.")
@@ -156,7 +156,7 @@ def test_killed_between_the_warning_and_the_end_the_budget_ends_it_once_and_it_i
     assert budget(hub, "mara", "each-of-speech")["used"] == pytest.approx(2, abs=0.01)
     by_form, by_rest, by_check = refusals(hub, "mara", token_of(hub, "mara"), server="")
     assert by_form == by_rest == by_check
-    assert "allowed: 0 GPU h of your 2 GPU h of this week are left" in by_form
+    assert "Allowed: 0 GPU h of your 2 GPU h of this week are left" in by_form
 
 
 def test_a_grant_of_hours_moves_the_end_of_what_runs_lapses_and_a_new_week_has_its_own(hub):

@@ -94,7 +94,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     arno = add_user(app.db, app, name="arno")
     refused = await api_request(app, "users/arno/server", method="post", data='{"count": 3}')
     assert refused.status_code == 400
-    assert refused.json()["message"] == "GPUs: 3 asked; allowed: 1 to 2. Ask for 1 to 2 A100."
+    assert refused.json()["message"] == "GPUs: You asked for 3. Allowed: 1 to 2. Ask for 1 to 2 A100."
     begun = await api_request(app, "users/arno/server", method="post", data='{"count": 1}')
     assert begun.status_code in {201, 202}
     assert len((await running(app, arno))["gpus"]) == 1
@@ -105,8 +105,8 @@ async def test_configure_start_by_form_and_start_by_api(app):
     refused = await api_request(app, "users/hooked/server", method="post", data="{}")
     assert refused.status_code == 409
     assert refused.json()["message"] == (
-        "This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: GPUs: 8 asked; allowed: 1 to 2. "
-        "Ask for 1 to 2 A100."
+        "This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: "
+        "GPUs: You asked for 8. Allowed: 1 to 2. Ask for 1 to 2 A100."
     )
     slow = add_user(app.db, app, name="slow").spawner
     await slow.run_pre_spawn_hook()

@@ -37,9 +37,9 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     edited = edited.replace("lifetime: 8h", "lifetime: 1h")
     hub.catalog.write_text(edited)
     eventually(lambda: "80 GiB each, 2.10 an hour" in form_of(hub, alice), 15, "the form shows the price")
-    eventually(lambda: "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 15, "the service refuses")
+    eventually(lambda: "Allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 15, "the service refuses")
     refused = hub.begin("alice", lifetime="2h")
-    assert "Lifetime: '2h' asked; allowed: 1 s to 1 h" in refused.json()["message"]
+    assert "Run time: You asked for '2h'. Allowed: 1 s to 1 h" in refused.json()["message"]
 
     broken = edited.replace("price: 2.10", "prize: 3.10").replace("1s-1h", "1s-5h")
     hub.catalog.write_text(broken)
@@ -49,7 +49,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
         lambda: told in html.unescape(admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text), 15, "it is told"
     )
     assert "2.10 an hour" in form_of(hub, alice)
-    assert "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h")
+    assert "Allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h")
     metrics = requests.get(
         f"{hub.url}/services/gpu/metrics", headers={"Authorization": f"token {ADMIN_TOKEN}"}, timeout=20
     )
@@ -57,7 +57,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
 
     hub.kill_service()
     eventually(lambda: hub.service_pids() not in ([], service), 60, "the hub starts it again")
-    eventually(lambda: "allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 30, "by the last good one")
+    eventually(lambda: "Allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 30, "by the last good one")
     assert told in html.unescape(admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text)
     service = hub.service_pids()
 

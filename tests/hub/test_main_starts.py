@@ -221,7 +221,7 @@ def test_a_link_with_a_bad_value_fills_it_in_and_says_what_is_wrong(hub):
     page = session.get(f"{hub.url}/hub/spawn?opt-count=99&opt-memory=%3Cscript%3E", timeout=20)
     assert page.status_code == 200
     assert "<script>&quot;" not in page.text
-    assert "'99' asked; allowed: 1 to 8." in html.unescape(page.text)
+    assert "You asked for '99'. Allowed: 1 to 8." in html.unescape(page.text)
 
 
 def test_a_link_that_asks_for_what_nobody_offers_says_so_and_what_is_chosen_instead(hub):
@@ -270,7 +270,7 @@ def test_the_hard_quota_refuses_alike_by_form_api_and_check(hub):
     hub.begin("gil")
     hub.until("gil", "running")
     message = (
-        "GPUs: 2 asked; allowed: 2 per user, of which you use or wait for 1. "
+        "GPUs: You asked for 2. Allowed: 2 per user, of which you use or wait for 1. "
         "Ask for 1, or ask an administrator to raise the quota."
     )
     by_api = hub.begin("gil", "second", count=2)
@@ -299,7 +299,7 @@ def test_neither_a_link_nor_a_refusal_left_a_traceback_in_the_hubs_log(hub):
     lines = hub.log.read_text().splitlines()
     assert [line for line in lines if "Traceback" in line] == []
     told = [line for line in lines if "Failed to spawn single-user server" in line]
-    assert [line for line in told if "allowed: 2 per user" not in line] == [], "each is told in its one line"
+    assert [line for line in told if "Allowed: 2 per user" not in line] == [], "each is told in its one line"
 
 
 @both_hubs

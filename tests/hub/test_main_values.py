@@ -54,27 +54,27 @@ BAD = [  # field, value in JSON, how a message quotes it, what is allowed and wh
 KEYS = [  # options in JSON, the whole message
     pytest.param(
         '{"gpus": 1}',
-        "'gpus': an option that does not exist asked; allowed: template, gpu, count, cpu, memory, lifetime, "
+        "'gpus': You asked for an option that does not exist. Allowed: template, gpu, count, cpu, memory, lifetime, "
         "team, substitutes, gpu_memory, repository, own_image, tools. "
         "Did you mean `gpu`?",
         id="unknown key",
     ),
     pytest.param(
         '{"template": "cpu", "gpu": "a100"}',
-        "GPU: 'a100' asked; allowed: none. Choose one of them: No GPU offers no other.",
+        "GPU: You asked for 'a100'. Allowed: none. Choose one of them: No GPU offers no other.",
         id="another template's GPU",
     ),
     pytest.param(
         '{"template": "cpu", "count": 1}',
-        "GPUs: 1 asked; allowed: 0. Choose a GPU, or leave the number out.",
+        "GPUs: You asked for 1. Allowed: 0. Choose a GPU, or leave the number out.",
         id="a count without a GPU",
     ),
 ]
 RESERVED = [
     pytest.param(
         {"user_options": {name: "x"}},
-        f"{name}: 'x' asked; allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, gpu_memory, "
-        "repository, own_image, tools. "
+        f"{name}: You asked for 'x'. Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
+        "gpu_memory, repository, own_image, tools. "
         f"JupyterHub takes {name} for itself; send the options alone, without {name}.",
         id=name,
     )
@@ -131,20 +131,20 @@ SOME_BAD = [
 @pytest.mark.parametrize(("field", "value", "shown", "right"), SOME_BAD)
 def test_a_bad_value_is_refused_alike_by_api_check_and_form(hub, vera, token, field, value, shown, right):
     text = f'{{"{field}": {value}}}'
-    message = f"{label_of(field)}: {shown} asked; allowed: {right}"
+    message = f"{label_of(field)}: You asked for {shown}. Allowed: {right}"
     assert by_api(hub, token, text) == (400, message)
     assert by_check(hub, token, text) == (400, message)
     written = value.strip('"')  # in a form all is text
     sent = hub.submit(vera, "vera", **{field: written})
     assert sent.status_code == 400
     quoted = f"'{written}'" if len(written) < 59 else f"'{written[:58]}…"
-    assert f"{label_of(field)}: {quoted} asked; allowed: {right}" in page_text(sent)
+    assert f"{label_of(field)}: You asked for {quoted}. Allowed: {right}" in page_text(sent)
     assert hub.server("vera") is None
 
 
 @pytest.mark.parametrize("options", [{"memory": FLOOD}, {"count": "7" * 70_000}], ids=["2 MB", "70 kB"])
 def test_what_is_too_long_to_be_read_is_refused_alike_by_api_check_and_form(hub, vera, token, options):
-    message = "request: more than 65,536 bytes asked; allowed: at most 65,536 bytes. Shorten its longest value."
+    message = "request: You asked for more than 65,536 bytes. Allowed: at most 65,536 bytes. Shorten its longest value."
     text = json.dumps(options)
     assert by_api(hub, token, text) == by_check(hub, token, text) == (413, message)
     assert message in page_text(hub.submit(vera, "vera", **options))
@@ -158,7 +158,7 @@ def test_options_that_do_not_fit_together_are_refused_alike(hub, vera, token, te
     fields = {key: str(value) for key, value in json.loads(text).items()}
     sent = hub.submit(vera, "vera", **fields)
     assert sent.status_code == 400
-    assert message.replace("GPUs: 1 ", "GPUs: '1' ") in page_text(sent)
+    assert message.replace("asked for 1.", "asked for '1'.") in page_text(sent)
 
 
 @pytest.mark.parametrize(("body", "message"), RESERVED)

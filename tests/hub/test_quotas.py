@@ -95,8 +95,8 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
     refused = hub.begin("cleo", "more")
     assert refused.status_code == 403
     assert refused.json()["message"] == (
-        "GPUs: 1 asked; allowed: 2 per user, of which you use or wait for 2. Stop another of your workspaces first. "
-        "Raising it: gpu-help@example.org."
+        "GPUs: You asked for 1. Allowed: 2 per user, of which you use or wait for 2. "
+        "Stop another of your workspaces first. Raising it: gpu-help@example.org."
     )
     words = [line["words"] for line in gpu(hub, token, "/quota").json()["limits"]]
     assert words == ["2 of 1 GPU (up to 2 if available)", "team vision: 2 of 2 GPUs"]

@@ -92,7 +92,7 @@ def test_who_starts_for_somebody_else_has_that_user_s_groups(hub):
     page = admin.get(f"{hub.url}/hub/spawn/mia", timeout=30).text
     assert "For leads" not in page
     assert "Vision lab" in page
-    assert "allowed: lab, cpu" in by_form(hub, "mia", admin, template="lead")
+    assert "Allowed: lab, cpu" in by_form(hub, "mia", admin, template="lead")
     assert hub.submit(admin, "mia", template="cpu").status_code == 302
     assert hub.until("mia", "running")["request"]["team"] == "vision"
     stop(hub, "mia")
@@ -118,7 +118,7 @@ def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(h
     join(hub, "sam", "vision", "speech")
     refused = hub.begin("sam", template="cpu")
     assert refused.status_code == 400
-    assert "allowed: vision, speech" in refused.json()["message"]
+    assert "Allowed: vision, speech" in refused.json()["message"]
     for options in ({"team": "speech"}, {}):
         assert hub.begin("sam", template="cpu", **options).status_code in {201, 202}
         assert hub.until("sam", "running")["request"]["team_title"] == "Speech group"

@@ -20,8 +20,8 @@ from reference_server import TOKEN, reference_server
 from gpuspawner.backends.clusters import ClustersBackend
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import HttpSchedulerAddress, KueueQueues, PodQueues

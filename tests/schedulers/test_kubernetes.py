@@ -8,8 +8,8 @@ from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.patches import pod_patch
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.leases.lease import Phase

@@ -3,7 +3,7 @@
 import pytest
 from fake_kueue import FakeKueue
 
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster

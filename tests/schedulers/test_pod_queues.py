@@ -12,7 +12,7 @@ from lease_builders import GIB, NOW, a_lease, a_request, slots
 from gpuspawner.backends.kubernetes import watches
 from gpuspawner.backends.kubernetes.api import ApiRefused
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases import transitions

@@ -80,10 +80,10 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
         ("admin", where, "refused") for where in ("the API", "the console", *("the API",) * 3, "the console")
     ]
     begins = [
-        "grant: Team: 'ghost' asked",
-        "grant: what: '0 GPUs'",
+        "grant: Team: You asked for 'ghost'",
+        "grant: what: You asked for '0 GPUs'",
         "take a grant back: admin has taken it back already",
-        "correct the use: amount: 'much'",
+        "correct the use: amount: You asked for 'much'",
     ]
     for line, words in zip(lines[::-1], [*begins, "lift: ", "lift: "], strict=True):
         assert line["why"].startswith(words), line["why"]

@@ -235,7 +235,7 @@ async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
     error = refused.value
     assert (error.status, error.field) == (403, "gpu_hours")
     assert str(error).startswith(
-        "GPU hours: 1 GPU for 8 h asked; allowed: 0 GPU h of your 2 GPU h of this week are left "
+        "GPU hours: You asked for 1 GPU for 8 h. Allowed: 0 GPU h of your 2 GPU h of this week are left "
         "(less than 0.1 GPU h used, 2 GPU h reserved by running workspaces). They reset Mon 18 Jan 00:00. Stop what "
     )
     assert str(error).endswith("or ask gpu@example.org for more.")

@@ -124,13 +124,16 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--memory", "16 boxes"], "Memory: '16 boxes' asked; allowed: 1 GiB to 64 GiB."),
-        (["--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
-        (["lost"], "Workspace: 'lost' asked; allowed: pytorch."),
+        (["--memory", "16 boxes"], "Memory: You asked for '16 boxes'. Allowed: 1 GiB to 64 GiB."),
+        (["--count", "9"], "GPUs: You asked for '9'. Allowed: 1 to 4."),
+        (["lost"], "Workspace: You asked for 'lost'. Allowed: pytorch."),
         (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
-        (["--name", "a/b"], "Name: 'a/b' asked; allowed: at most 30 lower-case letters, digits and single hyphens,"),
-        (["--name", "weird name!"], "Name: 'weird name!' asked; allowed: at most 30 lower-case letters,"),
-        (["--name", "weird name!", "--dry-run"], "Name: 'weird name!' asked; allowed: "),
+        (
+            ["--name", "a/b"],
+            "Name: You asked for 'a/b'. Allowed: at most 30 lower-case letters, digits and single hyphens,",
+        ),
+        (["--name", "weird name!"], "Name: You asked for 'weird name!'. Allowed: at most 30 lower-case letters,"),
+        (["--name", "weird name!", "--dry-run"], "Name: You asked for 'weird name!'. Allowed: "),
     ],
 )
 def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
@@ -143,7 +146,7 @@ def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
     (lease,) = world.parts.registry
     assert lease.request.gpu == "a100"
     assert (
-        "Memory of each GPU: '900GiB' asked; allowed: up to 80 GiB."
+        "Memory of each GPU: You asked for '900GiB'. Allowed: up to 80 GiB."
         in cli("start", "--gpu-memory", "900GiB", code=2).err
     )
 

@@ -142,7 +142,7 @@ def test_what_lives_cannot_be_called_wrong(world):
 def test_what_is_too_long_is_told_and_not_lost(world, gone):
     typed = "x" * (LONGEST_CHARACTERS + 1)
     text = Browser(world, "alice").submit("workspaces/gone/dispute", 400, sentence=typed).text
-    assert f"sentence: 501 characters asked; allowed: none to {LONGEST_CHARACTERS} characters of text." in text
+    assert f"sentence: You asked for 501 characters. Allowed: none to {LONGEST_CHARACTERS} characters of text." in text
     assert f">{typed}</textarea>" in text
     assert world.lease("gone").dispute is None
 

@@ -165,7 +165,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"to": "everyone"}, "allowed: all, user:NAME or group:NAME"),
+        ({"to": "everyone"}, "Allowed: all, user:NAME or group:NAME"),
         ({"to": "user:nobody"}, "users of the hub"),
         ({"to": "group:none"}, "groups of the hub with members"),
         ({"text": " "}, "The announcement has no text"),

@@ -78,7 +78,7 @@ def test_a_service_logs_what_is_stored_and_what_it_refuses(make_web_world, lines
     )
     answer = page_world.api(world, "alice", "workspaces", "POST", {**asked, "count": 99, "server": "big"})
     assert answer.status_code == 400
-    assert lines()[-1].startswith("refusal: a request of alice/big, a100: GPUs: 99 asked; allowed: 1 to 4.")
+    assert lines()[-1].startswith("refusal: a request of alice/big, a100: GPUs: You asked for 99. Allowed: 1 to 4.")
 
 
 def test_as_json_each_line_is_one_object_with_its_fields(monkeypatch, capsys):

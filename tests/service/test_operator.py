@@ -64,7 +64,7 @@ async def test_a_name_that_no_other_door_takes_is_refused_here_too(door, when):
     door.cluster.apply("train", server="a\nb", **when)
     await door.rounds()
     assert door.status("train")["phase"] == "Refused"
-    assert door.status("train")["message"].startswith("Name: 'a")
+    assert door.status("train")["message"].startswith("Name: You asked for 'a")
     assert leases_of(door) == []
 
 
@@ -126,7 +126,7 @@ def test_a_reason_is_cut_between_two_letters_and_half_of_a_pair_breaks_nothing()
     assert short("a\ud800b") == "a?b"
 
 
-LONG = "GPU: 't4' asked; allowed: a100, h100 or none. Choose one of them."
+LONG = "GPU: You asked for 't4'. Allowed: a100, h100 or none. Choose one of them."
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ LONG = "GPU: 't4' asked; allowed: a100, h100 or none. Choose one of them."
     [
         ("Running on 2 A100", "Running on 2 A100"),
         ("Next ready Mon 08:00. It is asked for early enough.", "Next ready Mon 08:00."),
-        (LONG, "GPU: 't4' asked; allowed: a100, h100 or none."),
+        (LONG, "GPU: You asked for 't4'. Allowed: a100, h100 or none."),
         ("one two, " * 20, "one two, one two, one two, one two, one two, one two, one…"),
         ("停" * 400, "停" * 59 + "…"),
         ("", ""),
@@ -158,8 +158,8 @@ async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_
         assert told == {}, "the one that was written is taken out: nothing is asked"
         return
     assert (told["status"], told["reason"]) == ("False", "Refused")
-    assert told["message"].startswith(f"Lifetime: {lifetime!r} asked; allowed: ")
-    assert " to " in told["message"].partition("allowed: ")[2]
+    assert told["message"].startswith(f"Run time: You asked for {lifetime!r}. Allowed: ")
+    assert " to " in told["message"].partition("Allowed: ")[2]
     assert told["message"].endswith("The workspace keeps the lifetime that it has.")
 
 
@@ -252,8 +252,8 @@ async def test_all_that_is_wrong_with_one_is_told_at_once(door, when):
     await door.rounds()
     told = door.status("wrong")
     assert told["phase"] == "Refused"
-    assert "GPUs: '99' asked" in told["message"] or "GPUs: 99 asked" in told["message"]
-    assert "Memory: '1 box' asked" in told["message"]
+    assert "GPUs: You asked for '99'" in told["message"] or "GPUs: You asked for 99" in told["message"]
+    assert "Memory: You asked for '1 box'" in told["message"]
     assert told["conditions"][0]["message"] == told["message"]
 
 

@@ -248,9 +248,9 @@ async def test_what_could_not_start_again_is_not_moved(world):
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
     person = Person("alice", admin=False, owner=alice.key.owner)
     warning = present_workspace(world.parts, world.now_of(alice)).warning
-    assert "it would not start again. GPU: 'a100' asked; allowed: half" in warning.text
+    assert "it would not start again. GPU: You asked for 'a100'. Allowed: half" in warning.text
     assert (warning.kind, warning.actions) == ("unhealthy", [])
-    with pytest.raises(Conflict, match="It would not start again: GPU: 'a100' asked; allowed: half"):
+    with pytest.raises(Conflict, match=r"It would not start again: GPU: You asked for 'a100'\. Allowed: half"):
         await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.RUNNING
 

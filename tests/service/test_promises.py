@@ -145,8 +145,12 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
 @pytest.mark.parametrize(
     ("options", "change", "why"),
     [
-        pytest.param({"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "GPU: 'half' asked; allowed: a100", id="a kind"),
-        pytest.param({"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "Memory: '64GiB' asked", id="a bound"),
+        pytest.param(
+            {"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "GPU: You asked for 'half'. Allowed: a100", id="a kind"
+        ),
+        pytest.param(
+            {"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "Memory: You asked for '64GiB'", id="a bound"
+        ),
     ],
 )
 async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
@@ -195,7 +199,7 @@ async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says
     bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
-    assert "GPU: 'a100' asked; allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
+    assert "GPU: You asked for 'a100'. Allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
 
 
 async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
@@ -208,7 +212,7 @@ async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_c
     world.boot()
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
-    assert "GPU: 'half' asked; allowed: a100" in present_workspace(world.parts, world.now_of(lease)).end.why
+    assert "GPU: You asked for 'half'. Allowed: a100" in present_workspace(world.parts, world.now_of(lease)).end.why
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
@@ -338,15 +342,19 @@ async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
 async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
     world = make_world(gpus=4, quota=2)
     await world.up("alice")
-    with pytest.raises(RequestRefused, match="GPUs: 2 asked; allowed: 2 per user, of which you use or wait for 1"):
+    with pytest.raises(
+        RequestRefused, match=r"GPUs: You asked for 2\. Allowed: 2 per user, of which you use or wait for 1"
+    ):
         await world.start("alice", "second", count=2)
     assert [lease.key.server for lease in world.registry] == [""]
 
 
 async def test_promise_10_more_than_the_fleet_has_is_refused_not_queued(world):
     await world.round()
-    with pytest.raises(RequestRefused, match="GPUs: 3 asked; allowed: at most 2 simulated A100 80 GB in one workspace"):
+    with pytest.raises(
+        RequestRefused, match=r"GPUs: You asked for 3\. Allowed: at most 2 simulated A100 80 GB in one workspace"
+    ):
         await world.start("alice", count=3)
-    with pytest.raises(RequestRefused, match="CPU cores: '99' asked"):
+    with pytest.raises(RequestRefused, match="CPU cores: You asked for '99'"):
         await world.start("alice", cpu="99")
     assert list(world.registry) == []

@@ -64,9 +64,13 @@ async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and
     await world.go_on(3, step=1)
     await world.go_on(60, step=20)
     told = [line for line in world.parts.store.audit_log.latest(lease.id) if line.event.action == "can't start now"]
-    assert [line.event.why for line in told] == ["GPUs: 2 asked; allowed: 1 by the cluster's quota team. Ask for 1."]
+    assert [line.event.why for line in told] == [
+        "GPUs: You asked for 2. Allowed: 1 by the cluster's quota team. Ask for 1."
+    ]
     sentence = present_workspace(world.parts, world.now_of(lease)).queue.sentence
-    assert sentence.startswith("It can't start as things are: GPUs: 2 asked; allowed: 1 by the cluster's quota team.")
+    assert sentence.startswith(
+        "It can't start as things are: GPUs: You asked for 2. Allowed: 1 by the cluster's quota team."
+    )
     assert "starts by itself" not in sentence
     assert message_of(world.parts, world.now_of(lease), told[0]).text.startswith(sentence)
     quota[0] = 8
@@ -88,13 +92,17 @@ async def test_after_a_day_it_ends_with_the_reason(world, quota):
     await world.go_on(20, step=5)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
-    assert "It waited 24 h and could not start: GPUs: 2 asked; allowed: 1 by the cluster's quota" in ended.message
+    assert (
+        "It waited 24 h and could not start: GPUs: You asked for 2. Allowed: 1 by the cluster's quota" in ended.message
+    )
 
 
 def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     world = make_web_world()
     world.observe()
-    lease = page_world.waiting(count=4, impossible="count: 4 asked; allowed: 1.", impossible_since=page_world.NOW - 60)
+    lease = page_world.waiting(
+        count=4, impossible="count: You asked for 4. Allowed: 1.", impossible_since=page_world.NOW - 60
+    )
     world.save(lease)
     text = page_world.Browser(world, "bob").look(f"workspaces/{lease.id}").text
     link = re.search(
@@ -102,7 +110,7 @@ def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     )[1]
     assert "/hub/spawn/bob" in link
     assert "opt-count=4" in link
-    assert "It can&#39;t start as things are: count: 4 asked; allowed: 1." in text
+    assert "It can&#39;t start as things are: count: You asked for 4. Allowed: 1." in text
 
 
 async def test_promise_6_a_gpu_that_fails_makes_nobody_ask_for_fewer_within_a_day(world):

@@ -67,10 +67,10 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--at", "25:00"], "at: '25:00' asked; allowed: one like 8:00 or 17:30."),
-        (["--at", "8:00", "--on", "someday"], "on: 'someday' asked; allowed: weekdays, weekend, daily"),
-        (["--at", "8:00", "--count", "9"], "GPUs: '9' asked; allowed: 1 to 4."),
-        (["--at", "8:00", "--name", "a/b"], "Name: 'a/b' asked"),
+        (["--at", "25:00"], "at: You asked for '25:00'. Allowed: one like 8:00 or 17:30."),
+        (["--at", "8:00", "--on", "someday"], "on: You asked for 'someday'. Allowed: weekdays, weekend, daily"),
+        (["--at", "8:00", "--count", "9"], "GPUs: You asked for '9'. Allowed: 1 to 4."),
+        (["--at", "8:00", "--name", "a/b"], "Name: You asked for 'a/b'"),
     ],
 )
 def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # noqa: F811

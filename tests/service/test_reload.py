@@ -98,7 +98,7 @@ async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_le
     write(path, pytorch={"gpus": {"a100": "1-8"}})
     assert await reload.look()
     assert world.phase(waits) is Phase.ENDED
-    assert "GPU: 'half' asked; allowed: a100" in world.now_of(waits).message
+    assert "GPU: You asked for 'half'. Allowed: a100" in world.now_of(waits).message
     left = world.now_of(consents)
     assert (left.phase, left.asked_at) == (Phase.QUEUED, consents.asked_at)
     assert left.request.substitutes == ()

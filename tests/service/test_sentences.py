@@ -231,7 +231,7 @@ def test_sentence_4_a_hard_quota():
     with pytest.raises(RequestRefused) as refused:
         check_quotas(Claim("new", "alice born", a_request(count=4), NOW), seen)
     assert str(refused.value) == (
-        "GPUs: 4 asked; allowed: 4 per user, of which you use or wait for 2. "
+        "GPUs: You asked for 4. Allowed: 4 per user, of which you use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."
     )
 

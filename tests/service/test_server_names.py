@@ -45,6 +45,6 @@ def test_every_entry_refuses_a_name_that_the_hub_would_not_take(world, path):
     refused = api(world, "alice", path, "POST", body)
     words = refused.json()["error"]["message"]
     assert refused.status_code == 400
-    assert words.startswith("Name: 'weird name!' asked; allowed: at most 30 lower-case letters, digits and ")
+    assert words.startswith("Name: You asked for 'weird name!'. Allowed: at most 30 lower-case letters, digits and ")
     assert words.endswith("a letter first, no hyphen last. Choose another name, or leave it out.")
     assert list(world.parts.registry) == []

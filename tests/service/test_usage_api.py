@@ -93,7 +93,7 @@ def test_the_form_tells_the_end_by_budget_before_start(world):
     assert "when your 40 GPU h of this week are used up." in told["sentence"]
     assert [line["limit"] for line in told["quota"]] == ["gpus", "gpu_hours", "gpu_hours", "cost"]
     ended(world, "more", minutes=5 * 60 - 1)
-    assert "GPU hours: 1 GPU for 8 h asked" in refused(world, "check", "alice", 403, team="vision")
+    assert "GPU hours: You asked for 1 GPU for 8 h" in refused(world, "check", "alice", 403, team="vision")
 
 
 def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
@@ -143,7 +143,7 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("by=week", "by: 'week' asked"),
+        ("by=week", "by: You asked for 'week'"),
         ("since=yesterday", "is not a day"),
         ("since=2027-01-10&until=2027-01-09", "up to"),
     ],
@@ -254,14 +254,17 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "for whom: nobody asked; allowed: user, team or everybody"),
+        ({}, "for whom: You asked for nobody. Allowed: user, team or everybody"),
         ({"user": "alice"}, "a reason of at most 500 letters"),
-        ({"user": "alice", "why": "x"}, "what: none asked; allowed: a number with its unit"),
-        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: none asked; allowed: a day (Friday"),
+        ({"user": "alice", "why": "x"}, "what: You asked for none. Allowed: a number with its unit"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: You asked for none. Allowed: a day (Friday"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
         ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),
-        ({"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"}, "Team: 'speech' asked; allowed: vision"),
+        (
+            {"team": "speech", "why": "x", "what": "4 GPUs", "until": "2d"},
+            "Team: You asked for 'speech'. Allowed: vision",
+        ),
         ({"user": 5, "why": "x", "what": "4 GPUs", "until": "2d"}, "a name"),
         ({"user": "alice", "why": "x", "what": "4 h100", "until": "2d"}, "the catalog's kinds are a100, t4"),
         ({"whom": "alice"}, "a field that does not exist"),

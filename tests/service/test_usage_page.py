@@ -106,11 +106,11 @@ def test_use_is_by_what_is_asked_for_and_adds_up(world):
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("by=x", "by: 'x' asked; allowed: user, team, kind, node, template, day, week"),
+        ("by=x", "by: You asked for 'x'. Allowed: user, team, kind, node, template, day, week"),
         ("since=yesterday", "write one like 2026-12-24"),
         ("since=9999-12-31&until=9999-12-31", "write one like 2026-12-24"),
         ("since=2027-01-20&until=2027-01-02", "Enter the earlier day as since"),
-        ("since=2001-01-01", "allowed: 400 days"),
+        ("since=2001-01-01", "Allowed: 400 days"),
     ],
 )
 def test_days_and_dimensions_that_can_t_be_are_told(world, query, said):

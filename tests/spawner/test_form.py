@@ -260,7 +260,7 @@ def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
     assert form.AWAY in rendered().replace("&#39;", "'")
     assert "data-simulated hidden>simulated<" in rendered()  # this catalog has real GPUs
     html = rendered(chosen={"memory": "1PiB"})
-    assert "Memory: &#39;1PiB&#39; asked; allowed: 1 GiB to 64 GiB." in html
+    assert "Memory: You asked for &#39;1PiB&#39;. Allowed: 1 GiB to 64 GiB." in html
 
 
 @pytest.mark.parametrize("devices", [False, True])

@@ -24,9 +24,10 @@ from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, 
 from gpuspawner.adoption.doctor.http_answers import TIMEOUT_SECONDS, seconds_of, too_long
 from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
+from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.dra.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, KueueQueues, PodQueues
 from gpuspawner.catalog import Cluster as OtherCluster
 from gpuspawner.cli import base

@@ -64,13 +64,13 @@ def drivers_of_nodes(nodes: Iterable[Mapping[str, Any]], catalog: Catalog) -> It
 def driver_supports(
     driver: str, supported: CudaVersion, needed: Mapping[str, CudaVersion], where: str = ""
 ) -> Iterable[Finding]:
-    """Judge a driver by what needs CUDA.
+    """Check a driver against the CUDA versions that are needed.
 
     Args:
         driver: its version.
         supported: the highest CUDA version that it supports.
-        needed: the CUDA version by what has it, in words, such as "the image of the template pytorch".
-        where: in words, such as "on gpu-node". "" on this machine.
+        needed: CUDA versions by the name of their source, for example "the image of the template pytorch".
+        where: the location as shown to users, for example "on gpu-node". "" on this machine.
     """
     driver = f"the driver {driver}{' ' if where else ''}{where}"
     found = []

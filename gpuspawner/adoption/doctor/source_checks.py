@@ -24,7 +24,7 @@ NAMES_SHOWN = 5
 
 
 def of_exporter(catalog: Catalog | None) -> Iterable[Finding]:
-    """Yield what the catalog's Prometheus has of DCGM exporter; nothing if the catalog names none."""
+    """Check the metrics of DCGM exporter in the catalog's Prometheus, if the catalog names one."""
     if catalog is None or catalog.exporter is None:
         return
     try:
@@ -73,7 +73,7 @@ def monitor_here() -> Finding:
 
 
 def monitors_running(answer: Answer) -> Iterable[Finding]:
-    """Yield what the service's answer says of running workspaces: whether the GPU monitor runs in those with GPUs."""
+    """Check whether the GPU monitor runs in workspaces with GPUs. ``answer`` is the service's list of workspaces."""
     found = answer.body.get("workspaces") if answer.ok and isinstance(answer.body, dict) else None
     if not isinstance(found, list):
         remedy = "Ask with an administrator's token: --token-file."

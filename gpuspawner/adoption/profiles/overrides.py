@@ -118,7 +118,7 @@ def _amount(name: str, value: Any, told: list[str]) -> float | None:
         limit = f"{MOST_CORES} cores" if is_cpu else show_bytes(MOST_BYTES)
         told.append(f"{name}: {as_json(value)[:80]} is not from 0 to {limit}. {BY_HAND}")
         return None
-    return parsed or None  # 0 is none for KubeSpawner
+    return parsed or None  # KubeSpawner reads 0 as not set
 
 
 def _with_amount(read: Override, name: str, amount: float | None) -> Override:

@@ -15,8 +15,8 @@ from typing import Any
 
 from gpuspawner.backends.custom_resources.base import LIFETIME, REFUSED, Resource
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.catalog.resources.definitions import (
     API_GROUP,

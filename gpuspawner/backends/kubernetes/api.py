@@ -15,7 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
+from gpuspawner.backends.kubernetes.connection import Connection
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import GpuspawnerError, Unavailable, quoted
 from gpuspawner.core.outages import API_SERVER
 

@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import PodName, ProbeResult
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.nodes import Interruption
 from gpuspawner.backends.kubernetes.patches import WITH_GPUS, WITHOUT_GPUS, pod_patch, tolerations_json
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL, LEASE_LABEL, Pod, to_pod
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.view import ClusterView, LeaseCheck, accept_all
 from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.view import DeviceView
 from gpuspawner.backends.kubernetes.fleet import gpus_of_node, host_resources_of_node
 from gpuspawner.backends.kubernetes.nodes import Node, to_limits, to_node, to_quota
 from gpuspawner.backends.kubernetes.pods import Pod, to_pod
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, HostResources, NodeName

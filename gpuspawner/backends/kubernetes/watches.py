@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 
 log = logging.getLogger("gpuspawner.kubernetes")

@@ -1,7 +1,8 @@
 """The strict reading of the report of the GPU monitor in a workspace (``gpuspawner.workspace.monitor``).
 
-Pure, and never raises. The workspace's user can write such a line. A line that is torn, old, of another boot or invalid
-is ignored. The process that keeps the file has the device files open without computing.
+The functions are pure and never raise. The workspace's user can write to the file. So an incomplete, old or invalid
+line is ignored, and also a line of another boot. The process that keeps the file has the device files open without
+computing.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tornado.web import Application
 
 from gpuspawner.backends.custom_resources.base import Resource, Resources
 from gpuspawner.backends.custom_resources.cluster import CustomResources
-from gpuspawner.backends.kubernetes.connection import ClusterSettings, cluster_settings
+from gpuspawner.backends.kubernetes.settings import ClusterSettings, cluster_settings
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler

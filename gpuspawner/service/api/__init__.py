@@ -1,5 +1,5 @@
-"""The service's REST API: what people, pages, workspaces and the spawner may ask, and as whom.
+"""The service's REST API for users, pages, workspaces and the spawner, with their authentication.
 
-Belongs here: reading requests, checking who asks, calling one method, writing JSON.
+Belongs here: reading requests, authentication, calling one method, writing JSON.
 Never here: decisions, pages.
 """

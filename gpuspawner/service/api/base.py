@@ -1,4 +1,4 @@
-"""Who asks, and how errors are told."""
+"""The base class of request handlers: authentication and error responses."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ WORDLESS = {
     400: "A value in the address is missing, or no text in UTF-8.",
     405: "This address does not take {method}.",
 }
-"""What is told of Tornado's own refusals, which bring no words for people."""
+"""Messages for errors that Tornado raises without a text for users."""
 
 
 def authorization(headers: HTTPHeaders) -> tuple[str, str]:
-    """Return scheme, in small letters, and credential of a request; empty texts where it has none."""
+    """Return the lower-case scheme and the credential of the ``Authorization`` header, both empty without one."""
     scheme, _, credential = headers.get("Authorization", "").partition(" ")
     return scheme.lower(), credential.strip()
 
@@ -62,10 +62,11 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks. What is theirs goes by ``owner``: a name may have been another user's, and is a service's too.
+    """The sender of a request, once authenticated.
 
-    ``lease`` is set for a workspace's own token: it may act on this one lease alone. ``token`` is the id of a token of
-    the command line.
+    Workspaces belong to ``owner``, not to ``name``. A name may have belonged to another user, and a service may have
+    the same name. ``lease`` is set for a workspace's own token, which may act on this lease only. ``token`` is the id
+    of a token of the command line.
     """
 
     name: str
@@ -86,9 +87,9 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     """Whether the ticket of a form is enough, which others than its user may hold too."""
     person: Person | None = None
     hub_model: dict[str, Any] | None = None
-    """What the hub says of who asks, also where the right to use GPUs is lacking; None where it was not asked."""
+    """The hub's model of the sender, also without the right to use GPUs. None if the hub was not asked."""
     held: tuple[int, str] | None = None
-    """What is answered, while :func:`gpuspawner.service.api.rest.keys.once` is to keep it before it is sent."""
+    """The status and text of an answer that :func:`gpuspawner.service.api.rest.keys.once` stores before it is sent."""
     holds = False
 
     def initialize(self, parts: Parts) -> None:
@@ -102,7 +103,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
     @property
     def where(self) -> str:
-        """From where something is done, in words, as the audit has it. What calls itself our command line is that."""
+        """The origin of an action for the audit log, in words. The ``User-Agent`` of the command line is believed."""
         if self._authorization()[0] == "ticket":
             return "a page of the hub"
         program = self.request.headers.get("User-Agent", "")
@@ -118,7 +119,11 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return authorization(self.request.headers)
 
     async def find_person(self) -> Person | None:
-        """Return who asks: by a page's ticket, a workspace's token, a hub token, or the service's cookie."""
+        """Authenticate the sender of the request. Return None if it is unknown.
+
+        It may send a page's ticket or the service's cookie. It may also send a token of a workspace, of the command
+        line or of the hub.
+        """
         scheme, credential = self._authorization()
         if scheme == "ticket":
             holder = read_ticket(self.parts.secret, credential, self.parts.clock.wall())
@@ -168,13 +173,13 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         if model["kind"] != "user":
             return Person(model["name"], admin=admin)
         if "created" not in model:
-            # Kept in the model, which JupyterHub's client keeps for this token: for AUTH_SECONDS, no name is asked for
-            # again, which may be somebody else's by then.
+            # JupyterHub's client caches this model for AUTH_SECONDS, so the user's creation time is stored in it.
+            # Asking again by name is not safe, because another user may have the name by then.
             model["created"] = await self._created(model["name"])
         return Person(model["name"], self._owner(model["created"]), admin)
 
     async def asked_of_hub(self, answer: Awaitable[Any]) -> Any:
-        """Return what JupyterHub's client answers. Raises Unavailable where the hub does not answer."""
+        """Await an answer of JupyterHub's client. Raises Unavailable if the hub does not answer."""
         try:
             return await answer
         except HTTPError as error:
@@ -216,12 +221,12 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return frozenset()
 
     async def asker(self) -> HoldUser:
-        """Return who asks, as far as GPUs are held for some."""
+        """Return the user, groups and teams that decide which held GPUs the sender may use."""
         groups = await self.groups_shown()
         return HoldUser(self.must().owner.user_created, groups, teams_of(self.parts.catalog.rules, groups))
 
     async def offered(self) -> Catalog:
-        """Return what of the catalog is shown to who asks: to administrators all of it."""
+        """Return the catalog as the sender may see it. Administrators see all of it."""
         catalog = self.parts.catalog
         return catalog if self.must().admin else visible(catalog, await self.groups_shown())
 
@@ -235,7 +240,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return lease
 
     def must(self) -> Person:
-        """Return who asks. Raises 403 where nobody does."""
+        """Return the authenticated person. Raises HTTPError 403 without one."""
         if self.person is not None:
             return self.person
         scheme, credential = self._authorization()
@@ -248,7 +253,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         raise HTTPError(403, reason="Sign in to the hub, or send a token with the scope custom:gpu:use.")
 
     def body(self) -> dict[str, Any]:
-        """Return the request's JSON object. Raises 400 where it is none."""
+        """Return the request's JSON object. Raises HTTPError 400 if the body is anything else."""
         try:
             body = json.loads(self.request.body or b"{}")
         except (ValueError, RecursionError) as error:  # the second: lists in lists, a thousand deep
@@ -306,7 +311,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return 500, {"message": "The service met an error of its own; the administrator finds it in its log."}
 
     def _outage_words(self, error: Unavailable | Superseded) -> str:
-        """Return since when the part of an error does not answer, with a space behind; "" where it is not known."""
+        """Return the words about the outage behind an error, with a trailing space, "" without an outage."""
         part, now = error.part if isinstance(error, Unavailable) else "", self.parts.clock.now()
         found = (outage for outage in self.parts.queue.outages.under_way() if outage.part == part)
         return next((f"{outage.words(now)} " for outage in found), "")
@@ -324,7 +329,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
 
 def _all_of(error: RequestRefused) -> dict[str, Any]:
-    """Return what is told of all that is wrong with options, beside the first."""
+    """Return every refused option with its reason, {} if the error is about one option only."""
     if not isinstance(error, AllRefused):
         return {}
     fields = [{"field": one.field, "words": one.details} for one in error.refused]
@@ -353,7 +358,7 @@ class ApiHandler(BaseHandler):
         self.set_status(204)
 
     async def prepare(self) -> None:
-        """Know who asks; nobody is refused at once."""
+        """Authenticate the sender, or refuse the request with 403."""
         if self.request.method == "OPTIONS":
             return
         self.person = await self.find_person()

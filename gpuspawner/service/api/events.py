@@ -18,7 +18,8 @@ from gpuspawner.service.parts import Parts
 STEP_SECONDS = 1.0
 """How often a stream compares: what is one's own is told within this."""
 SPREAD_SECONDS = 5.0
-"""What all share is told each stream once in this time, each at its own moment: one change moves every open page."""
+"""Each stream reports changes of shared data once in this time, each at its own moment. Otherwise one change would
+reload all open pages at once."""
 HEARTBEAT_SECONDS = 15.0
 """After this without a word a comment is sent, so that no proxy takes the stream for dead, and its user is checked."""
 STREAMS_EACH = 4
@@ -28,9 +29,9 @@ STREAMS = 1000
 
 
 def version_of(parts: Parts, person: Person) -> tuple[str, str]:
-    """Return what changes whenever a page of this person would: by what is theirs, and by what all share.
+    """Return the versions of what a person's pages show: of their own data and of shared data.
 
-    Administrators see everybody's workspaces, so that for them all of it is shared.
+    Administrators see the workspaces of all users, so for them every change counts as shared.
     """
     saves, shared = parts.registry.saves, str(parts.queue.version)
     if person.admin:
@@ -52,10 +53,10 @@ class Events(ApiHandler):
     """
 
     _who: tuple[str, Owner] | None = None
-    """Whose stream it is, as long as it is one."""
+    """The user of the stream, as long as it is open."""
 
     def on_connection_close(self) -> None:
-        """Note that nobody listens any more. Who turns pages fast has the place for the next one at once."""
+        """End the stream at once, so that its place is free for the user's next page."""
         self._over = True
         self._leave()
 

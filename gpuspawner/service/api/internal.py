@@ -1,4 +1,7 @@
-"""What the spawner asks: acquire, wait, acknowledge, heartbeat, release. It proves itself, and never by a hub token."""
+"""Routes for the spawner: acquire, wait, acknowledge, heartbeat and release.
+
+The spawner proves that it knows the shared secret. A hub token is never enough.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class KeyBody(BaseModel):
 
 
 class AcquireBody(KeyBody):
-    """What the spawner sends to ask for a lease."""
+    """A request for a lease, sent by the spawner."""
 
     user: str
     options: dict[str, Any]
@@ -56,7 +59,7 @@ class AcquireBody(KeyBody):
 
 
 class StopperBody(KeyBody):
-    """What the hub sends once a request has stopped a server."""
+    """The user who stopped a server through the hub, sent by the hub."""
 
     by: str = Field(min_length=1, max_length=255)
 
@@ -96,7 +99,7 @@ class SpawnerHandler(ApiHandler):
             raise HTTPError(400, reason=f"{name} is not a number.") from error
 
     def view(self, lease: Lease) -> dict[str, Any]:
-        """Return what a waiter needs to know of its lease."""
+        """Return the lease and its start attempt as the spawner reads them."""
         return {"lease": present_workspace(self.parts, lease).as_json(), "attempt": lease.attempt}
 
 
@@ -122,7 +125,7 @@ class Acquire(SpawnerHandler):
 
 
 class Wait(SpawnerHandler):
-    """GET ?attempt=&seconds=: heard, and answered at the next change of the lease, or after so long."""
+    """GET ?attempt=&seconds=: record a heartbeat, and answer at the next change of the lease or after the timeout."""
 
     async def get(self, lease_id: str) -> None:
         """Answer the lease as soon as it is granted or its place changes."""
@@ -173,7 +176,7 @@ class Acknowledge(SpawnerHandler):
 
 
 def _gpu_variables(lease: Lease) -> dict[str, str]:
-    """Return by what a workspace knows which kind of GPU it got, and which was asked for."""
+    """Return the environment variables with the granted and the requested GPU kind."""
     kinds = {"GPUSPAWNER_GPU_KIND": lease.kind, "GPUSPAWNER_GPU_ASKED": lease.request.gpu}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
@@ -210,7 +213,7 @@ class Release(SpawnerHandler):
     """POST ?attempt=&outcome=: how a start or a server ended."""
 
     async def post(self, lease_id: str) -> None:
-        """Note it. Older attempts and repeats are harmless."""
+        """Release the lease. Repeats and older attempts change nothing."""
         outcome = self.get_argument("outcome")
         if outcome not in OUTCOMES:
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
@@ -233,7 +236,7 @@ class Stopper(SpawnerHandler):
     """POST: whose request stopped a server."""
 
     async def post(self) -> None:
-        """Note it, also for an end that is yet to come."""
+        """Record who stopped the server, also before its lease has ended."""
         body = self.understood(StopperBody)
         await self.parts.allocator.stoppers.name(body.key(), body.by)
         self.answer({})

@@ -41,8 +41,8 @@ def short(text: str) -> str:
 
 
 def headline(text: str) -> str:
-    """Return the first sentence of a message, shortened for the column REASON."""
-    first = re.split(r"(?<=[.!?])\s", short(text), maxsplit=1)[0]
+    """Return the first sentence of a message, shortened for the column REASON. What is allowed belongs to it."""
+    first = re.split(r"(?<=[.!?])\s(?!Allowed: )", short(text), maxsplit=1)[0]
     if len(first) <= LONGEST_REASON:
         return first
     words = first[:LONGEST_REASON].rsplit(" ", 1)[0].rstrip(" ,;:(") if " " in first[:LONGEST_REASON] else first

@@ -110,7 +110,7 @@ class HubClient:
         return names[0] if names else None
 
     async def _listed(self, what: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the entries of all pages of a list, such as ``users?``. Raise if one page is missing."""
+        """Yield the entries of all pages of a list, for example ``users?``. Raise if one page is missing."""
         offset: int | None = 0
         while offset is not None:
             page = await self._fetch("GET", f"/{what}offset={offset}&limit=200")

@@ -46,8 +46,8 @@ class HubIdentity:
     def believes(self, running: Running) -> bool:
         """Return whether the document of a workspace is authentic.
 
-        It is signed. Or it is older than the secret, which was lost and replaced, and the backend has kept the document
-        out of its user's reach since.
+        An authentic document is signed. Otherwise the backend must have kept it out of its user's reach since before
+        the secret was made. This covers a secret that was lost and replaced.
         """
         text = running.environment.get("GPUSPAWNER_LEASE", "")
         if is_signed(self.secret, self.hub_id, running.lease_id, running.environment):

@@ -1,4 +1,4 @@
-"""What people are told outside the pages: of which steps of a lease, and in which words: those of the pages."""
+"""Messages to users about lease events, sent outside the pages. They use the words of the pages."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ASKS = "Opening the page does nothing by itself: it asks."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
-    """Return the message about an event that was just stored, None if nobody needs one.
+    """Return the message about an event that was just stored, None if it needs no message.
 
-    A step is stored once, and a warning is a step once for each deadline and threshold: so is its message.
+    An event is stored once, so its message is sent once. A warning is stored once for each deadline and threshold.
     """
     event = line.event
     told = None if event.told is Audience.NOBODY else _TEXTS[type(event)](parts, lease, line)

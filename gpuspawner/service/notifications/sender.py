@@ -175,7 +175,7 @@ class Notifier:
             await cancelled(list(self._under_way.values()))
 
     async def send_due(self) -> None:
-        """Begin to send due messages. Those of one person stay in order."""
+        """Start to send due messages. Messages to one person stay in order."""
         outbox = self._store.outbox
         await self._note()
         busy = set(self._under_way)  # before it is read: what is being sent meanwhile may be in it
@@ -241,7 +241,7 @@ class Notifier:
                 self.troubles.pop(row.channel, None)
                 return replace(row, attempts=row.attempts + 1, over_at=now, result="sent")
             self.troubles.setdefault(row.channel, Trouble(now, f"{by}: {why}"))
-            # Without the address: a password may stand in it.
+            # The address is left out, because it may contain a password.
             log.warning("not told: %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
         self.counts["failed"] += 1
         attempts = row.attempts + 1
@@ -254,7 +254,7 @@ class Notifier:
         return replace(row, attempts=attempts, not_before=now + pause_seconds)
 
     async def _address(self, row: OutboxRow, message: Message) -> str | Refusal:
-        """Return the address of a message, or why it has none now."""
+        """Return the address of a message, or a refusal with the reason."""
         if row.channel == USER:
             return await self._target(message.user)
         number = int(row.channel.removeprefix(ADMINS))
@@ -271,7 +271,7 @@ class Notifier:
         return "" if sent else "refused, or not reached"
 
     async def _target(self, user: str) -> str | Refusal:
-        """Return the address of a user's messages, or why they have none."""
+        """Return the address of a user's messages, or a refusal with the reason."""
         template, email = self._settings.notify_users, None
         if "{email}" in template:
             try:

@@ -186,7 +186,7 @@ LONGEST_DAYS = 800
 
 
 async def _amounts(state: Parts, user_created: str, first: str, last: str) -> dict[str, UsageAmounts]:
-    """Return what a user used on each of these days, as far as anything was."""
+    """Return a user's usage on each of these days. Days without usage are left out."""
     read = state.store.usage_sums.of_days
     return {
         one.day: one.amounts

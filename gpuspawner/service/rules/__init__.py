@@ -1,1 +1,1 @@
-"""What an organisation's rules do to leases: teams, budgets, holds, stronger claims, hours, a catalog that changes."""
+"""The effects of an organisation's rules on leases: teams, budgets, holds, priorities, hours and catalog changes."""

@@ -1,4 +1,4 @@
-"""What has been used: the ledger's sums in memory, and the grants on quotas and budgets that administrators give."""
+"""Usage: the ledger's sums in memory, and the administrators' grants on quotas and budgets."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
 
 STATES = ("active", "idle", "not_measured")
-"""What allocated time is one of, as ``use_sums.Amounts`` calls it."""
+"""The states of allocated time, as in ``usage_sums.UsageAmounts``."""
 REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 """Older use counts less than a millionth in the order."""
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Of the ledger: what is charged in the present ``periods`` of ``zone``, and faded use as of ``faded_at``.
+    """Sums of the ledger.
 
-    ``ahead`` are lines of later periods, where the clock went back since they were written.
+    ``charged`` is what was charged in the present ``periods`` of ``zone``. ``faded`` is decayed usage at ``faded_at``.
+    ``ahead`` are lines of later periods. They exist if the clock was set back after they were written.
     """
 
     zone: ZoneInfo
@@ -95,7 +96,7 @@ class Accounting:
         await self._load_sums()
 
     async def follow(self) -> None:
-        """Sum up anew where another time zone is in force: its days are others."""
+        """Compute the sums again if the time zone changed, because its days differ."""
         if self._sums is None or self._sums.zone.key != self._catalog().rules.timezone:
             await self._load_sums()
 
@@ -115,7 +116,7 @@ class Accounting:
     def used_by(
         self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
     ) -> Sequence[UsagePart]:
-        """Return what some steps of leases, with their lines and readings, add to the sums of use."""
+        """Return the usage that lease steps add to the sums, with their ledger lines and readings."""
         zone, leases = self.zone, {lease.id: lease for _, lease in steps}
         parts = [*parts_of_lines(lines, leases, self._node_of)]
         for before, after in steps:
@@ -158,7 +159,7 @@ class Accounting:
 
     @property
     def accounts(self) -> Accounts:
-        """What ended workspaces have used, as of now."""
+        """The charged and decayed usage of ended workspaces, up to now."""
         sums = self._rolled(self._known())
         self._sums = sums
         return Accounts(sums.charged, _Faded(sums.faded, self._factor(sums, self._clock.now())))
@@ -235,7 +236,7 @@ NodeOf = Callable[[str], str]
 
 
 def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:
-    """Yield what lines of the ledger charge. ``leases`` are theirs, by id; a correction has none."""
+    """Yield the usage that ledger lines charge. ``leases`` has their leases by id. A correction has no lease."""
     for line in lines:
         lease = leases.get(line.lease)
         charged, cost = (float(line.amount(used)) for used in (BudgetUnit.GPU_HOURS, BudgetUnit.COST))
@@ -253,16 +254,16 @@ def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], nod
 
 
 def counted_until(lease: Lease) -> float:
-    """Return until when the allocated time of a workspace that runs is in the sums: until its last sample."""
+    """Return the time until which the sums include a running workspace: its last sample."""
     return max(lease.running_at or 0.0, lease.sampled_at or 0.0)
 
 
 def parts_of_step(
     before: Lease | None, after: Lease, rows: Iterable[ReadingRow], zone: ZoneInfo, node_of: NodeOf
 ) -> Iterator[UsagePart]:
-    """Yield what a step adds to the allocated time of a lease: until its new sample, or its end.
+    """Yield the allocated time that a step adds to a lease, until its new sample or its end.
 
-    What no reading covers was not measured. So active, idle and not measured are always all that was allocated.
+    Time without a reading is not measured. So active, idle and not measured time add up to the allocated time.
     """
     ran = before is not None and before.phase in UP
     lease = before if before is not None and ran and after.phase not in UP else after
@@ -306,7 +307,7 @@ def _each(lease: Lease) -> float:
 
 
 def part_of_reclaim(before: Lease | None, after: Lease, zone: ZoneInfo, node_of: NodeOf) -> UsagePart | None:
-    """Return what a reclaim saves: from then to the end that was asked for; None of any other step."""
+    """Return the GPU time between a reclaim and the planned end of the lease. Return None for other steps."""
     if before is None or before.phase not in UP or after.phase in UP or after.reason not in RECLAIMS:
         return None
     left = max(0.0, (after.deadline_at or 0.0) - after.phase_since)

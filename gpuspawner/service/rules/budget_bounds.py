@@ -1,4 +1,4 @@
-"""What budgets mean for leases: at a request, a grant, a start, an extension, and when a grant to a budget comes."""
+"""The effects of budgets on leases: at a request, a grant, a start, an extension, or a new grant to a budget."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
 
 
 def asker_of(lease: Lease) -> Requester:
-    """Return who a lease's use is charged to."""
+    """Return the user and team that are charged for a lease."""
     return Requester(lease.user, lease.key.user_created, lease.request.team)
 
 
@@ -67,7 +67,7 @@ class BudgetBounds:
         return BudgetBalances(now, leases, rules, accounts, grants)
 
     def rate(self, kind: str | None, count: int) -> Rate:
-        """Return what so many GPUs of a kind take of budgets now."""
+        """Return the present charge rate of ``count`` GPUs of a kind."""
         return rate_of(self._catalog().gpus.get(kind or ""), count)
 
     def rated(self, lease: Lease) -> Lease:
@@ -133,9 +133,10 @@ class BudgetBounds:
         return with_latest_end(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
 
     def running(self, lease: Lease) -> Lease:
-        """Return a lease whose server answers now, with its bound as of now: starting took nothing of its budget.
+        """Return a lease whose server now answers, with the present bound on its end.
 
-        It ends no earlier than its user was told. What was adopted is charged, and no budget ends it.
+        The start took nothing from its budget. The lease ends no earlier than its user was told. An adopted lease is
+        charged, but no budget ends it.
         """
         lease = self.rated(lease)
         if lease.adopted or lease.rate is None or lease.granted_at is None:
@@ -153,9 +154,9 @@ class BudgetBounds:
     def of_extension(
         self, lease: Lease, seconds: float, others: Mapping[str, Lease] = _AS_THEY_ARE
     ) -> LatestEnd | None:
-        """Return the bound on the end of a lease if it is to run so much longer; None for none.
+        """Return the bound on the end of a lease if it runs ``seconds`` longer, None without a bound.
 
-        ``others`` are leases by their id as they will be by then.
+        ``others`` are leases by their id, as they will be then.
         """
         verdict = self._longer(lease, seconds, others)
         return with_latest_end(lease, verdict.latest_end).latest_end

@@ -1,4 +1,4 @@
-"""What follows when another catalog is in force: for who waits, and for what runs."""
+"""Applies a changed catalog to waiting requests and running workspaces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CatalogReload:
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._engine = allocator, engine
         self._followed = in_force.catalog
-        """What everything follows: where a step fails, all are tried again at the next look."""
+        """The catalog that all parts follow. If a step fails, the next look applies all steps again."""
 
     async def first(self) -> None:
         """Take in what resources add before anything is judged by the catalog."""
@@ -78,7 +78,7 @@ class CatalogReload:
         return True
 
     async def _audit(self, words: str) -> None:
-        """Store that another catalog is in force. Who wrote the file is not known here."""
+        """Store that another catalog is in force. The author of the change is unknown."""
         version = self._in_force.version
         line = AuditLine(self._clock.now(), "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", version)
         await self._registry.save(audit=[line])
@@ -97,7 +97,7 @@ class CatalogReload:
 
 
 def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload:
-    """Return what reloads the catalog of a service; ``resources`` are its second source, where there is one."""
+    """Create the catalog reload of a service. ``resources`` are its second source, if it has one."""
     file, entries = parts.in_force, None
     if resources is not None and isinstance(file, CatalogFile):
         entries = Entries(file, resources, parts.clock)

@@ -24,9 +24,10 @@ def policy_now(catalog: Catalog, name: str, now: float) -> EffectivePolicy:
 
 
 def idle_policy_of(catalog: Catalog, lease: Lease, now: float) -> IdlePolicy | None:
-    """Return by what a lease's idleness is judged; None where nothing is: without a GPU, and no policy for that.
+    """Return the policy that judges a lease's idleness, None without a policy.
 
-    Of a server that ran before gpuspawner did nothing is known, not even whether it has a GPU.
+    A lease without a GPU is judged only if the catalog has a policy for it. Nothing is known about a server that ran
+    before gpuspawner, not even its GPUs, so it has no policy.
     """
     if lease.unasked:
         return None

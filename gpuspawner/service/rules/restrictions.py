@@ -1,4 +1,4 @@
-"""What administrators keep from being given or judged, as it stands: part of every snapshot, across restarts."""
+"""The restrictions that administrators set. They are part of every snapshot and survive restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from gpuspawner.service.store import AuditLine, Store
 
 
 class Restrictions:
-    """Those in force or to come. What is derived of them is kept until one comes, begins, goes, or is over."""
+    """Restrictions that are in force or planned.
+
+    Derived values are cached until a restriction is added, begins, is removed or ends.
+    """
 
     def __init__(self, store: Store, clock: Clock, catalog: Callable[[], Catalog]) -> None:
         """Know none before :meth:`load`."""
@@ -83,7 +86,7 @@ class Restrictions:
         return lifted
 
     def closed(self, fleet: Fleet) -> Fleet:
-        """Return the fleet with the GPUs closed that nobody new is given."""
+        """Return the fleet, with restricted GPUs closed to new workspaces."""
         now = self.in_force()
         if self._fleet is None or self._fleet[0] is not fleet or self._fleet[1] is not now:
             self._fleet = fleet, now, close_gpus(fleet, now)
@@ -107,7 +110,7 @@ class Restrictions:
         return {one.target: paused_words(one, self._catalog(), now) for one in self.in_force() if _pauses(one)}
 
     def exempt_until(self, lease: Lease) -> float | None:
-        """Return until when a workspace is not judged as idle; None where nothing spares it."""
+        """Return the end of a workspace's exemption from idle stops, None without an exemption."""
         one = self.exemption_of(lease)
         return None if one is None else one.until
 
@@ -121,7 +124,7 @@ def _pauses(one: Restriction) -> bool:
 
 
 def paused_words(one: Restriction, catalog: Catalog, now: float) -> str:
-    """Return in a sentence what is paused, until when, why and by whom."""
+    """Return a sentence about a pause, with its GPU kind, end, actor and reason."""
     what = gpu_title(one.target, catalog) if one.target else "Nothing"
     given = f"No {what} is given" if one.target else f"{what} is given"
     until = "" if one.until is None else f" until {show_time(one.until, now)}"

@@ -9,18 +9,18 @@ from gpuspawner.service.parts import Parts
 
 LONGEST_NAME = 30
 SLUG = re.compile(r"[a-z](-?[a-z0-9])*")
-"""What JupyterHub 6 takes as the name of a new server."""
+"""The names that JupyterHub 6 accepts for new servers."""
 LONGEST_OLD_NAME = 60
-"""Of a server in an older hub. Arbitrary: it becomes part of addresses and of pods' names."""
+"""The longest name of a server in an older hub. Arbitrary: it becomes part of addresses and of pods' names."""
 RULE = f"at most {LONGEST_NAME} lower-case letters, digits and single hyphens, a letter first, no hyphen last"
 
 
 async def read_server(parts: Parts, user: str, name: object) -> str:
-    """Return the name of a workspace of a user, as it was sent.
+    """Return the name of a user's workspace after a check.
 
     Raises:
-        RequestRefused: the hub takes no such name.
-        Unavailable: the hub does not say whether it has such a server from before JupyterHub 6.
+        RequestRefused: the hub does not accept this name.
+        Unavailable: the hub does not say whether a server from before JupyterHub 6 has this name.
     """
     if isinstance(name, str) and (not name or (len(name) <= LONGEST_NAME and SLUG.fullmatch(name))):
         return name

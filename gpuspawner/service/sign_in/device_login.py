@@ -19,12 +19,13 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """Consonants, so that a code is not a word and not misread (RFC 8628, 6.1)."""
 CODE_LETTERS = 8
 MOST_WAITING = 20_000
-"""Beyond that the oldest one is forgotten that nobody signed in has looked at. Arbitrary: about 10 MB of memory, and a
-flood must send thousands of requests a second to reach somebody's login before they type its code."""
+"""The limit of waiting logins. Above it, the oldest login that no signed-in user has opened is deleted. Arbitrary:
+about 10 MB of memory. A flood must send thousands of requests a second to remove a login before its user types the
+code."""
 MOST_ALLOWED_EACH = 10
 """Logins that one person may allow in five minutes."""
 MOST_TRIED_EACH = 10
-"""Wrong codes of one person in five minutes: nobody finds another's by trying."""
+"""Wrong codes of one person in five minutes. The limit prevents guessing."""
 
 
 @dataclass(frozen=True)

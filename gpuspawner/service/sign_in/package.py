@@ -25,9 +25,9 @@ NAME = f"gpuspawner-{__version__}"
 WHEEL_NAME = f"{NAME}-py3-none-any.whl"
 INFO = f"{NAME}.dist-info"
 OF_WORKSPACES = ("workspace/labextension/", "workspace/jupyter-config/")
-"""What lies elsewhere in an installed package: only Jupyter servers use it."""
+"""Files with another path in an installed package. Only Jupyter servers use them."""
 OLDEST_TIME = (1980, 1, 1, 0, 0, 0)
-"""Of a zip: the same package is the same file each time."""
+"""The time of each file in a zip, so that the same package always gives the same zip."""
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpuspawner\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "take_out"\nbackend-path = ["."]\n'
 BACKEND = f"""\
@@ -81,12 +81,12 @@ def _zipped(files: dict[str, bytes]) -> bytes:
 
 
 class Package(ErrorPages):
-    """GET, by whoever asks: the package, as pip takes it from an address without a file name."""
+    """GET without sign-in: the package, as pip reads it from an address without a file name."""
 
     name, make = f"{NAME}.zip", staticmethod(make_archive)
 
     async def prepare(self) -> None:
-        """Ask nobody who they are: the package is no secret, and pip has no sign-in."""
+        """Skip authentication: the package is public, and pip cannot sign in."""
 
     def get(self) -> None:
         """Answer it. 404 where the service runs from a folder that is no installed package."""

@@ -13,13 +13,13 @@ from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 
-TOKEN_PREFIX = "gpucli-"  # noqa: S105 - it marks a kind of token, and is none
+TOKEN_PREFIX = "gpucli-"  # noqa: S105 - the prefix of a token, and no token
 TOKEN_SECONDS = 30 * 86400.0
 ALLOWED = "the page Command line"
 """From where a token is made, in words: its user pressed Allow there."""
 ADMIN_SECONDS = 12 * 3600.0
-"""For how long a token acts as an administrator. The hub tells a service who its users are, and not which scopes each
-has: nobody who lost the right keeps it for longer than a working day."""
+"""How long a token acts as an administrator. The hub tells a service its users, but not their scopes. So a user who
+lost the right keeps it for at most a working day."""
 
 
 async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, TokenRow]:

@@ -137,7 +137,7 @@ def starts_now(
 
 
 def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> str:
-    """Return what a spot node means, "" for any other kind."""
+    """Return the sentence about a spot node, "" for other kinds."""
     found = catalog.gpus.get(kind or "")
     if found is None or not found.spot:
         return ""

@@ -105,7 +105,7 @@ class ScheduleForms(SchedulePage):
         self.redirect(f"{self.parts.prefix}ready/{name}" if stays else self.parts.prefix, status=303)
 
     async def _start(self, actor: Actor, name: str) -> None:
-        """Request the workspace of a schedule now, besides its times."""
+        """Start the workspace of a schedule now, in addition to its times."""
         found = await self.parts.store.read(self.parts.store.schedules.of, actor.person.owner)
         one = next((x for x in found if x.id == name), None)
         if one is None:

@@ -59,7 +59,10 @@ DAYS_LOOKED_AT = 50
 
 
 def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDecision:
-    """Return what follows for a wish now, by the catalog's clock, closed days and hours, if it would wait so long."""
+    """Return the decision about a schedule now, if its request would wait ``seconds``.
+
+    The catalog's time zone, closed days and hours apply.
+    """
     return decide_schedule(wish, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, wish))
 
 

@@ -1,4 +1,4 @@
-"""The recorded history, read beside a running service: it is not stopped, superseded or written to."""
+"""Reads the recorded history of a service that may be running. The service is not stopped, superseded or changed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class Recorded:
     start: float
     end: float
     absent_until: float | None = None
-    """It came while its user was away, and until then nobody had come; None: they were there, or nothing tells."""
+    """The time until which the user had not opened the workspace, which was granted while they were away. None if they
+    were there, or if this is unknown."""
 
     def opened(self, at: float) -> bool | None:
-        """Return whether somebody had come by then; None where nothing tells."""
+        """Return whether the user had opened the workspace by then, None if unknown."""
         if self.absent_until is None:
             return None
         return False if at < self.absent_until else True if self.lease.claimed_at is not None else None
@@ -54,13 +55,13 @@ class Recorded:
 def recorded(
     url: str, since: float, told: Callable[[int, int], None], password_file: Path | None = None
 ) -> Iterator[Recorded]:
-    """Yield every lease with readings of GPUs since then, ordered by its first.
+    """Yield each lease with GPU readings after ``since``, ordered by its first reading.
 
-    ``told`` hears how many of how many are read.
+    ``told`` is called with the number of leases that were read, and with their total.
 
     Raises:
-        Unavailable: there is no such database, or it is not of this version.
-        ValueError: it is no address of one.
+        Unavailable: the database does not exist or has another version.
+        ValueError: ``url`` is not the address of a database.
     """
     engine = engine_to_read(url, password_file)
     columns = [c for c in tables.readings.c if c.name != "number"]
@@ -98,7 +99,7 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
     nobody = lease.arrival is not None or lease.reason is ExitReason.NOBODY_CAME
-    last = end if nobody else over_at  # the last time at which nobody had come
+    last = end if nobody else over_at  # the last time at which the user had not come
     absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
     seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
     return Recorded(lease, rows, min(start, began), end, absent_until if seen else None)
@@ -123,10 +124,10 @@ def not_recorded(history: Recorded) -> frozenset[str]:
 
 
 def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[Step]:
-    """Yield the samples of a history, ``at`` counted from its start.
+    """Yield the samples of a history. Their ``at`` counts from its start.
 
-    Of readings older than a day only each ten minutes' highest is left. It stands for the whole ten minutes, sampled
-    at the period: what was unknown within them is not known any more.
+    For readings older than a day, only the highest of each ten minutes is stored. It is repeated at the sampling period
+    for the whole ten minutes. Unknown readings within them are lost.
     """
     before: float | None = None
     for at, _, rows in _instants(history, period_seconds, now):
@@ -160,7 +161,7 @@ def _instants(
 
 
 def _strength(row: ReadingRow) -> tuple[bool, float]:
-    """Order the rows of a GPU so that the last one is the one that speaks for the ten minutes."""
+    """Return a sort key by which the last row of a GPU represents the ten minutes."""
     return row.kind == GpuState.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
 
 
@@ -218,11 +219,11 @@ SOURCES: dict[str, Callable[[Sample], Sample]] = {
     "the workspaces' own monitors": _without(Source.MONITOR),
     Source.EXPORTER.value: _without(Source.EXPORTER),
 }
-"""The sources beside the probe, and a sample as it is without each."""
+"""The sources in addition to the probe. Each function returns a sample without its source."""
 
 
 class Looking:
-    """What :func:`simulate.replay.simulate` looks through: samples come when they were taken, whatever it asks for."""
+    """The sample source of :func:`simulate.replay.simulate`. It returns samples at their recorded times."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         """Begin at the first."""

@@ -34,11 +34,11 @@ def waits(
     reach: str = "",
     outage: str = "",
 ) -> str:
-    """Return the sentence of a place in the queue, or of the one that Start would give where none is ``asked_for`` yet.
+    """Return the sentence about a queue position, or about the one that Start would give if not ``asked_for``.
 
-    ``shortage`` is what but GPUs is waited for, in a sentence; ``kept`` why what is free is not given; ``reach`` what
-    tells who has closed the page that it starts, in a sentence. ``outage`` is what keeps anything from starting now, in
-    sentences.
+    ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is why free GPUs are not granted.
+    ``reach`` is a sentence about how a user who closed the page learns of the start. ``outage`` are sentences about
+    what prevents every start now.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"You {'are' if asked_for else 'would be'} {number}in line"
@@ -93,9 +93,9 @@ def after_other_starts(most: int, whose: str) -> str:
 
 
 def wait_range(place: QueuePosition, told: tuple[float, float, str] | None = None) -> str:
-    """Return how long it takes, as far as it is known, and what makes it less or more.
+    """Return the estimated wait, and what makes it shorter or longer.
 
-    ``told`` is the range that past errors make of it, and how often such were right.
+    ``told`` is a range from past errors, with the text about how often these ranges were right.
     """
     most, likely = place.unchanged_seconds, place.likely_seconds
     if most is None:
@@ -184,7 +184,7 @@ def start_limit(state: Parts, key: Key) -> str:
 
 
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
-    """Return the reason of a wait beside the queue, "" without one."""
+    """Return the reason of a wait that the queue does not explain, "" without one."""
     now = state.clock.now()
     if lease.impossible_since is not None:
         return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)

@@ -57,7 +57,7 @@ TURN_SECONDS = 0.005
 LONGEST_SECONDS = 60.0
 """The longest time for which an old result is shown while a new one is computed. Arbitrary."""
 OLD_SECONDS = 10.0
-"""Pages show the time of positions that are older than this. Arbitrary: only the longest queues take so long."""
+"""Pages show the time of positions that are older than this. Arbitrary: only the longest queues take longer."""
 
 
 @dataclass
@@ -192,7 +192,7 @@ class QueueSnapshot:
         return self.once(f"offers without {numbers}", lambda: self._without(others))
 
     def _held(self) -> tuple[HeldGpus, ...]:
-        """Return the GPUs that are held now. If another program owns the queue, it decides, so none are."""
+        """Return the GPUs that are held now. GPUs whose queue another program owns are left out."""
         owner_of, held = self._scheduler.capabilities_of, current_hold_gpus(self._now().seen)
         return tuple(one for one in held if not owner_of(one.hold.kind).owns_queue)
 
@@ -306,9 +306,10 @@ class QueueSnapshot:
         return ({}, ()) if answer is None else (answer.held_back(), tuple(answer.reservations()))
 
     async def offers_for(self, claim: Claim) -> Preview:
-        """Return what a claim would get if it were made now, in the place of the one with its id.
+        """Return the preview of a claim that is made now, in the position of the claim with the same id.
 
-        During an outage the place is not known. Raises Unavailable where a scheduler that answered before does not.
+        During an outage the position is unknown. Raises Unavailable if the scheduler does not answer and no outage is
+        known.
         """
         seen = self._now().seen
         rivals = tuple(lease for lease in seen.leases if lease.id != claim.id)
@@ -321,17 +322,17 @@ class QueueSnapshot:
         return replace(would, place=self._told(would.place, claim.request.gpu))
 
     def once_a_pass(self, name: str, make: Callable[[], T]) -> T:
-        """Return what is made of places for all who look: the same as before, where places are."""
+        """Return a shared value of the queue positions, made once for each computation of positions."""
         return self._once(self._places().made, name, make)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Return what is made of the queue for all who look: the same as before, where nothing changed since."""
+        """Return a shared value of the present snapshot, made once for each snapshot."""
         return self._once(self._now().made, name, make)
 
     def seldom(self, name: str, make: Callable[[], T]) -> T:
-        """Return what is made for all who look, of now; what takes long to make, of some seconds ago.
+        """Return a shared value of the present snapshot. A slow value may be some seconds old.
 
-        At most ``PART`` of the time goes into it. ``name`` is one of a few that stand in the code.
+        At most ``PART`` of the time is spent on it. ``name`` is one of a few constants in the code.
         """
         computed, last = self._now(), self._seldom.get(name)
         if last is None or (last.of is not computed and self._is_due(last)):
@@ -342,10 +343,10 @@ class QueueSnapshot:
         return result
 
     async def seldom_beside(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Return as :meth:`seldom` what takes longer than a page may. ``make`` lets others go on meanwhile.
+        """Return, as :meth:`seldom`, a value that takes too long for a page. ``make`` yields to other tasks.
 
-        That of before is shown until it is made; only where there is none, or an old one, or it takes but a moment, is
-        it waited for.
+        The previous value is returned while a new one is made. The call waits only if the value is missing or old,
+        or if a new one is made quickly.
         """
         computed, last, task = self._now(), self._seldom.get(name), self._making.get(name)
         if task is None and (last is None or (last.of is not computed and last.is_due(PART))):
@@ -385,7 +386,7 @@ class QueueSnapshot:
         return computed.answer
 
     def _now(self) -> _Computed:
-        """Return what is in force now, computed anew where something changed."""
+        """Return the results of the present snapshot. Compute them again if something changed."""
         now, computed = self._clock.now(), self._computed
         observed, told = self._observed, self._syncs.told
         restrictions = self._restrictions.in_force()
@@ -431,7 +432,7 @@ async def let_others() -> None:
 
 
 def _noted(offer: Offer, left: Offer, held: Iterable[HeldGpus], seen: Snapshot) -> Offer:
-    """Return an offer to somebody who is ``left`` less of it, with whom the others are held for."""
+    """Return an offer to a user who can have only ``left`` of it, with notes about the holds for others."""
     kind = seen.kinds[offer.kind]
     if offer.free is None:
         return offer

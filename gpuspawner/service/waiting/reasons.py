@@ -20,10 +20,10 @@ SLACK_SECONDS = 120.0
 
 
 def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
-    """Return what is kept for whom, and how to start before, to be read after how many are free.
+    """Return for which requests free GPUs are reserved, and how to start earlier.
 
-    As ``kept for the 4 GPUs that go first; a workspace that ends before 16:40 may start now: shorten yours to 1 h``;
-    "" where nothing is kept.
+    The words follow the number of free GPUs, as in ``kept for the 4 GPUs that go first; a workspace that ends before
+    16:40 may start now: shorten yours to 1 h``. They are "" if no GPU is reserved.
     """
     if kept is None:
         return ""
@@ -64,7 +64,7 @@ def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, n
 
 
 def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
-    """Yield what lets a request go before one that asked earlier, within the same priority."""
+    """Yield which requests may pass an earlier request of the same priority."""
     if not stands.is_guaranteed:
         limits = (limit for quota in catalog.rules.quotas for limit in quota.limits)
         if any(limit.soft is not None and limit.what in SHARED_RESOURCES for limit in limits):

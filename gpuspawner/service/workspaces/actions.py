@@ -25,18 +25,18 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
 
     Args:
         parts: the service.
-        person: who asks.
-        lease: what it is about.
+        person: the sender.
+        lease: the workspace.
         action: the last part of an action's address in the API, for example ``keep``.
-        where: where the person did it, in words: a stop tells it.
+        where: the place of the action in words. A stop shows it.
         said: the text of a dispute or an answer, the kinds of GPU of a consent, or a number of GPUs.
 
     Raises:
-        Conflict: it can't be done now; the message says why.
-        RequestRefused: the sentence is too long, or an answer has none; or a kind is none that could be given.
+        Conflict: the action is not possible now. The message says why.
+        RequestRefused: the text is too long, an answer has no text, or a kind of GPU cannot be given.
         Unavailable: the hub does not say in which groups the user of a request is.
-        HTTPError: 403 for a stop or a move by a workspace's own token, another's dispute, the stop of another's
-            workspace, which takes a reason, or an answer by someone who is no administrator.
+        HTTPError: 403 for a stop or a move by a workspace's own token. 403 also for the dispute of another user, for
+            the end of another user's workspace, and for an answer by a user without admin rights.
     """
     if action in _OF_AN_END:
         async with parts.registry.of_ended:

@@ -132,7 +132,7 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
 
 
 def gauges_of(shown: Workspace) -> list[Gauge]:
-    """Return the gauges of a running workspace. A value that is not known has none."""
+    """Return the gauges of a running workspace. An unknown value has no gauge."""
     found = []
     used = [gpu.memory_used_bytes for gpu in shown.gpus if gpu.memory_used_bytes is not None]
     total = [gpu.memory_total_bytes for gpu in shown.gpus if gpu.memory_total_bytes]

@@ -31,7 +31,8 @@ STEPS_SECONDS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 108
 MOST_STEPS = 4
 """As many times as a phone has room for."""
 SLACK_SECONDS = 0.5
-"""Readings come a little late: a crack this narrow between two is none. Arbitrary: under any sampling period."""
+"""Readings come slightly late, so a gap of this length between two readings is ignored. Arbitrary: shorter than any
+sampling period."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tu
 
 
 def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float) -> list[tuple[float, float]]:
-    """Return when all GPUs were idle without a break for at least so long."""
+    """Return the periods in which all GPUs were idle for at least ``least_seconds`` without a break."""
     by_time: dict[float, list[ReadingRow]] = {}
     for row in rows:
         if axis.start <= row.at <= axis.end:
@@ -297,9 +298,9 @@ IDLE_TOLD_PART = 0.5
 
 @dataclass(frozen=True)
 class ChartView:
-    """All that the template of the chart draws.
+    """The data that the chart's template draws.
 
-    ``bands`` are idle stretches and grace periods, ``deciding`` the time that led to the stop.
+    ``bands`` are idle stretches and grace periods. ``deciding`` is the time that led to the stop.
     """
 
     axis: Axis
@@ -367,7 +368,7 @@ def _active(rows: Iterable[ReadingRow]) -> set[str]:
 
 
 def _flags(lines: Iterable[AuditLine], stretches: Iterable[tuple[float, float]], axis: Axis) -> tuple[Flag, ...]:
-    """Return what happened within the chart, oldest first."""
+    """Return the flags of events and idle stretches within the chart, oldest first."""
     marked = [line for line in lines if line.event.marked and line.at >= axis.start]
     flags = [_flag(line, axis) for line in marked]
     for start, end in stretches:

@@ -1,4 +1,4 @@
-"""Presents the end of a workspace: what happened and why, in sentences for its user or for somebody else."""
+"""Presents the end of a workspace in sentences, for its user or for another reader: what happened and why."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _WORDS = {
 
 
 def _sentences(lease: Lease, now: float, reader: str) -> tuple[str, str]:
-    """Return what happened: in a sentence with its time, and in a few words."""
+    """Return the sentence about an end with its time, and a short form."""
     at = ""
     if lease.ended_at is not None:
         at = f" at {exact_time(lease.ended_at, now, lease.ended_at - (lease.running_at or lease.asked_at))}"
@@ -102,7 +102,7 @@ _KEPT = " Nobody kept it"
 
 
 def _details(lease: Lease) -> str:
-    """Return what else is to be known of an end, without what its sentence says."""
+    """Return the details of an end that its sentence does not contain."""
     message = lease.message
     if lease.reason is ExitReason.IDLE and _KEPT in message:
         peak = lease.streak.peak_percent

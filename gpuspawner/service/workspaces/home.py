@@ -109,7 +109,7 @@ class Home(PageHandler):
         ]
 
     def _ended(self, ended: list[Lease], live: list[Lease]) -> list[EndedRow]:
-        """Return what ended last, and the last of every server, with the way to start it again."""
+        """Return the last workspaces that ended, and the last one of every server, with links to start it again."""
         state, person = self.parts, self.viewer()
         over = (x for x in ended if not state.registry.get(x.id))
         return [

@@ -107,7 +107,7 @@ def _soft_evidence(state: Parts, lease: Lease, name: str) -> models.SoftEvidence
 
 
 def exemption_words(one: Restriction, now: float) -> str:
-    """Return until when, by whom and why a workspace is exempt."""
+    """Return the words about a workspace's exemption, with its end, actor and reason."""
     until = "" if one.until is None else f" until {show_time(one.until, now)}"
     return f"exempt{until} by {one.by}: {one.reason.rstrip('.')}"
 

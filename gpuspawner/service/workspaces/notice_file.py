@@ -1,9 +1,9 @@
-"""The notice file tells programs in a workspace that it is about to end, so that they can save their work.
+"""The notice file tells programs in a workspace to save their work, because the workspace is about to end.
 
-``~/.gpuspawner/notice.json`` of the default server, ``notice-NAME.json`` of a named one, is there while an end is
-announced: ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``. It is gone once nothing is.
-Programs find it by the variable ``GPUSPAWNER_NOTICE``. A pod's preStop hook reads it: ``preempted`` keeps the server
-until ``ends_at``, ``stopped`` lets it end once programs have saved.
+``~/.gpuspawner/notice.json`` belongs to the default server, ``notice-NAME.json`` to a named one. The file exists while
+an end is announced. It contains ``{"ends_at": seconds since the epoch, "kind": "idle", "words": "..."}``.
+Programs find it by the variable ``GPUSPAWNER_NOTICE``. A pod's preStop hook reads it too. ``preempted`` keeps the
+server until ``ends_at``. ``stopped`` lets the server end once programs have saved.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def write_script(server: str, notice: Mapping[str, Any] | None) -> bytes:
 class Notices:
     """Keeps the notice file of each workspace up to date.
 
-    What was written is not stored. So each is written once when its workspace is first seen, which also takes away what
-    an earlier workspace left in the same home.
+    The store has no record of written files. So each file is written once when its workspace is first seen. This also
+    removes what an earlier workspace left in the same home.
     """
 
     def __init__(self, parts: Parts, backend: Backend) -> None:

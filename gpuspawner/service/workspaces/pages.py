@@ -133,7 +133,7 @@ def _line(queue: Sequence[WaitingRequest], lease: Lease) -> list[WaitingRequest]
 
 
 def _lost(shown: Workspace, chart: ChartView | None) -> list[tuple[bool, str, str]]:
-    """Return what an ended workspace kept and lost: whether it is kept, what it is, and more about it."""
+    """Return the parts of an ended workspace: whether each was kept, its name, and details."""
     kept = [
         (True, "All files", "in your home folder, as last saved"),
         (True, "Open notebooks and terminals", "come back when you start again"),

@@ -139,7 +139,7 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
 
 
 def _missing_words(state: Parts, lease: Lease) -> str:
-    """Return what a waiting request or a start lacks, to be read after its phase, "" for nothing."""
+    """Return the reason why a request or a start waits, to be read after its phase, "" without one."""
     outage = state.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
     if outage is not None:
         return f". {outage.words(state.clock.now()).removesuffix('.')}"
@@ -262,7 +262,7 @@ async def charged_gpu_hours(state: Parts, lease: Lease) -> float:
     return float(sum(line.amount(BudgetUnit.GPU_HOURS) for line in lines))
 
 
-# What is stored of a workspace
+# Stored records of a workspace
 
 
 def present_reading(row: ReadingRow) -> models.Reading:

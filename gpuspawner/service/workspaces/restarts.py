@@ -60,9 +60,9 @@ def _options(lease: Lease) -> Mapping[str, Any]:
 
 
 def present_restart(parts: Parts, lease: Lease) -> models.GoingOn | None:
-    """Return the restart that is possible for a running workspace, or why it is not, None if there is none.
+    """Return the restart of a running workspace, or why it is impossible. Return None if no restart applies.
 
-    Whether its user may have the GPU, and how long it waits, is checked when they ask for it.
+    The user's right to the GPU and the wait are checked when they request the restart.
     """
     if lease.phase not in UP or lease.unasked:
         return None
@@ -83,7 +83,7 @@ def _words(parts: Parts, after: Next) -> str:
 
 
 def ways_out(parts: Parts, lease: Lease) -> list[str]:
-    """Return the restart that a warning of an idle GPU offers beside Keep, if it is possible."""
+    """Return the restart that a warning of an idle GPU offers in addition to Keep, if it is possible."""
     restart = present_restart(parts, lease) if lease.request.gpu else None
     return [] if restart is None or restart.why else [WITHOUT]
 

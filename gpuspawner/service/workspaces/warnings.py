@@ -116,7 +116,7 @@ def why_it_ends(lease: Lease, deadline_at: float, now: float) -> str:
 
 
 def arrival_ends_at(lease: Lease) -> float | None:
-    """Return until when its user must come, in seconds since the epoch, None if they need not."""
+    """Return the deadline for the user to open a workspace, in seconds since the epoch, None without a deadline."""
     if lease.arrival is None or lease.phase not in UP:
         return None
     since = lease.sampled_at or lease.running_at or lease.phase_since
@@ -124,7 +124,7 @@ def arrival_ends_at(lease: Lease) -> float | None:
 
 
 def present_arrival(lease: Lease, now: float) -> models.Arrival | None:
-    """Return that a workspace started while its user was away, None if nobody has to come."""
+    """Return the notice that a workspace started while its user was away, None without a deadline to open it."""
     ends_at = arrival_ends_at(lease)
     if lease.arrival is None or ends_at is None:
         return None
@@ -141,7 +141,7 @@ def awaited_words(lease: Lease, because: str, now: float) -> str:
 
 
 def _unclaimed(lease: Lease, keep: Sequence[str], now: float) -> Iterator[models.Warning]:
-    """Yield the warning that nobody came, from half of the time on."""
+    """Yield the warning that the user has not opened the workspace, after half of the time."""
     ends_at = arrival_ends_at(lease)
     if lease.arrival is None or ends_at is None or lease.arrival.warned_after_seconds is None:
         return
@@ -156,7 +156,7 @@ def _unclaimed(lease: Lease, keep: Sequence[str], now: float) -> Iterator[models
 
 
 def claim_words(state: Parts, lease: Lease) -> str:
-    """Return what the user must do once a workspace runs that was granted while they were away, "" for nothing."""
+    """Return how soon the user must open a workspace that was granted while they were away, "" without a limit."""
     policy = policy_of(state.catalog, lease, state.clock.now())
     if not lease.slots or policy.mode is not Mode.ENFORCE:
         return ""
@@ -208,7 +208,7 @@ def _unhealthy(state: Parts, lease: Lease) -> models.Warning:
 
 
 def closed_gpus(state: Parts, lease: Lease) -> tuple[str, ...]:
-    """Return in words why an administrator gives the GPUs of a workspace to nobody new, nothing if they do."""
+    """Return the reasons for which an administrator closed GPUs of a workspace to new workspaces."""
     known = state.allocator.observed.fleet.by_id
     found = (known.get(slot.gpu) for slot in lease.slots)
     return tuple(dict.fromkeys(gpu.closed for gpu in found if gpu is not None and gpu.closed))
@@ -234,7 +234,7 @@ def _memory(lease: Lease, now: float) -> Iterator[models.Warning]:
     yield models.Warning(kind="memory", text=text, ends_at=None, actions=[])
 
 
-# What its user can do
+# Actions of its user
 
 
 def present_keep(state: Parts, lease: Lease) -> models.Keep:

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi, NetworkingV1Api
 
-from gpuspawner.backends.kubernetes.connection import ClusterSettings, Connection
+from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.pods import ATTEMPT_LABEL, LEASE_LABEL
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 

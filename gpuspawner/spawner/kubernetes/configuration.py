@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 from traitlets import HasTraits, TraitError
 from traitlets.config.loader import LazyConfigValue
 
-from gpuspawner.backends.kubernetes.connection import cluster_settings
+from gpuspawner.backends.kubernetes.settings import cluster_settings
 
 VALUES = {
     "mem_limit": "memory.limit",

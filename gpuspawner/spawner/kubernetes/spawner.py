@@ -97,7 +97,7 @@ class PodRequests(PodStart):
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
         await self._gpu_until_home_is_free(manifest)
-        while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster is asked, nobody tells
+        while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster sends no event
             await asyncio.sleep(ASK_SECONDS)
         self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
         return True

@@ -48,10 +48,10 @@ def claims_of(pod: Json) -> frozenset[str]:
 
 
 def for_one_pod(claim: Json) -> bool:
-    """Return whether only one pod may mount a claim: the scheduler lets a second pod wait forever.
+    """Return whether only one pod may mount a claim. The scheduler lets a second pod wait forever.
 
-    Many pods of a node may mount a claim of ReadWriteOnce, and with some storage also pods of other nodes. Their node
-    reports if such a claim is blocked (:func:`is_attached_elsewhere`).
+    Many pods of a node may mount a claim of ReadWriteOnce. With some storage, pods of other nodes may mount it too. The
+    node reports a blocked claim (:func:`is_attached_elsewhere`).
     """
     return ONE_POD in (claim.get("spec", {}).get("accessModes") or ())
 

@@ -152,7 +152,7 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
 
 
 def _without(sentence: str, whose: str | None) -> str:
-    """Return the page of a user to whom nothing is offered."""
+    """Return the page for a user who may start nothing."""
     return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
 
 

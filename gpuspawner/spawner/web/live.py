@@ -14,7 +14,8 @@ from gpuspawner.core.authentication import NONCE_HEADER, new_nonce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.client import ask_service
 
-SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z“'\"])")
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
+"""What is allowed stays beside what was asked."""
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
 ENDED_SHOWN = 5
@@ -82,7 +83,7 @@ class ServiceView:
         return None if answer is None or "error" in answer else tuple(answer["workspaces"])
 
     async def output(self, lease: str) -> str:
-        """Return the last output of a failed workspace's server; "" if there is none or the service does not answer."""
+        """Return the last output of the server of a failed workspace. Return "" if it is unknown."""
         answer = await self._ask(f"workspaces/{lease}/output") or {}
         return str(answer.get("text") or "")
 

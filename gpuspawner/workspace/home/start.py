@@ -44,7 +44,7 @@ async def clone(url: str, home: Path, environ: Mapping[str, str]) -> tuple[str, 
         program = ("git", *_ONLY, "clone", "--", url, f"{part}/{name}")
         failure, line = await run(program, home, own / "clone.log", {**quiet, **environ})
         if not failure:
-            os.rename(f"{part}/{name}", home / name)  # noqa: PTH104 - a blink, and nobody else is served
+            os.rename(f"{part}/{name}", home / name)  # noqa: PTH104 - it is fast, and no other task runs
     except OSError as error:
         return f"it can't be put there ({error.strerror})", ""
     finally:

@@ -1,7 +1,7 @@
 """Makes a kernel of each selected tool: its own environment in the home, once for its list of packages.
 
-It is in ``~/.gpuspawner/tools/TEMPLATE/pythonX.Y/NAME-DIGEST`` and includes the packages of the server's own Python, so
-that an image's PyTorch is not installed again. Only unfinished environments are ever deleted.
+The environment is in ``~/.gpuspawner/tools/TEMPLATE/pythonX.Y/NAME-DIGEST``. It includes the packages of the server's
+own Python, so that an image's PyTorch is not installed again. Only unfinished environments are ever deleted.
 """
 
 from __future__ import annotations

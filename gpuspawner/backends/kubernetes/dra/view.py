@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import ClusterSettings
 from gpuspawner.backends.kubernetes.dra.counting import (
     DeviceCounts,
     count_devices,
@@ -31,6 +30,7 @@ from gpuspawner.backends.kubernetes.dra.models import (
 )
 from gpuspawner.backends.kubernetes.nodes import Node
 from gpuspawner.backends.kubernetes.pods import Pod
+from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.gpus.fleet import GpuKind
 

@@ -1,4 +1,4 @@
-"""The values of a simulated board in all formats."""
+"""The values of a simulated board in each format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a route says what it takes and answers, and what follows from it: checks, the OpenAPI document, its page.
+"""Route declarations, and what is derived from them: checks, the OpenAPI document and its page.
 
-Belongs here: what holds for every route. Never here: what one route does, which stands in its handler.
+Belongs here: what holds for every route. Never here: the work of one route, which its handler does.
 """
 
 from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query

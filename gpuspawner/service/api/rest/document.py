@@ -128,7 +128,7 @@ def _operation(pattern: str, path: str, name: str, route: Route) -> dict[str, An
 
 
 def _part(group: str) -> dict[str, Any]:
-    """Return what a part of a path may be, by its group in the pattern: any text, or one of some words."""
+    """Return the JSON schema of a path parameter from its group in the pattern: any text, or one of several words."""
     words = re.fullmatch(r"[a-z-]+(?:\|[a-z-]+)*", group)
     return {"type": "string", **({"enum": group.split("|")} if words else {"minLength": 1})}
 

@@ -53,7 +53,7 @@ async def once(
         raise RequestRefused(KEY, quoted(key), right, "Use a random one, for example a UUID.")
     person, parts, request = handler.must(), handler.parts, handler.request
     digest = hashlib.sha256(f"{request.method} {request.uri}\n".encode() + request.body).hexdigest()
-    # Not by the token: a script that signs in anew meanwhile is the same person.
+    # Not by the token: a script that signed in again is the same person.
     who = "\n".join([*person.owner, person.name])
     name = hashlib.sha256(f"{who}\n{key}".encode()).hexdigest()
     if name in parts.under_way:

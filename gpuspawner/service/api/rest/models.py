@@ -1,4 +1,4 @@
-"""What every model of the REST API is: of an answer, a body, or the arguments of an address; and how one is refused."""
+"""The base classes of the REST API's models: answers, bodies and query arguments. Invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.api.rest.descriptions import field_descriptions
 
 LONGEST_LIST = 200
-"""So many of a list are answered at once, at most. Arbitrary: 0.6 MB of workspaces."""
+"""The largest number of list entries in one answer. Arbitrary: 0.6 MB of workspaces."""
 
 
 class Answer(BaseModel):

@@ -1,4 +1,4 @@
-"""What a method of a handler takes and answers, said in a line above it: checked here, and documented from the same."""
+"""The decorator that declares what a handler method takes and answers. Checks and documentation use the declaration."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ Method = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Route:
-    """What is declared of a method.
+    """The declaration of a handler method.
 
-    ``answer`` is a model, or the media type of what has none; ``also``: another status of the same answer. ``admins``
-    says what only administrators do here, such as ``grant``; empty where others may too. ``keyed``: whether an
-    Idempotency-Key has it done once. ``refuses``: statuses of errors besides those that every such route may have.
+    ``answer`` is a model, or a media type for answers without a model. ``also`` is another status of the same answer.
+    ``admins`` names an action for administrators only, for example ``grant``. With ``""``, others may act too.
+    ``keyed`` is whether an Idempotency-Key prevents a repeat. ``refuses`` are error statuses in addition to those of
+    every route of this type.
     """
 
     method: Method
@@ -46,12 +47,12 @@ class Route:
 
     @property
     def body(self) -> type[Body] | None:
-        """What may be sent; None for nothing."""
+        """The model of the request body, None if the route takes no body."""
         return self.body_of or self.takes.get("body")
 
     @property
     def query(self) -> type[Query] | None:
-        """What may stand in the address; None for nothing."""
+        """The model of the query arguments, None if the route takes no arguments."""
         return self.query_of or self.takes.get("query")
 
 
@@ -68,11 +69,11 @@ def route(
     everybody: bool = False,
     refuses: tuple[int, ...] = (),
 ) -> Callable[[Method], Method]:
-    """Declare what a method of a handler takes and answers.
+    """Declare what a handler method takes and answers.
 
-    Its parameters ``body`` and ``query`` are models: what was sent is read as them, and refused with 400 where it is
-    none. A method that reads what is sent by itself names the models here instead. ``everybody``: it asks nobody who
-    they are. ``repeatable``: doing it twice is as doing it once.
+    The parameters ``body`` and ``query`` of the method are models. The input is parsed as these models, and refused
+    with 400 if it does not fit. A method that parses its input by itself names the models here instead. With
+    ``everybody``, the route needs no authentication. With ``repeatable``, a repeat has no further effect.
     """
 
     def declare(method: Method) -> Method:
@@ -99,12 +100,12 @@ def route(
 
 
 def route_of(handler: type, method: str) -> Route | None:
-    """Return what is declared of a method of a handler, such as ``get``; None where it has none, or says nothing."""
+    """Return the declaration of a handler's method, for example of ``get``. Return None without a declaration."""
     return getattr(inspect.getattr_static(handler, method, None), "route", None)
 
 
 def _taken(declared: Route, handler: Any) -> dict[str, Any]:
-    """Return the method's ``body`` and ``query``. Raises RequestRefused where what was sent is none of them."""
+    """Parse the method's ``body`` and ``query``. Raises RequestRefused if the input does not fit."""
     taken: dict[str, Any] = {}
     values = read_arguments(handler, declared.query)
     if "query" in declared.takes:

@@ -3,7 +3,7 @@
 window.gpuspawnerReady ??= (() => {
   'use strict';
   const WISH = 'gpuspawner-notify'; // whether this browser is to notify: permission alone may have been for something else
-  const HIDDEN_SECONDS = 15; // between two looks while nobody sees the page; browsers make a minute of it after a while
+  const HIDDEN_SECONDS = 15; // between two looks while the tab is hidden; browsers extend it to a minute after a while
   const WAITS = ['queued', 'parked', 'reserved', 'starting'];
   const RUNS = ['running', 'reclaiming'];
   const READY = 'Ready - ';
@@ -36,7 +36,7 @@ window.gpuspawnerReady ??= (() => {
     return Notification.permission === 'denied' ? 'This browser blocks notifications of this site: its settings for the site change that.' : '';
   };
 
-  // In `node`: the button that asks for consent, or why there is none.
+  // In `node`: the button that asks for consent, or the reason why it is missing.
   const offer = (node) => {
     const why = hindrance();
     const on = !why && Notification.permission === 'granted' && wish.get();
@@ -92,7 +92,7 @@ window.gpuspawnerReady ??= (() => {
     }
   };
 
-  // Look by `ask()`, which answers one's workspaces, while nobody sees the page: then it asks for nothing else.
+  // Read the user's workspaces with `ask()` while the tab is hidden. The page asks for nothing else then.
   const watch = (ask) => {
     setInterval(async () => {
       if (!document.hidden) return;

@@ -10,8 +10,8 @@ const main = document.getElementById('main');
 const url = main.dataset.url ?? location.pathname; // after a form that failed, the address is the form's
 let refreshedAt = new Date();
 
-// Takes over what differs and nothing else: focus, selection and scrolling stay, and an alert is read out only when its
-// words change. What leads or acts elsewhere is another thing, however alike it looks.
+// Updates only what differs, so that focus, selection and scrolling stay. An alert is read out only when its words
+// change. An element with another target or action is replaced, even if it looks the same.
 function patch(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   const other = ['id', 'role', 'href', 'action'].some((name) => old.getAttribute?.(name) !== fresh.getAttribute?.(name));
@@ -20,7 +20,7 @@ function patch(old, fresh) {
   } else if (old.nodeType !== Node.ELEMENT_NODE) {
     old.data = fresh.data;
   } else {
-    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name); // what somebody opened stays
+    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name); // opened sections stay open
     for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
     after.forEach((node, i) => (i < before.length ? patch(before[i], node) : old.append(node)));

@@ -1,5 +1,5 @@
 /* Why the workspace was stopped, above JupyterLab's own "Server unavailable", which knows no reason.
- * A modal dialog lies in the browser's top layer, over everything that JupyterLab opens before or after it. */
+ * A modal dialog is in the browser's top layer, over everything that JupyterLab opens before or after it. */
 import { append, say } from './words.js';
 
 const ANSWER_MILLISECONDS = 8000;

@@ -74,7 +74,7 @@ export class Meter {
 
   /** Link to where the workspace restarts without a GPU, or with one again. That page says what is lost before. */
   _showGoingOn(goingOn, page) {
-    this.goOn.hidden = !goingOn || Boolean(goingOn.why) || !page; // an older service has none
+    this.goOn.hidden = !goingOn || Boolean(goingOn.why) || !page; // an older service does not send it
     if (!this.goOn.hidden) {
       say(this.goOn, goingOn.action === 'with-gpu' ? 'With a GPU…' : 'Without a GPU…');
       this.goOn.title = goingOn.words;
@@ -145,7 +145,7 @@ function show(part, text) {
   part.parentElement.hidden = !text;
 }
 
-/** The model's name. That it is simulated is said once, beside the numbers. */
+/** The model's name without "(simulated)", which is shown once, next to the numbers. */
 function model(gpu) {
   return gpu.name.replace(/ \(simulated\)$/, '');
 }

@@ -187,7 +187,7 @@
     const box = root.querySelector("#gs-sentence");
     if (summary === `${state} ${sentence}`) return; // screen readers read only changes
     summary = `${state} ${sentence}`;
-    const [first, ...rest] = sentence.split(/(?<=[.!?]) (?=[A-Z“'"])/);
+    const [first, ...rest] = sentence.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
     const refused = state === "refused";
     root.querySelector("#gs-lead").hidden = !refused;
     const lead = element("p", { className: refused ? "" : "gs-lead" }, ...(refused ? [first] : [icon(...STATES[state]), element("b", { textContent: first })]));

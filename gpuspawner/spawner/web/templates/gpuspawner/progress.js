@@ -9,7 +9,7 @@
   const part = (name) => document.getElementById(`gs-${name}`);
   const sentence = part("sentence");
   const say = (text) => {
-    const [first, ...rest] = text.split(/(?<=[.!?]) (?=[A-Z“'"])/);
+    const [first, ...rest] = text.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
     setText(sentence.querySelector("h2"), first);
     setText(sentence.querySelector("p"), rest.join(" "));
   };
@@ -260,7 +260,7 @@
       offerStop(event);
       if (event.ready || event.failed) {
         events.close();
-        // The hub then shows the server, or the reason why there is none. A hidden tab must not open the workspace:
+        // The hub then shows the server, or the reason why it did not start. A hidden tab must not open the workspace:
         // its user has not come. `follow` goes on once the tab is seen.
         if (!document.hidden) window.location.reload();
       }

@@ -29,7 +29,7 @@ def test_while_the_service_is_away_its_pages_say_so_and_load_again_by_themselves
     expect(page).to_have_title("The GPU service is away")
     assert_accessible(page)
     away.unlink()
-    expect(page).to_have_title("GPU workspaces", timeout=40_000)
+    expect(page).to_have_title("Workspaces", timeout=40_000)
 
 
 def test_home_says_what_works_meanwhile_and_leads_on_once_the_service_is_back(

@@ -36,7 +36,7 @@ def test_notices_are_read_one_by_one_and_all_at_once_by_keyboard(browser, world,
     expect(page).to_have_title("(2) Inbox · GPU workspaces")
     expect(page.get_by_role("navigation").get_by_role("link", name="Inbox 2 unread")).to_be_visible()
     assert_accessible(page)
-    warned = page.get_by_role("button", name=re.compile("Mark as read: Warned"))
+    warned = page.get_by_role("button", name=re.compile("Mark as read: Idle warning"))
     warned.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_title("(1) Inbox · GPU workspaces")

@@ -29,7 +29,7 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     page.add_init_script(AWAY)
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
-    expect(page.locator("#gs-sentence")).to_contain_text("Nothing else tells you when it starts: come back to look.")
+    expect(page.locator("#gs-sentence")).to_contain_text("No message tells you when it starts, so come back to look.")
     expect(page.locator("[data-when=latest]")).to_contain_text(
         re.compile(r"Latest\s*\d\d:\d\d\s*If no workspace ends early")
     )
@@ -51,7 +51,7 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     came = ("/api/v1/workspaces", "/hub/gpuspawner/ticket")
     assert [url for url in asked if not url.endswith(came)] == [], "a tab that nobody sees opens nothing"
     (note,) = page.evaluate("notes")
-    assert note.startswith("Your workspace is ready: It is ready since ")
+    assert note.startswith("Your workspace is ready: It has been ready since ")
     page.evaluate("look(true)")
     page.wait_for_url(f"**/user/{user}/**")
 

@@ -204,7 +204,7 @@ def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_
         pytest.param("stop", {"ids": ["runs"], "now": "yes"}, "true or false", id="no flag"),
         pytest.param("stop", {"ids": ["runs"], "until": "3d"}, "a field that does not exist", id="another's field"),
         pytest.param("extend", {"ids": ["runs"]}, "until", id="no time"),
-        pytest.param("extend", {"ids": ["runs"], "until": "yesterday"}, "no time", id="a wrong time"),
+        pytest.param("extend", {"ids": ["runs"], "until": "yesterday"}, "is not a time", id="a wrong time"),
     ],
 )
 def test_what_can_not_be_understood_is_refused_with_what_to_write(world, action, body, words):

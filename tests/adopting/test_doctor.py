@@ -419,7 +419,7 @@ def test_without_a_kubeconfig_the_places_are_named_at_which_one_was_looked_for(t
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    sentence = "there is no kubeconfig ($KUBECONFIG, ~/.kube/config), and this is no pod."
+    sentence = "no kubeconfig ($KUBECONFIG, ~/.kube/config) exists, and this is not a pod."
     main(["server", "doctor", *NOBODY, "--kubernetes"])
     assert sentence.rstrip(".") in capsys.readouterr().out
     main(["server", "init", "-", "--kubernetes"])

@@ -37,7 +37,7 @@ async def test_each_other_cluster_is_looked_at_there(tmp_path):
         "rights of north": State.BAD,
         "API server of south": State.BAD,
     }
-    assert "install 0.19 or newer" in found["Kueue of east"].words
+    assert "Install 0.19 or newer" in found["Kueue of east"].words
     assert (
         "The right to create services in namespace jhub is missing: no workspace is" in found["rights of north"].words
     )

@@ -66,7 +66,7 @@ def test_an_administrators_token_takes_their_password_once_more(new_hub):
     confirmed = submit(session, page, username="admin", password="x")
     assert confirmed.url.startswith(f"{hub.url}/services/gpu/login-code?code="), confirmed.url
     assert taken(hub, begun)["token"] is None, "a button is left to press"
-    assert "has signed in as admin" in submit(session, confirmed, answer="allow").text
+    assert "is logged in" in submit(session, confirmed, answer="allow").text
     assert taken(hub, begun)["about"]["admin_until"]
 
 

@@ -41,7 +41,10 @@ async def app(hub_app, tmp_path):
     c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "read:metrics"]}]
     c.MockSpawner.home_dir_template = str(tmp_path / "{username}")
     c.Spawner.pre_spawn_hook = hook
-    configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu", port=service_port, service_settings=FAST)
+    # The sign-in of pytest-jupyterhub looks for cookies on the hub's own home page.
+    configure(
+        c, catalog=CATALOG, data_dir=tmp_path / "gpu", port=service_port, service_settings=FAST, replace_home=False
+    )
     app = await hub_app(c)
     yield app
     await app.cleanup()

@@ -53,7 +53,7 @@ def test_a_server_that_ends_before_it_answers_is_told_soon_and_why(hub):
     told = output(hub, lease, token)
     assert told == {"there": True, "text": f"The key is ***\n{LINE}", "shared": False}
     page = session.get(f"{hub.url}/hub/user/fay/", timeout=20)
-    assert "What its server wrote last" in page.text
+    assert "Last output of its server" in page.text
     assert "named &#39;thesis&#39;" in page.text
     admins = output(hub, lease, "test-admin-token-0123456789")
     assert admins == {"there": True, "text": None, "shared": False}

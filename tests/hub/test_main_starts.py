@@ -80,6 +80,8 @@ def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
     lease = hub.until("ann", "running")
     assert lease["request"] == {
         "template": "lab",
+        "template_title": "Lab",
+        "words": "2 simulated A100",
         "gpu": "a100",
         "count": 2,
         "cpu_cores": 2,

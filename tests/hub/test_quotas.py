@@ -140,7 +140,7 @@ def test_a_grant_comes_at_once_lapses_by_itself_and_ends_nothing(hub):
     join(hub, "hugo", "vision")
     assert hub.begin("hugo").status_code in {201, 202}
     held = hub.until("hugo", "queued")["queue"]["held_back"]
-    assert "team vision has 3 of 2 in use" in held["words"]
+    assert "Team vision has 3 of 2 in use" in held["words"]
     given = hub.gpu("/quota-grants", "POST", {"team": "vision", "what": "2 GPUs", "until": "1h", "why": "again"})
     hub.until("hugo", "running")
     taken = cli(hub, "admin", "grant", "--take-back", given["id"], "--reason", "a mistake")

@@ -86,7 +86,7 @@ async def test_on_nvidias_simulated_driver_a_workspace_has_a_gpu_and_its_monitor
     launcher.wait_until_it_runs()
     assert "of NVIDIA's simulated driver: 8 NVIDIA L40S" in launcher.text()
     hub = Hub(launcher.url, launcher.token_of("alice"))
-    assert await hub.start("alice", {"template": "pytorch", "gpu": "nvidia-l40s", "count": 1})
+    assert await hub.start("alice", {"template": "pytorch", "gpu": "l40s", "count": 1})
     code = (
         "import os, subprocess as s; from gpuspawner.workspace.nvml import Nvml\n"
         "held = open('/dev/nvidia0')\n"

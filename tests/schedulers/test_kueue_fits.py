@@ -25,7 +25,7 @@ async def test_one_that_fits_is_met(kueue):
 
 
 @pytest.mark.parametrize(
-    ("serves", "words"), [((), "the cluster has no Kueue. Install 0.19"), (("v1beta1",), "speaks v1beta1, but")]
+    ("serves", "words"), [((), "the cluster has no Kueue. Install 0.19"), (("v1beta1",), "serves v1beta1, and")]
 )
 async def test_no_kueue_or_an_old_one_is_refused_with_what_to_install(kueue, serves, words):
     kueue.serves = serves

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 GROUP = "kueue.x-k8s.io"
 VERSION = "v1beta2"
+UPGRADE = "Install 0.19 or newer."
 POD_SET = "main"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 STOPPED = frozenset({"Hold", "HoldAndDrain"})
@@ -256,11 +257,11 @@ class Write:
 def explain_unusable(group: Mapping[str, Any] | None) -> str:
     """Return why Kueue's API group cannot be used, in a sentence. "" if it can. None means it does not exist."""
     if group is None:
-        return "The catalog names Kueue's queues, but the cluster has no Kueue. Install 0.19 or newer."
+        return "The catalog names Kueue's queues, but the cluster has no Kueue. " + UPGRADE
     served = [one["version"] for one in group.get("versions") or ()]
     if VERSION in served:
         return ""
-    return f"The cluster's Kueue speaks {', '.join(served)}, but gpuspawner needs {VERSION}. Install 0.19 or newer."
+    return f"The cluster's Kueue serves {', '.join(served) or 'no version'}, and gpuspawner needs {VERSION}. {UPGRADE}"
 
 
 def trial_pod() -> Json:

@@ -95,7 +95,7 @@ async def cluster():
 
 @pytest.fixture
 def examine(cluster, tmp_path, capsys):
-    """Return what doctor finds of the cluster, by check: what is not good alone."""
+    """Return a function that runs doctor on the cluster and returns the findings that are not good, by check."""
     (tmp_path / "catalog.yaml").write_text(CATALOG)
 
     async def examine(*more):
@@ -268,7 +268,7 @@ STRANGE = {
     "deep": b"[" * 100_000,
     "endless": b" " * 2**20,
 }
-"""What a proxy in between, or something else at that address, answers with 200."""
+"""A page that a proxy or another server at this address answers with status 200."""
 
 
 @pytest.mark.parametrize("name", STRANGE)

@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` finds of GPUs that pods claim."""
+"""``gpuspawner server doctor`` on GPUs that pods claim."""
 
 from cluster_objects import A100 as LABELS
 from cluster_objects import a_node

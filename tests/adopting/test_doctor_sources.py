@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` says of DCGM exporter and the GPU monitor."""
+"""``gpuspawner server doctor`` on DCGM exporter and the GPU monitor."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""``gpuspawner server import``: profiles in all documented forms become a catalog; the rest is named."""
+"""``gpuspawner server import`` makes a catalog of profiles in all documented forms, and names what it cannot import."""
 
 import json
 from datetime import date
@@ -77,7 +77,7 @@ SIZES = {
 
 
 def of(*profiles, base=None):
-    """What becomes of these profiles, and the catalog, which is good."""
+    """Import these profiles. Return the output and the catalog, which must be valid."""
     found = imported(Source(profiles, "singleuser.profileList", base or {}), slugify)
     return found, load_text(render(found.draft))
 

@@ -297,7 +297,7 @@ def test_a_pods_gpu_is_held_by_who_has_its_own_device_open():
 
 
 def with_cores(text: str, **ticks: int) -> Sample:
-    """Return the second of two samples a minute apart; between them process 10 and 11 used so many ticks."""
+    """Return the second of two samples a minute apart, in which processes 10 and 11 used the given ticks."""
     _, table = parse_probe(ProbeResult(text), (A, B), None, interval_seconds=60.0, age_seconds=600.0)
     later = text.replace("clock 1000.00", "clock 1060.00")
     later = later.replace("500 1200 300", f"500 {1200 + ticks.get('p10', 0)} 300")

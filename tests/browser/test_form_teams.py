@@ -67,7 +67,7 @@ def asked(browser: Browser):
 
 
 def sent(page: Page, name: str) -> list[str]:
-    """What a submit would send of a field."""
+    """Return the values that a submit would send for a field."""
     values: list[str] = page.evaluate(f"new FormData(document.querySelector('form')).getAll({name!r})")
     return values
 

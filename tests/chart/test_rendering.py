@@ -88,7 +88,7 @@ WITH = {
     "expose.httpRoute.enabled": ROUTE,
     "monitoring.serviceMonitor.": MONITOR,
 }
-"""What must be set beside a switch, by the beginning of its path, for it to count."""
+"""Settings that a switch needs to have an effect, by the beginning of the switch's path."""
 DEFAULTS = yaml.safe_load(chart_schema.VALUES.read_text())
 VALUES = dict(chart_schema.paths(chart_schema.schema()))
 SETTABLE = sorted(VALUES.keys() - {"catalog", "global", "replicas"})

@@ -1,6 +1,6 @@
 """Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own.
 
-The proxy reaches workspaces of the other one by a NodePort. What kube-proxy does for that, `node_ports` does.
+The proxy reaches workspaces of the other cluster by a NodePort. `node_ports` replaces kube-proxy for that.
 """
 
 import json
@@ -157,7 +157,7 @@ def home(hub, one_machine, east, tmp_path_factory):
 
 
 def ask(hub, path, body=None):
-    """What frank's server answers."""
+    """Return the answer of frank's server."""
     token = hub.api("POST", "/users/frank/tokens", {"scopes": ["access:servers!user=frank"]}).json()["token"]
     method, headers = "GET" if body is None else "POST", {"Authorization": f"token {token}"}
     told = requests.request(method, f"{hub.url}/user/frank/{path}", headers=headers, json=body, timeout=60)

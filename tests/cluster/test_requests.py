@@ -68,7 +68,7 @@ SHIFTING = (
     (r"Namespace: \S+", "Namespace: (namespace)"),
     (r" \d+[smhd](\d+[smh])?( gpuspawner|$)", r" (age)\2"),
 )
-"""What is another one in each run, and what stands for it."""
+"""Text that differs between runs, and its replacement."""
 
 
 def steady(text):
@@ -81,7 +81,7 @@ def steady(text):
 
 
 def shown(command):
-    """What the documents print after a command."""
+    """Return the output that the documents print after a command."""
     text = pages.page("how-to/administrators/custom-resources").partition(f"{command} --namespace jhub\n```\n")[2]
     return list(steady(pages.blocks(text, "text")[0]))
 

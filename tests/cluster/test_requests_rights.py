@@ -20,7 +20,7 @@ OWN = ("service-rights", "custom-resources")
 
 @pytest.fixture
 def service(one_machine, namespace, tmp_path):
-    """The custom resources as the chart's service account sees them, and kubectl beside it."""
+    """The custom resources with the rights of the chart's service account, and an administrator's kubectl."""
     kubectl = Typed(one_machine, namespace)
     with installed(one_machine, tmp_path / "helm") as helm:
         catalog = ROOT / "hub_config" / "kubernetes-catalog.yaml"

@@ -1,4 +1,4 @@
-"""What can never start is told at once, with the reason and the remedy; on a real cluster."""
+"""A start that can never succeed ends at once, with the reason and the remedy; on a real cluster."""
 
 import time
 

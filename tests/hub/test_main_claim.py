@@ -1,4 +1,4 @@
-"""A GPU that comes while its user is away: warned of, given back as nobody came, and asked for again at the end."""
+"""A GPU becomes free while its user is away. The user is warned, the GPU is given back, and the user asks again."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from harness.fork_server import start_python
 
 @pytest.fixture
 def hub(shared_hub):
-    """Who is away has 16 s to come."""
+    """Absent users have 16 s to come."""
     idle = {"idle": "4s", "sample": "1s", "grace": "4s", "warn": "1s"}
     return shared_hub(claimed_soon, gpus=1, wait=2.0, **idle)
 
@@ -72,7 +72,7 @@ def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
 
 @contextlib.contextmanager
 def terminal():
-    """Yield what a command that a person started by hand reads from."""
+    """Yield the terminal of a command that a person started by hand."""
     ours, theirs = pty.openpty()
     try:
         yield theirs

@@ -1,4 +1,4 @@
-"""Whose a workspace is goes by who the user is, not by a name: names pass on when users are renamed or deleted."""
+"""The owner of a workspace is a user account, not a name, because names move when users are renamed or deleted."""
 
 import time
 

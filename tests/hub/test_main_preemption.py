@@ -35,7 +35,7 @@ def run(hub, *users):
     for user in users:  # one after the other: who began last is the first victim
         hub.begin(user)
         found.append(hub.until(user, "running"))
-    time.sleep(1.2)  # so long they are protected
+    time.sleep(1.2)  # the time in which they are protected
     return found
 
 

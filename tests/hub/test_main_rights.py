@@ -1,4 +1,4 @@
-"""Who may see and do what: each their own, by JupyterHub's scopes; and no secret where another could read it."""
+"""Rights by JupyterHub's scopes: users see and change only their own objects, and no secret is readable for others."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ def test_who_lacks_the_scope_is_refused(hub, owner):
 
 
 def test_a_service_that_may_not_read_servers_takes_none_for_absent(hub, owner):
-    """Promise 1 and 2: what it may not see it would end as an orphan, and start again beside itself."""
+    """Promise 1 and 2: an unreadable server would be ended as an orphan and started a second time."""
     blind = HubClient(f"{hub.url}/hub/api", OUTSIDER)
     with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):
         asyncio.run(blind.server("olga", ""))

@@ -33,7 +33,7 @@ def hub(python, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _leave_nothing(hub):
-    """What one test starts, the next does not meet."""
+    """Stop all workspaces of a test, so that the next test starts without them."""
     yield
     for lease in hub.workspaces():
         hub.stop(lease["user"], lease["server"])

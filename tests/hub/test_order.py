@@ -1,4 +1,4 @@
-"""Who goes first, who may pass, classes, hours and room for those under their share, on one real hub."""
+"""Queue order, passing, classes, hours and preemption for users under their share, on one real hub."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""Quotas on a real hub: two who race for the last GPU of one, a group that changes, a grant that comes and lapses."""
+"""Quotas on a real hub: a race for the last GPU of a quota, a changed group, a grant that starts and expires."""
 
 import os
 import sys

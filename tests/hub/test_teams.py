@@ -52,7 +52,7 @@ def stop(hub, user):
 
 
 def by_form(hub, user, session, **options):
-    """What the form tells of a refusal."""
+    """Return the form's message of a refusal."""
     page = unescape(hub.submit(session, user, **options).text)
     return re.search(r'spawn-error-msg"[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip()
 

@@ -1,4 +1,4 @@
-"""What make run can be told, and what it keeps between runs."""
+"""The settings of make run, and the data that it keeps between runs."""
 
 import platform
 import stat

@@ -1,4 +1,4 @@
-"""The runner of the test suite: stages beside each other, a loud second chance for a failed test, and the report."""
+"""The runner of the test suite: parallel stages, a visible second run of a failed test, and the report."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
+"""Administrator actions over HTTP: rights, an accurate dry run, several actions at once, and their audit."""
 
 import threading
 import time
@@ -234,7 +234,7 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
     world.save(up)
     assert up.deadline_at < NOW + 86400
     world.call(world.parts.engine.tick)
-    world.call(world.parts.registry.settled)  # the scheduler is asked beside the rounds
+    world.call(world.parts.registry.settled)  # the scheduler is asked outside the rounds
     lease = world.lease(back.id)
     assert (back.id != "runs", lease.deadline_at) == (True, NOW + 3 * 86400)
     assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds

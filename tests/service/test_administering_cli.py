@@ -1,4 +1,4 @@
-"""What administrators do by command, over a real service: what it prints is what the API says, and by which code."""
+"""Administrator commands over a real service: they print the API's answers and exit with the right code."""
 
 import csv
 import io

@@ -448,7 +448,7 @@ async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, ca
 
 
 async def test_an_answer_is_the_answer_of_no_other_request(world, call):
-    """Whoever took a request for the service's could have its nonce signed for a request of their own."""
+    """A proof that did not name its request could be used for another request."""
     await world.up("alice")
     url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()
     response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE_HEADER: nonce})

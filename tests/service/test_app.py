@@ -21,7 +21,7 @@ from gpuspawner.service.store import Store
 
 
 def answers(port):
-    """The status of a call that needs the store, 0 where nobody answers."""
+    """Return the status of a call that needs the store, or 0 without an answer."""
     answer = call(port, "internal/leases/x/heartbeat?attempt=1")
     return 0 if answer is None else answer.status_code
 
@@ -65,7 +65,7 @@ def full(folder):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small disk of its own: tests run as root, also where nobody looks."""
+    """A small disk. Mounting it needs root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], check=False).returncode:

@@ -1,4 +1,4 @@
-"""Who did what, to what, from where and why: one list for API, page, CSV and JSON, filtered and paged by a cursor."""
+"""The audit: one list of actions for API, page, CSV and JSON, with filters and a cursor for pages."""
 
 import csv
 import io
@@ -56,7 +56,7 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
 
 
 def told(world, query="by=people"):
-    """Who did what from where, whose and to what it was, the oldest first."""
+    """Return actor, address, action, user and target of each entry, the oldest first."""
     return [
         (x["actor"], x["where"], x["action"], x["user"], x["target"]) for x in reversed(found(world, query)["audit"])
     ]

@@ -1,4 +1,4 @@
-"""Bad days of nvidia-smi: nobody is stopped while it says nothing, and all goes on by itself once it does again."""
+"""Failures of nvidia-smi: no workspace is stopped while it gives no readings, and all continues once it does again."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ async def test_in_its_grace_a_workspace_outlives_every_fault_and_is_warned_anew_
 
 
 async def recovers(machine, lease):
-    """With its tool well again the workspace is warned, then stopped: nobody had to lend a hand."""
+    """After its tool is repaired the workspace is warned, then stopped, without help by an administrator."""
     warned = machine.did(lease).count("warned")
     machine.tool(lease, WELL)
     await machine.until_ended(lease)

@@ -309,7 +309,7 @@ async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
     world = make(a_budget(2))
     lease = await world.up("alice")
     world.crash()
-    world.clock.advance(2 * HOUR + 60)  # nobody was there to warn
+    world.clock.advance(2 * HOUR + 60)  # the service did not run, so it sent no warning
     world.boot()
     await world.go_on(900, step=30)
     ended = world.now_of(lease)

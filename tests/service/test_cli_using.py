@@ -234,7 +234,7 @@ WORDS = {
     **dict.fromkeys(("cancel", "claimed", "withdraw"), ("3f2a",)),
     "send": ["Hello", "--to", "all", "--until", "1h"],
 }
-"""What commands need besides --url and --json."""
+"""Arguments that commands need in addition to --url and --json."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What DCGM exporter saw, through a real Prometheus that scrapes a stand-in in the exporter's text format.
+"""Values of DCGM exporter, through a real Prometheus that scrapes a simulated exporter in its text format.
 
 The lines follow real outputs of exporters for a T4 (driver 580) and for an A800 in MIG mode (driver 535).
 """
@@ -170,7 +170,7 @@ def answer(*series):
 
 
 def fed(*series, at=1000.0, clock=None, seen=None, **more):
-    """Return what keeps this answer, learned at a time by a clock that Prometheus shares."""
+    """Return the Dcgm that read this answer, at times of a clock that Prometheus shares."""
     seen = seen or Dcgm(InForce("http://p", **more), clock or Clock(at))
     seen._clock.at = at
     values = seen.values or ExporterValues(seen._in_force.catalog.exporter)
@@ -414,7 +414,7 @@ def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch
         eventually(seen, lambda _: percents() == [("GPU-a", 70.0), ("GPU-late", 80.0)])
         lines[1:] = []  # its sample grows old, and that of the other stays as it is
         eventually(seen, lambda _: percents() == [("GPU-a", 70.0)])
-        lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # begins anew, by other labels and at rest
+        lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # restarts with other labels, idle
         eventually(seen, lambda _: percents() == [("GPU-a", 0.0)])
         assert seen.trouble == "", "neither what rests nor what is missing or too old is a fault"
         lines[:] = []

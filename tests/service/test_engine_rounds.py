@@ -301,7 +301,7 @@ async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(
 
 
 async def test_a_start_that_went_on_without_the_service_runs_with_its_own_request_and_did_not_fail(world):
-    """The service was stopped meanwhile; back again, it hears a request whose sender asks no more."""
+    """The service was stopped meanwhile. After its restart, the spawner of the old request sends no heartbeats."""
     await world.round()
     lease = await world.start("alice", gpu="none", lifetime="2h")
     world.hub.answer("alice")

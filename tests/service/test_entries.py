@@ -67,7 +67,7 @@ class Service:
         os.utime(self.path, (at, at))
 
     async def restart(self):
-        """Start a service anew: it takes in what the cluster adds before it judges anything, as Service.run does."""
+        """Restart the service. It reads the cluster's entries before it judges any request, as Service.run does."""
         self.world.catalog = file = CatalogFile(self.path)
         parts = replace(self.world.parts, in_force=file)
         await reload_of(parts, self.cluster).first()

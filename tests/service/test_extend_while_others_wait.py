@@ -1,4 +1,4 @@
-"""`extend: {others_wait: refuse}`: nobody extends while somebody else waits for the same GPUs."""
+"""`extend: {others_wait: refuse}`: an extension is refused while another user waits for the same GPUs."""
 
 from dataclasses import replace
 

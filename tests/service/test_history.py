@@ -1,4 +1,4 @@
-"""The recorded history as the simulation reads it: beside the service, and no more than was measured."""
+"""The recorded history as the simulation reads it, without the service, and limited to measured values."""
 
 from dataclasses import replace
 

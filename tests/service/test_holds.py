@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def with_class(make_world):
-    """A world of two GPUs, both reserved for cs231 each day for two hours, which begin in so many hours."""
+    """A world of two GPUs, both reserved for cs231 each day for two hours, starting in ``hours`` hours."""
 
     def make(hours, **settings):
         world = make_world(**settings)

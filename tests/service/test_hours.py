@@ -42,7 +42,7 @@ def switching(make_world):
 
 
 async def until_minute(world, minutes):
-    """Go on, a sample a minute, until so many minutes have passed since the world began."""
+    """Continue, with a sample a minute, until ``minutes`` have passed since the world began."""
     await world.go_on(1_800_000_000 + 60 * minutes - world.clock.now())
 
 

@@ -11,7 +11,7 @@ from gpuspawner.service.engine.hub import HubClient
 
 
 class SignInPage(BaseHTTPRequestHandler):
-    """What a proxy before the hub answers to whom it does not know."""
+    """The answer of a proxy before the hub to an unknown user."""
 
     def do_GET(self):
         self.send_response(200)

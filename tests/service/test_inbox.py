@@ -222,7 +222,7 @@ def test_a_grant_to_a_team_reaches_who_is_in_it_and_one_to_everybody_all(make_we
     assert told(inbox(world, "bob")) == [everybody]
     save(world, page_world.running("runs"))
     made = send(world)
-    assert len(api(world, "alice", "workspaces/runs").json()["messages"]) == 1  # whoever is in which team
+    assert len(api(world, "alice", "workspaces/runs").json()["messages"]) == 1  # whatever her teams are
     assert api(world, "admin", f"messages/{made['id']}", "DELETE").status_code == 200
     (one,) = [row for row in api(world, "admin", "quota-grants").json()["grants"] if row["team"]]
     assert api(world, "admin", f"quota-grants/{one['id']}", "DELETE", {"why": "It is over"}).status_code == 200

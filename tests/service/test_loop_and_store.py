@@ -1,6 +1,6 @@
-"""The database is slow, or fails: who reads, looks, measures and warns goes on, and nobody is told what is not stored.
+"""The database is slow or fails: reads, samples and warnings continue, and no unsaved change is reported as saved.
 
-That nothing at all calls the database in the loop, the fixture ``transactions_in_the_loop`` sees in all tests here.
+In all tests here the fixture ``transactions_in_the_loop`` checks that the loop never calls the database.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LONGEST_GAP_SECONDS = 0.5
 
 
 def slow_down(store, seconds):
-    """Have each transaction of a store take so much longer before it is durable."""
+    """Delay each transaction of a store by ``seconds`` before it is durable."""
 
     def wait(connection):
         if connection.get_execution_options().get("writes"):

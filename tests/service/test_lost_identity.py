@@ -1,4 +1,4 @@
-"""What runs by an identity that was lost with ``data_dir``: rebuilt where the place vouches for it, told where not."""
+"""Workspaces of an identity that was lost with ``data_dir``: rebuilt if the pod proves it, otherwise reported."""
 
 import logging
 from dataclasses import replace
@@ -15,7 +15,7 @@ HOUR_SECONDS = 3600.0
 
 
 async def after_a_loss(make_world, hub_id=OLD, *, kept=True, older_seconds=60.0):
-    """Another ``data_dir``, an hour later, beside what alice runs: ``kept`` by the place where a pod carries it.
+    """Another ``data_dir``, an hour later, next to alice's workspace. With ``kept``, the backend knows its age.
 
     It was made ``older_seconds`` before the new secret.
     """

@@ -39,7 +39,7 @@ async def both(world):
 
 
 async def wait_on(world, lease, seconds):
-    """Let so much time pass, or until somebody who waits is served; the hub listens for them."""
+    """Wait for ``seconds``, or until a waiting request gets its GPU; the hub listens for the waiting requests."""
     until = world.clock.now() + seconds
     while world.clock.now() < until and world.phase(lease) is not Phase.RESERVED:
         world.clock.advance(min(20, until - world.clock.now()))

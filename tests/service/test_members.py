@@ -1,4 +1,4 @@
-"""Who is in which group: asked for anew when it counts, some seconds old when it only shows, and never guessed."""
+"""Group membership: asked again for decisions, some seconds old on pages, and never guessed."""
 
 import asyncio
 

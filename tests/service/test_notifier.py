@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 async def sending():
-    """Run a world's notifier, as the service does beside its rounds."""
+    """Run a world's notifier, as the service does outside its rounds."""
     tasks = []
 
     def send(world):
@@ -145,7 +145,7 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
     for user in ("ann", "bob"):
         for kind in ("granted", "ended"):
             await put(world, Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
-    await until(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
+    await until(lambda: len(mailbox.received("bob@example.org")) == 2)  # the queue has no other request
     assert mailbox.received("ann@example.org") == []
     slow.set()
     await until(lambda: len(mailbox.received("ann@example.org")) == 2)
@@ -336,7 +336,7 @@ def test_targets_that_can_be_used_are_taken(mailbox, webhook):
 
 
 async def parked(world):
-    """A place of bob's that nobody waits for, and a GPU that becomes free."""
+    """A parked request of bob, and a GPU that becomes free."""
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
     lease = await world.start("bob")

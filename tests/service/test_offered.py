@@ -1,4 +1,4 @@
-"""What somebody can have now: GPUs that are held for others are not free to them, and it is said for whom they are."""
+"""GPUs that a user can have now: a GPU reserved for others is not free, and the page says for whom it is reserved."""
 
 import pytest
 from page_world import CATALOG, NOW, Browser, api, running, waiting

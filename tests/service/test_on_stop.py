@@ -1,4 +1,4 @@
-"""What runs in a workspace before the service ends it: when, with what, and who reads what it wrote."""
+"""The on-stop script of a workspace: its time, its environment, and the readers of its output."""
 
 import asyncio
 
@@ -126,7 +126,7 @@ def slow(world, monkeypatch):
 
 
 async def ended(world, lease):
-    """Let rounds go by until it has: what it wrote is stored beside them."""
+    """Let rounds pass until the lease has ended. Its output is stored outside the rounds."""
     for _ in range(500):
         await world.go_on(1, step=1)
         if world.now_of(lease).phase is Phase.ENDED:

@@ -136,7 +136,7 @@ def test_an_argument_that_does_not_exist_is_refused_in_json_at_each_route(world,
 
 
 def test_any_request_by_the_document_is_answered_as_it_says(world):
-    """Requests made of the document, right ones and wrong ones: none is a 500 or an answer that it does not name."""
+    """Valid and invalid requests from the document: no answer is a 500 or missing in the document."""
     told = json.loads(json.dumps(document_of_all()))
     del told["paths"]["/api/v1/events"]["get"]  # it does not end
 

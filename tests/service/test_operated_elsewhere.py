@@ -26,7 +26,7 @@ class Ended(BaseException):
 
 
 class Dying:
-    """The cluster as one process sees it, which is killed before or after so many of its writes."""
+    """The cluster as seen by one process, which is killed before or after ``writes`` writes."""
 
     def __init__(self, cluster, writes, *, after):
         self._cluster, self._writes, self._after = cluster, writes, after
@@ -78,7 +78,7 @@ class Apart:
             self.world.clock.advance(2.0)
 
     async def rounds_without_status(self):
-        """As :meth:`rounds`, while somebody takes away what it wrote: there is something to write each time."""
+        """As :meth:`rounds`, while another program removes the status: each time there is a status to write."""
         for _ in range(10):
             await self.rounds(1)
             self.cluster.change(self.cluster.there["train"], status={})

@@ -284,7 +284,7 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
 
 
 async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
-    """The store is lost: until all leases are rebuilt, a request that has none yet is not to go, and stop it later."""
+    """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
     old = Door(make_world(), Cluster())
     lease = await old.world.up("bob")
     await old.rounds()
@@ -324,7 +324,7 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(door):
 
 @pytest.mark.parametrize("at", ["before", "between"])
 async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
-    """What was looked at before an await is old: saved, it would let run what stops, on GPUs that go to others."""
+    """State that was read before an await is old. Saved, it would keep a stopping lease on GPUs that go to others."""
     world, registry = door.world, door.world.registry
     door.cluster.apply("train")
     await door.rounds()

@@ -106,7 +106,7 @@ def test_an_operator_of_its_own_that_is_not_heard_is_told(world):
 
 
 class EntriesAlone:
-    """Stands for the catalog's entries, of which this service has none."""
+    """Replaces the catalog's entries, which this service lacks."""
 
     entries = close = None
 

@@ -1,4 +1,4 @@
-"""Parked leases and the hub: granted while it answers, started once, for whoever asked."""
+"""Parked leases and the hub: granted while it answers, and started exactly once for their user."""
 
 import asyncio
 
@@ -80,7 +80,7 @@ async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(wor
 
 
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
-    """promise 3: it would come again as a new lease, and hold the GPU of somebody who wants none."""
+    """promise 3: it would return as a new lease, and hold a GPU that its user does not want."""
     holder, lease = await world.up("holder", count=2), await world.start("alice")
     await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
@@ -97,7 +97,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
 
 
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
-    """Parked lease granted, start answered 202, hub dies: nobody takes the grant up."""
+    """The parked lease is granted, the start answered 202, and the hub dies before it uses the grant."""
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
@@ -137,7 +137,7 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
         for _ in range(5):
             await world.registry.settled()
             await asyncio.sleep(0)
-    assert len(started) == 2  # the second after the lapse and its back-off
+    assert len(started) == 2  # the second after the timeout and its back-off
     await world.parts.engine.close()
 
 

@@ -1,4 +1,4 @@
-"""Who waits is promised no latest start that others may undo: they read who may go first, and why somebody did."""
+"""Waiting users get no latest start that others may undo. Pages say which requests may pass them, and the reason."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Why a place in the queue changed: counted right for whoever comes and goes, and told without names."""
+"""Reasons for changed queue positions: counted right for all who join or leave, and reported without names."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A scheduler of the cluster owns the queue, in which pods wait: for so long, then the place is given back."""
+"""A scheduler of the cluster owns the queue of pods. A pod waits there for a limited time, then loses its place."""
 
 import pytest
 from test_seating import REASON, change, cluster, gave

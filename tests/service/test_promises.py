@@ -97,7 +97,7 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
 
 
 async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_look(make_world):
-    """What a start created since the last look is not known yet when it gives its GPU back."""
+    """A process created after the last look is unknown when its start gives its GPU back."""
     world = make_world(gpus=1)
     await world.round()
     lease = await world.create(await world.start("alice"))

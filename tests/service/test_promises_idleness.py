@@ -63,7 +63,7 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
 async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
     lease = await world.up("alice")
     await world.go_on(180)
-    world.clock.advance(7200)  # nobody looked
+    world.clock.advance(7200)  # the service did not run
     await world.go_on(60)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
     assert world.registry.get(lease.id).streak.idle_seconds <= 180 + 90

@@ -1,4 +1,4 @@
-"""What could be had within a day is waited for; who waits for what can't be had is told, and keeps the place a day."""
+"""Requests that can start within a day wait. Impossible requests are reported and keep their place for a day."""
 
 import re
 

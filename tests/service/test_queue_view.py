@@ -1,4 +1,4 @@
-"""What pages show of the queue is computed once for all who look, and anew when something changes."""
+"""The queue on pages is computed once for all readers, and again after a change."""
 
 import asyncio
 import math

@@ -36,12 +36,12 @@ def world(make_web_world):
 
 
 def text_of(page):
-    """What a page says, without its tags."""
+    """Return a page's text without its tags."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 def section(page, name):
-    """What a page says in one section."""
+    """Return the text of one section of a page."""
     return text_of(page.partition(f'id="{name}"')[2].partition("</section>")[0])
 
 

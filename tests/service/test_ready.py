@@ -1,4 +1,4 @@
-"""What is to be ready at a time: asked for by the path of all, waited for by its claim, paused when nobody comes."""
+"""Scheduled workspaces: requested by every way, waited for by their claim, and paused after unused days."""
 
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -100,7 +100,7 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
 
 
 async def missed(world, is_over):
-    """Let three days pass on which nobody comes; ``is_over`` judges each day's lease. Return the last, and the wish."""
+    """Let three days pass without a visit; ``is_over`` judges each day's lease. Return the last one and the schedule."""
     await wish(world)
     began = world.clock.now()
     for day in range(3):

@@ -1,4 +1,4 @@
-"""What the spawner tells of a start or a server, in every phase; and asking again."""
+"""Reports of the spawner about a start or a server, in every phase; and repeated requests."""
 
 import os
 from dataclasses import replace
@@ -120,7 +120,7 @@ async def test_a_stop_of_ours_is_remembered_for_its_key(world):
 
 @pytest.mark.parametrize("phase", [*sorted(UP), Phase.STOPPING])
 async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
-    """The hub starts it anew, so it knows no server of it: what runs is ended first, then the start goes on."""
+    """The hub starts again and has no server of it. The old process is ended first, then the start continues."""
     lease = await in_phase(world, phase)
     world.hub.forget("alice")
     with pytest.raises(Conflict, match="still ending"):
@@ -214,7 +214,7 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     )
 
 
-# What the service did not hear
+# Reports that the service missed
 
 
 async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):

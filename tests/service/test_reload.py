@@ -56,7 +56,7 @@ def reload_of(world):
 
 
 def audited(world):
-    """What the audit tells of the catalog, the oldest first: by whom, from where, what, and the version in force."""
+    """Return the audited catalog changes, the oldest first: (actor, address, change, version in force)."""
     lines = [line for line in reversed(world.parts.store.audit_log.latest()) if line.event.name == "catalog changed"]
     return [(line.actor, line.where, line.event.why, line.target) for line in lines]
 

@@ -1,4 +1,4 @@
-"""What is decided about requests that are custom resources: by them and the leases as they are, whatever was before."""
+"""Decisions on requests as custom resources depend only on the resources and the leases, not on the past."""
 
 from dataclasses import replace
 

@@ -100,7 +100,7 @@ async def test_what_a_workspace_tells_at_length_is_read_beside_the_loop_that_ser
 
 
 async def stored(world):
-    """Let what does not hang be told and stored, and what waits for that go on."""
+    """Wait until the probes that do not hang are reported and stored, and the work that waits for them has run."""
     for _ in range(2):
         for _ in range(20):
             await asyncio.sleep(0)

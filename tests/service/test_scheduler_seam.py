@@ -34,7 +34,7 @@ class LateWorld(World):
         return self.late
 
     async def settle(self):
-        """Let what runs end, but for a question that the scheduler does not answer yet."""
+        """Wait for the background work, except a question that the scheduler has not answered yet."""
         await super().settle()
         for _ in range(5):
             await asyncio.sleep(0)

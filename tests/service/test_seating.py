@@ -1,4 +1,4 @@
-"""What a place that only counts gave: leases follow it, nothing counts twice, and what found no room waits again."""
+"""Leases follow the grants of a counting-only backend: no GPU counts twice, and a lease without room waits again."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What an administrator changes of the service's settings, and what is refused by name."""
+"""Changes of the service's settings by an administrator, and the settings that are refused by name."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where the store is, as an administrator writes it; and what nobody reads of its password."""
+"""The store's address as an administrator writes it. Its password is never shown."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the database keeps of what grows old: maxima of readings, all behind a stop, and in the end nothing."""
+"""Old data in the database: maxima of readings, all readings before a stop, and finally no data."""
 
 import contextlib
 import sqlite3

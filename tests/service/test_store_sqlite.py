@@ -1,4 +1,4 @@
-"""What becomes of SQLite's own troubles: its file, and its disk."""
+"""Faults of SQLite: its file and its disk."""
 
 import resource
 import sqlite3

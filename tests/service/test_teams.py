@@ -60,7 +60,7 @@ def acquire(world, name="alice", status=200, start_id="s1", server="", **options
 
 
 def as_of_no_name(document, name):
-    """What was answered, with the name taken out of it."""
+    """Return an answer with the name replaced."""
     return repr(document).replace(name, "NAME")
 
 

@@ -1,4 +1,4 @@
-"""What a process of its own shows the service of requests: enough to decide by, whoever makes how many of them."""
+"""A separate process shows requests to the service: enough for decisions, however many requests users make."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def test_who_edits_what_was_refused_again_and_again_keeps_nobody_s_first_one_wai
 
 @pytest.mark.parametrize("changes", [{"held": True}, {"deleting": True}], ids=["held", "deleting"])
 def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_refused(changes):
-    """Who makes requests may write finalizers: the service's own, or one that nobody takes away."""
+    """Users may write finalizers: the service's own, or one that is never removed."""
     large = {**SPEC, "cpu": "1" * 2**20}
     flood = [a_resource(number, spec=large, **changes) for number in range(1, 60)]
     told = visible_requests(flood)

@@ -1,4 +1,4 @@
-"""Whom pages and API take someone for: by their account, whatever the name; signed in, with the scope."""
+"""Identity of a visitor on pages and in the API: by account, whatever the name; signed in, with the scope."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
+"""The metrics for Prometheus: the same numbers as the pages, no unknown values, and only for users with the scope."""
 
 import contextlib
 import re
@@ -194,7 +194,7 @@ def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_w
     first.parts.sampler.counts["idle"] += 5
     first.parts.registry.start_times._waits.observe(7)
     found = metrics(first, "admin")
-    first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
+    first.parts.sampler.counts["idle"] += 100  # counted but not reported yet: the crash loses it
     next_one = page_world.World(tmp_path, monkeypatch)
     try:
         next_one.call(next_one.parts.counters.load)

@@ -1,4 +1,4 @@
-"""What a workspace's page offers to open, by its template: to its user, while it runs."""
+"""The links of a workspace's page by its template: for its user, while it runs."""
 
 import re
 

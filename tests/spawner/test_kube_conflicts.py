@@ -1,6 +1,6 @@
-"""Promise 10: what gives a workspace GPUs beside its lease is refused at the hub's start, wherever it is written.
+"""Promise 10: GPUs of a workspace outside its lease are refused at the hub's start, wherever they are written.
 
-What only shows at a start is refused there, by the finished pod.
+A conflict that only shows at a start is refused there, by the finished pod.
 """
 
 import copy

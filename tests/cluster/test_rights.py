@@ -121,7 +121,7 @@ def service(one_machine, namespace, tmp_path):
 
 
 async def what_works(service):
-    """Return the abilities of the service: fleet, workspaces, probe, quota, limit, end; and its reports of missing ones."""
+    """Return the abilities of the service, for example to read the fleet, and its messages about missing rights."""
     start(service.cluster, service.namespace, "one", LEASE)
     service.cluster.core.create_namespaced_resource_quota(
         service.namespace, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}

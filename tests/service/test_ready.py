@@ -100,7 +100,7 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
 
 
 async def missed(world, is_over):
-    """Let three days pass without a visit; ``is_over`` judges each day's lease. Return the last one and the schedule."""
+    """Let three unused days pass; ``is_over`` judges each day's lease. Return the last lease and the schedule."""
     await wish(world)
     began = world.clock.now()
     for day in range(3):

@@ -231,7 +231,7 @@ def wrong_clock(api):
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
     ],
 )
-async def test_what_is_broken_on_a_cluster_is_found_with_its_remedy(examine, cluster, broken, check, words, remedy):
+async def test_a_broken_cluster_is_found_with_its_remedy(examine, cluster, broken, check, words, remedy):
     broken(cluster)
     found = await examine()
     assert set(found) == {check}
@@ -393,7 +393,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
 
 
 @pytest.mark.parametrize("address", ["http://[::1", "http://hub:99999", "file:///etc/passwd", "http://a b/"])
-def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(address, capsys):
+def test_an_invalid_address_is_reported_like_an_unreachable_one(address, capsys):
     assert main(["server", "doctor", "--hub", address, "--service", address]) == BAD
     told = capsys.readouterr().out
     assert f"Nobody answers at {address.rstrip('/')} (" in told

@@ -121,7 +121,7 @@ def test_the_values_of_a_release_become_templates_and_a_kind(tmp_path, monkeypat
     assert {template.profile for template in catalog.templates.values()} >= {"course-materials", "statistics"}
 
 
-def test_a_hub_takes_the_catalog_beside_what_stays_of_the_profiles():
+def test_a_hub_accepts_the_catalog_with_the_remaining_profiles():
     written = yaml.safe_load(VALUES)["singleuser"]["profileList"]
     found, catalog = of(*written)
     c = Config()
@@ -271,7 +271,7 @@ FUNCTION = "def of(spawner):\n    return []\nc.KubeSpawner.profile_list = of\n"
         pytest.param("v.yaml", "- {}\n", "None of its profiles can be read. Nothing was written.", id="nothing in it"),
     ],
 )
-def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
+def test_an_empty_configuration_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
     assert main(["server", "import", name]) == INVALID
@@ -282,7 +282,7 @@ def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, nam
 
 
 @pytest.mark.parametrize("data", [[profile()], {"b": profile("Two"), "a": profile()}, {"profile_list": [profile()]}])
-def test_what_a_function_returned_is_read_from_json(tmp_path, data):
+def test_profiles_returned_by_a_function_are_read_from_json(tmp_path, data):
     (tmp_path / "profiles.json").write_text(json.dumps(data))
     source = read_source(tmp_path / "profiles.json")
     assert source.profiles[0]["display_name"] == "One"
@@ -319,7 +319,7 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
         ("text", 'kubespawner_override: "text" is no dict that can be read.'),
     ],
 )
-def test_what_cannot_be_read_is_named_and_the_rest_is_taken(override, lost):
+def test_unreadable_profiles_are_named_and_the_rest_is_imported(override, lost):
     found, catalog = of(profile(kubespawner_override=override, description="Kept"), 7, profile(" "))
     assert catalog.templates["one"].description == "Kept"
     assert [line for line in found.lost if lost in line]

@@ -93,7 +93,7 @@ def test_an_older_service_does_not_take_a_restored_store_for_its_own(data, tmp_p
     new.close()
 
 
-def test_the_store_of_before_stays_beside_and_the_folders_own_secret(data, tmp_path, capsys):
+def test_the_old_store_and_the_folders_own_secret_are_kept(data, tmp_path, capsys):
     assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
     store = opened(data)
     store.save([a_lease("two")])

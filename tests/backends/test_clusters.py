@@ -137,7 +137,7 @@ async def test_nothing_is_known_of_a_cluster_before_its_first_answer(unseen, eas
     assert {gpu.cluster for gpu in (await both.fleet()).gpus} == {HOME, AWAY}
 
 
-async def test_one_that_hangs_delays_the_others_by_a_second(both, east):
+async def test_a_hanging_cluster_delays_the_others_by_a_second(both, east):
     async def hangs():
         await asyncio.sleep(3600)
 
@@ -210,7 +210,7 @@ async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, 
     assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
 
 
-async def test_one_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
+async def test_a_cluster_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
     """Else its servers would be taken for some that have no lease, where the store was lost: lists take seconds."""
     workspaces = east.workspaces
 

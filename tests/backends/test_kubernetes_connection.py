@@ -79,7 +79,7 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
         ("clusters: []", "current-context"),
     ],
 )
-async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
+async def test_an_invalid_kubeconfig_is_named(tmp_path, text, why):
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     said = await refusal(ClusterSettings("jhub", str(file)))

@@ -251,7 +251,7 @@ async def test_extended_resources_that_claims_serve_are_counted_once(api, watch)
     await eventually(counts(alone), {"a100": (2, 3, 1)})  # one resource of a node has one model
 
 
-async def test_what_a_device_plugin_advertises_is_not_counted_again(api, watch):
+async def test_gpus_of_a_device_plugin_are_not_counted_again(api, watch):
     whole = GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100*")
     put(
         api,

@@ -194,7 +194,7 @@ def test_a_node_that_takes_no_pods_grants_nothing_and_says_why(changes, note):
         pytest.param(("hub.jupyter.org/dedicated", "user", "NoSchedule"), id="tolerated"),
     ],
 )
-def test_a_taint_that_workspaces_tolerate_keeps_nobody_off(taint):
+def test_a_taint_that_workspaces_tolerate_excludes_no_workspace(taint):
     tolerated = [Toleration("hub.jupyter.org/dedicated", "Equal", "user", "NoSchedule")]
     assert grantable(a_node(taints=[taint]), tolerations=tolerated) == 8
 
@@ -248,7 +248,7 @@ def test_each_foreign_gpu_has_one_holder_and_each_holder_as_many_as_it_holds():
         pytest.param(a_pod(gpus={"nvidia.com/gpu": 99}), 8, id="more than there are"),
     ],
 )
-def test_what_a_pod_takes(pod, taken):
+def test_gpus_of_a_pod(pod, taken):
     assert 8 - grantable(a_node(), pods=[pod]) == taken
 
 

@@ -106,7 +106,7 @@ async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(ap
     assert backend.limits == ()
 
 
-async def test_an_api_server_that_knows_nobody_for_long_refuses_no_collection(api, a_view):
+async def test_an_api_server_that_refuses_every_user_for_long_loses_no_collection(api, a_view):
     """A token that ended, or what it is checked by is away: that says nothing of what the service may see."""
     api.known = False
     api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))

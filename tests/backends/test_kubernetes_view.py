@@ -69,7 +69,7 @@ async def test_after_a_break_it_goes_on_where_it_was(api, a_view):
     assert lists(api) == 1
 
 
-async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_time(api, a_view, monkeypatch):
+async def test_a_repeatedly_cut_watch_is_opened_again_just_as_quickly(api, a_view, monkeypatch):
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05, 3600.0))
     backend = a_view(stale_seconds=600.0)
     await free(backend)()
@@ -80,7 +80,7 @@ async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_ti
         await eventually(free(backend), 4 - used)
 
 
-async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_view, monkeypatch):
+async def test_changes_during_a_forgotten_history_are_listed_again(api, a_view, monkeypatch):
     monkeypatch.setattr(watches, "TRIES_BEFORE_LIST", 10**6)
     backend = a_view()
     gone = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
@@ -180,7 +180,7 @@ async def test_errors_and_rubbish_are_tried_again(api, a_view):
     await eventually(free(backend), 3)
 
 
-async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeypatch, caplog):
+async def test_an_unexpected_object_hides_no_other_object(api, a_view, monkeypatch, caplog):
     trim = views.to_pod
 
     def fails_at_one(data, named):
@@ -222,7 +222,7 @@ async def test_what_was_understood_before_stands_where_an_object_is_not_any_more
     await eventually(seen, [])
 
 
-async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
+async def test_a_silent_watch_is_opened_again(api, a_view):
     backend = a_view(silent_seconds=0.2)
     await free(backend)()
     await api.followed()
@@ -231,7 +231,7 @@ async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
     await eventually(free(backend), 3)
 
 
-async def test_promise_2_a_store_that_was_restored_from_before_is_listed_anew(api, a_view):
+async def test_promise_2_a_restored_older_store_is_listed_again(api, a_view):
     backend = a_view(silent_seconds=0.3)
     await free(backend)()
     await api.followed()
@@ -269,7 +269,7 @@ async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, 
     await eventually(running(backend), [])
 
 
-async def test_what_a_pod_carries_is_kept_from_users_but_in_namespaces_of_their_own(api, a_view):
+async def test_pod_metadata_is_hidden_from_users_except_in_their_own_namespaces(api, a_view):
     api.put(a_workspace("one", "a" * 32))
     (one,) = await a_view().workspaces()
     assert one.kept_since is not None

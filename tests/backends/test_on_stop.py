@@ -69,7 +69,9 @@ def test_where_there_is_nothing_to_run_nothing_is_done(shell: list[str], tmp_pat
 
 
 @SHELLS
-def test_what_fails_says_with_which_code_and_the_users_own_runs_all_the_same(shell: list[str], tmp_path: Path) -> None:
+def test_a_failing_script_reports_its_exit_code_and_the_users_own_runs_all_the_same(
+    shell: list[str], tmp_path: Path
+) -> None:
     own(tmp_path, "echo mine")
     ran = run(tmp_path, "exit 7", shell=shell)
     assert (ran.code, "mine" in ran.output) == (7, True)
@@ -94,7 +96,7 @@ def test_what_is_no_answer_is_a_problem_and_never_an_output() -> None:
     assert read_on_stop("").code is None
 
 
-async def test_it_runs_beside_the_workspaces_processes_in_their_home(
+async def test_the_script_runs_in_the_home_next_to_the_workspaces_processes(
     start: Callable[..., subprocess.Popen[bytes]], lease_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvidia, "find", lambda: None)

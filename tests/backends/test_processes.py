@@ -135,7 +135,7 @@ async def test_nothing_to_end_has_ended(backend: LocalBackend, lease_id: str) ->
     assert await backend.end(lease_id)
 
 
-async def test_what_cannot_be_killed_is_told(
+async def test_an_unkillable_process_is_reported(
     backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)

@@ -86,7 +86,7 @@ def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(ask
     assert_accessible(page, "#gs-form")
 
 
-def test_what_else_is_accepted_follows_template_and_gpu_and_comes_back_with_them(asked, assert_accessible):
+def test_accepted_substitutes_follow_template_and_gpu_and_return_with_them(asked, assert_accessible):
     page, _ = asked
     page.get_by_label("Team").select_option("Vision lab")
     box = page.get_by_role("group", name="If another GPU is free sooner").get_by_label("Also accept H100 80 GB")

@@ -49,7 +49,7 @@ def refused(options, groups=frozenset(), **more):
 @pytest.mark.parametrize(
     ("field", "hidden"), [("template", "leads"), ("template", "whole"), ("gpu", "h100"), ("substitutes", "half")]
 )
-def test_what_is_hidden_answers_as_a_name_that_does_not_exist(field, hidden):
+def test_a_hidden_entry_answers_as_an_unknown_name(field, hidden):
     told, unknown = refused({field: hidden, **({"gpu": "t4"} if field == "substitutes" else {})}), "xyz"
     same = refused({field: unknown, **({"gpu": "t4"} if field == "substitutes" else {})})
     assert str(told).replace(hidden, unknown) == str(same)

@@ -149,7 +149,7 @@ def signed_in(hub, person):
     return make
 
 
-def test_one_login_serves_ssh_and_scp_and_leads_to_nobody_else_s_workspace(hub, signed_in, tmp_path):
+def test_one_login_serves_ssh_and_scp_and_reaches_no_other_users_workspace(hub, signed_in, tmp_path):
     alice = signed_in("alice")
     done = alice.ssh("-", "echo $GPUSPAWNER_LEASE_ID; exit 7")
     assert (done.returncode, done.stdout.strip()) == (7, hub.lease("alice")["id"]), done.stderr

@@ -135,7 +135,7 @@ def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
     wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
-def test_what_cannot_be_is_refused_in_words_and_what_is_to_be_ready_at_a_time_runs_by_then(hub, kubectl):
+def test_an_impossible_request_is_refused_in_words_and_a_scheduled_one_runs_in_time(hub, kubectl):
     hub.add_user("bob", "cal")
     soon = datetime.now(timezone.utc) + timedelta(minutes=4)
     ask(kubectl, "morning", user="cal", template="cpu", ready_at={"time": f"{soon:%H:%M}", "days": "daily"})

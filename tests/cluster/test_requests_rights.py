@@ -41,7 +41,7 @@ async def seen(resources, name):
     return next((one for one in await resources.requests() if one.name == name), None)
 
 
-async def test_all_that_the_service_does_is_granted_and_a_changed_policy_is_seen(service):
+async def test_all_calls_of_the_service_are_permitted_and_a_changed_policy_is_seen(service):
     settings, kubectl = service
     account = f"system:serviceaccount:{settings.namespace}:gpuspawner"
     wait_for(lambda: kubectl.run("auth", "can-i", "list", REQUESTS, f"--as={account}").returncode == 0, "rights hold")

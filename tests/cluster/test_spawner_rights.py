@@ -177,7 +177,7 @@ def left_empty(hub):
 
 
 @pytest.mark.usefixtures("left_empty")
-def test_a_hub_with_these_rights_can_do_all_of_it_and_its_workspaces_preempt_nobody(hub):
+def test_a_hub_with_these_rights_can_do_everything_and_its_workspaces_preempt_no_pod(hub):
     assert {name for name, works in what_works(hub) if works} == ALL
     spec = hub.pod("carol").spec
     assert (spec.priority, spec.preemption_policy) == (-5, "Never")

@@ -54,7 +54,7 @@ def nodes_of(slots):
     return {slot.gpu.partition("/")[0] for slot in slots}
 
 
-def test_what_is_coming_is_neither_free_nor_there_and_still_may_be_asked_for():
+def test_future_gpus_are_neither_free_nor_present_and_can_be_requested():
     only_coming = fleet(*coming_gpus([POOL], (), ()))
     assert (count_free(POOL, only_coming, {}), count_all(POOL, only_coming), largest_fit(POOL, only_coming)) == (
         0,

@@ -216,7 +216,7 @@ def situations(draw):
 
 
 @given(situations())
-def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(situation):
+def test_no_period_exceeds_its_budget_and_no_grant_is_shortened_needlessly(situation):
     entries, zone, now, asks = situation
     whole, held, lines = rules(*entries, timezone=zone), [], []
     for number, (user, team, rate, seconds, passes) in enumerate(asks):

@@ -198,7 +198,7 @@ def test_what_the_fleet_is_too_small_for_gets_no_time_behind_the_first_hundred()
     assert places["large"].likely_seconds is None
 
 
-def test_what_a_workspace_used_stays_charged_to_its_budget_after_it_ends_in_the_forecast():
+def test_past_use_of_a_workspace_stays_charged_to_its_budget_in_the_forecast():
     budget = Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(1))
     rules = Rules(quotas=(Quota("hours", QuotaScope.EACH_USER, budgets=(budget,)),))
     monday = 4 * 86400.0  # NOW is on Thursday, 1 January 1970

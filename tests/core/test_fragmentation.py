@@ -91,7 +91,7 @@ def test_no_choice_of_one_gpu_costs_less_and_the_same_is_answered_again(look, as
     assert Demand(asks, GPUS, wanted=0).growth(look, ask) == found
 
 
-def test_a_rest_that_many_ask_for_is_left_rather_than_one_that_nobody_does():
+def test_a_wanted_remainder_of_a_node_is_preferred_to_an_unwanted_one():
     half, fifth = ResourceRequest(A, 0.5, 1), ResourceRequest(A, 0.2, 1)
     look = NodeState("a", (0.7, 1.0))
     assert Demand({half: 9.0, fifth: 1.0}, GPUS).growth(look, fifth).taken == (0.7,), "leaves a half"

@@ -222,7 +222,7 @@ def test_the_longest_gap_is_from_work_or_the_start_to_the_next_work() -> None:
     assert streak.longest_gap_seconds == 900
 
 
-def test_a_gap_that_nobody_saw_spends_no_budget() -> None:
+def test_a_gap_without_readings_spends_no_budget() -> None:
     streak, _ = play(["busy", "idle"])
     after, _ = judge(streak, evidence("idle", 3600.0), POLICY, ENFORCE)
     assert after.since_busy_seconds == 60.0 + 1.5 * POLICY.sample_seconds

@@ -70,7 +70,7 @@ def test_who_acted_was_there_and_who_read_of_the_end_has_read_what_led_to_it():
 
 
 @given(until=st.floats(0, 2 * NOW), ids=st.sets(st.sampled_from(["s1", "s2", "m1"])))
-def test_what_is_marked_is_read_and_nothing_else(until, ids):
+def test_only_marked_messages_become_read(until, ids):
     marks = ReadMarks(until, frozenset(ids))
     steps = [step(1, GRANTED, lease="a"), step(2, ENDED, lease="b")]
     for one in notices_of(steps, marks):
@@ -86,7 +86,7 @@ def message(**changes):
     return replace(usual, **changes)
 
 
-def test_a_message_is_shown_to_whom_it_is_until_its_end():
+def test_a_message_is_shown_to_its_recipients_until_its_end():
     own, to_all = message(), message(whom=AnnouncementAudience.ALL, name="", recipients=frozenset())
     assert (own.is_for("alice born"), own.is_for("bob born"), to_all.is_for("bob born")) == (True, False, True)
     assert (own.to, own.to_words, to_all.to, to_all.to_words) == (

@@ -190,7 +190,7 @@ def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before
     assert move_back(back, -3600.0) == lease
 
 
-def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure():
+def test_an_unsuccessful_grant_waits_at_its_old_place_and_counts_as_no_failure():
     starting = a_lease(phase=Phase.STARTING, held=SLOTS, attempt=2, failed_starts=1, token_hash="hash")
     parked = transitions.requeue(starting, "taken by another pod", 30.0, LATER)
     assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
@@ -225,12 +225,12 @@ def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_on
         (ExitReason.MADE_ROOM, "gpuspawner", False),
     ],
 )
-def test_what_ends_for_others_comes_back_before_later_requests_unless_its_share_was_exceeded(reason, by, before_later):
+def test_an_evicted_lease_returns_before_later_requests_unless_it_exceeded_its_share(reason, by, before_later):
     new = transitions.successor(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
     assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is ExitReason.MADE_ROOM else None)
 
 
-def test_the_first_grant_stands_when_a_later_one_follows_a_lapse():
+def test_the_first_grant_remains_when_a_later_one_follows_an_expiry():
     first = transitions.grant(a_lease(), SLOTS, LATER)
     again = transitions.grant(transitions.park(first, LATER + 60), SLOTS, LATER + 90)
     assert (again.granted_at, again.first_granted_at) == (LATER + 90, LATER)

@@ -48,7 +48,7 @@ def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
     ],
     ids=["held back", "impossible", "backs off", "parked while the hub is away", "granted", "another pool"],
 )
-def test_what_could_not_have_been_granted_is_not_passed(changes):
+def test_an_ungrantable_request_is_not_passed(changes):
     assert passed(waits("late", NOW + 10, 1), waits("early", NOW, **changes), hub_answers=False) == []
 
 

@@ -172,7 +172,7 @@ def test_one_workspace_ends_rather_than_two_where_nothing_else_tells_them_apart(
     assert names(plan_preemption(claim(1), seen(leases, FOUR), frozenset())) == ["a"]
 
 
-def test_what_is_kept_for_another_claim_is_not_taken():
+def test_gpus_kept_for_another_claim_are_not_taken():
     other = claim(1, id="other", slots=slots("a100-1"))
     found = plan_preemption(
         claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(preempted_gpus(other),)), frozenset()
@@ -180,7 +180,7 @@ def test_what_is_kept_for_another_claim_is_not_taken():
     assert (names(found), given_up(found)) == (["one"], ["a100-0"])
 
 
-def test_what_another_victim_frees_beyond_its_claims_need_serves_the_next_without_a_victim():
+def test_surplus_gpus_of_a_victim_serve_the_next_claim_without_a_victim():
     other = claim(1, id="other", slots=slots("a100-0"))
     both = running("one", "a100-0", "a100-1", notice=EndNotice("other", LATER + 300, "Because.", "root"))
     world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(preempted_gpus(other),))
@@ -211,7 +211,7 @@ def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed
 # The life of a claim
 
 
-def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
+def test_claimed_gpus_are_held_once_all_are_free_and_expire():
     mine = claim(2, slots=slots("a100-0", "a100-1"), ends_at=LATER + 300)
     ends = replace(running("one", "a100-0"), phase=Phase.STOPPING)
     assert advance_preemption(mine, seen([ends], FOUR)).state is PreemptionState.COMING
@@ -335,7 +335,7 @@ def test_preemption_is_bounded_without_any_one_of_its_victims_it_would_not_be_co
 
 @given(worlds(), st.data())
 @settings(max_examples=300)
-def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
+def test_preemption_is_stable_a_second_decision_evicts_no_other_workspace(case, data):
     mine, world, over = case
     found = plan_preemption(mine, world, over)
     if found is None:

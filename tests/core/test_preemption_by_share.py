@@ -78,7 +78,7 @@ def test_use_is_divided_by_share_and_the_larger_counts():
     assert over_share(seen(more, by=rules(none))) == {"x", "y", "z"}
 
 
-def test_a_kind_has_a_share_of_its_own_and_everybody_s_limits_are_nobody_s():
+def test_a_kind_has_its_own_share_and_limits_for_everybody_are_no_users_limits():
     of_kind = Quota("each-user", QuotaScope.EACH_USER, limits=(share(1, LimitedResource.KIND, "a100"), share(8)))
     assert over_share(seen(ALICE, by=rules(of_kind))) == {x.id for x in ALICE}
     of_others = Quota(

@@ -110,7 +110,7 @@ def test_a_start_is_under_way_from_its_grant_until_it_runs(phase, limit):
 
 
 @pytest.mark.parametrize("limit", ["most_starts", "most_starts_each"])
-def test_a_start_that_waits_for_a_node_to_come_keeps_nobody_from_starting(limit):
+def test_a_start_that_waits_for_a_new_node_blocks_no_other_start(limit):
     coming = of("me", a_lease("s", Phase.STARTING, held=slots("~t4-0/nvidia.com/gpu/0")))
     assert list(granted([coming, of("me", waits("a", 1)), of("me", waits("n", 2, gpu=None))], **{limit: 1})) == ["a"]
     scaled = fleet(
@@ -230,7 +230,7 @@ def test_what_runs_without_a_lease_has_no_end():
     assert estimate(waits("a", 1), [], fleet(gpu(0)), slots("a100-0")) == (None, None)
 
 
-def test_a_gpu_that_may_not_be_given_any_more_helps_nobody():
+def test_an_unavailable_gpu_helps_no_claim():
     assert estimate(waits("a", 1), FULL, fleet(gpu(0, healthy=False), gpu(1))) == (900, 900)
 
 

@@ -58,7 +58,7 @@ def test_an_entry_counts_what_it_is_about(entry, account):
     assert account in accounts_of(BORN, "vision")
 
 
-def test_what_an_entry_of_a_team_binds_does_not_count_for_each_user():
+def test_a_team_entry_does_not_count_for_each_user():
     assert accounts_bound_elsewhere(QUOTAS, QUOTAS[0], BORN) == (Account("vision", BORN),)
     assert [accounts_bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
 

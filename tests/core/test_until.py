@@ -103,7 +103,7 @@ def test_a_day_that_is_read_begins_and_ends(day):
         ("2h", "2026-11-26 12:00"),
     ],
 )
-def test_what_begins_on_a_day_begins_with_it(text, expected):
+def test_a_time_on_a_day_starts_with_that_day(text, expected):
     now = datetime(2026, 11, 26, 10, tzinfo=ZURICH).timestamp()
     assert datetime.fromtimestamp(parse_from(text, now, ZURICH), ZURICH).strftime("%Y-%m-%d %H:%M") == expected
 

@@ -159,7 +159,7 @@ def test_killed_between_the_warning_and_the_end_the_budget_ends_it_once_and_it_i
     assert "allowed: 0 GPU h of your 2 GPU h of this week are left" in by_form
 
 
-def test_a_grant_of_hours_moves_the_end_of_what_runs_lapses_and_a_new_week_has_its_own(hub):
+def test_a_grant_of_hours_moves_the_end_of_running_workspaces_expires_and_a_new_week_has_its_own(hub):
     join(hub, "nele", "speech")
     token = token_of(hub, "nele")
     lease = run(hub, "nele")

@@ -196,7 +196,7 @@ def test_parking_keeps_the_place_and_starts_by_itself(shared_hub, python):
 
 
 @pytest.mark.parametrize("deleted", ["a named server", "a user"])
-def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(shared_hub, python, deleted):
+def test_a_user_deleted_while_parked_is_never_started(shared_hub, python, deleted):
     hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
     hub.add_user("ben", "cleo")

@@ -444,7 +444,7 @@ def test_a_hub_id_that_is_given_is_a_new_folders_own(tmp_path):
         assert c.GPUSpawnerMixin.gpu_hub_id == "a" * 32
 
 
-def test_a_hub_id_beside_another_is_refused_and_the_folder_left_as_it_is(configured, tmp_path):
+def test_a_second_hub_id_is_refused_and_the_folder_stays_unchanged(configured, tmp_path):
     found = configured().GPUSpawnerMixin.gpu_hub_id
     with pytest.raises(SystemExit, match=rf"gpu belongs to the hub id {found}\..* name a new, empty data_dir\."):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id="a" * 32)

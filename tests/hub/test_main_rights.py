@@ -127,7 +127,7 @@ def test_who_lacks_the_scope_is_refused(hub, owner):
     assert unchanged(hub, owner)
 
 
-def test_a_service_that_may_not_read_servers_takes_none_for_absent(hub, owner):
+def test_a_service_without_the_right_to_read_servers_treats_no_server_as_absent(hub, owner):
     """Promise 1 and 2: an unreadable server would be ended as an orphan and started a second time."""
     blind = HubClient(f"{hub.url}/hub/api", OUTSIDER)
     with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):

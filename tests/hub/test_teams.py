@@ -58,7 +58,7 @@ def by_form(hub, user, session, **options):
 
 
 @pytest.mark.parametrize(("option", "name"), HIDDEN)
-def test_what_is_for_others_answers_by_every_way_as_a_name_that_does_not_exist(hub, option, name):
+def test_a_template_for_others_answers_by_every_way_as_an_unknown_name(hub, option, name):
     join(hub, "anna", "vision")
     session, token = hub.login("anna"), token_of(hub, "anna")
     for ask in (

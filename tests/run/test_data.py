@@ -154,7 +154,7 @@ def test_two_products_of_one_model_keep_their_whole_names():
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
-async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_somebody_waits(monkeypatch, waiting):
+async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_others_wait(monkeypatch, waiting):
     monkeypatch.setattr(colleagues, "PAUSE_SECONDS", 0.01)
     steps = []
 

@@ -31,7 +31,7 @@ def rows(data, query):
         engine.dispose()
 
 
-def test_nobody_holds_two_workspaces_at_once_and_all_have_ended(data):
+def test_no_user_holds_two_workspaces_at_once_and_all_have_ended(data):
     leases = rows(data, "select user, asked_at, ended_at, phase from leases order by user, asked_at")
     assert len(leases) > 30
     assert {user for user, *_ in leases} == set(history.HOLDS)

@@ -185,7 +185,7 @@ async def test_a_preemption_is_acknowledged_once_its_user_was_told_and_refuses_t
     both.admin("cancel", id="llm")
 
 
-async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
+async def test_changes_within_a_revision_are_sent_under_a_higher_one(both):
     both.ask(3)
     await both.agree()
     name = both.ask(2)
@@ -220,7 +220,7 @@ async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_do
     assert telling.why_rejected(name) == "It has no such GPU."
 
 
-async def test_what_changes_is_heard_at_once_by_long_poll(both):
+async def test_changes_are_received_at_once_by_long_poll(both):
     both.ask(3)
     await both.agree()
     heard = asyncio.Event()

@@ -44,7 +44,7 @@ def a_grant(*given, kind="a100", cluster="east"):
     )
 
 
-def test_a_revision_is_the_same_after_a_restart_and_rises_with_each_lapse_and_attempt():
+def test_a_revision_survives_a_restart_and_rises_with_each_expiry_and_attempt():
     first = a_lease()
     asked_again = transitions.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
     lapsed = transitions.lapse(transitions.grant(asked_again, slots("g"), NOW), NOW + 30)
@@ -73,7 +73,7 @@ def test_after_a_restart_a_number_is_above_what_the_scheduler_has_of_a_later_clo
     assert states.number(claim) == 2**40 + 1
 
 
-def test_a_released_state_is_none_and_a_complete_answer_says_what_is_gone():
+def test_a_released_state_is_empty_and_a_complete_answer_lists_removals():
     states = ClaimStates()
     states.put(a_state())
     states.put(a_state(state="released"))

@@ -68,7 +68,7 @@ PODS = NamespaceQuota("team", "pods", 1, 1)
 
 
 @pytest.mark.parametrize("full", [FULL, PODS])
-async def test_a_quota_of_the_hubs_own_namespace_holds_nobody_back_in_another_cluster(a_scheduler, full):
+async def test_a_quota_of_the_hubs_namespace_blocks_no_workspace_in_another_cluster(a_scheduler, full):
     scheduler = await a_scheduler(full)
     here, there = waits("here", HERE), waits("there", THERE, 4)
     seen = seen_by(scheduler, here, there)

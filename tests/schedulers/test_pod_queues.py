@@ -102,7 +102,7 @@ def asks(name, at=0, count=1, gpu="a100", **changes):
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_a_podgroup_says_is_a_plain_sentence(name):
+def test_a_podgroup_status_is_a_plain_sentence(name):
     system, status, sentence = SAID[name]
     assert explain_wait(SYSTEMS[system], status, "") == sentence
 

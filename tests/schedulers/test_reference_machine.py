@@ -53,7 +53,7 @@ def test_who_waits_is_told_where_why_and_until_when(machine):
     assert machine.state("first")["reason"]["code"] == "no_gpus_free"
 
 
-def test_nobody_passes_who_waits_for_the_same_kind(machine):
+def test_a_waiting_request_is_not_passed_for_the_same_kind(machine):
     machine.starts("runs", 2)
     machine.wants("wants-two", 2, at=NOW + 1)
     assert machine.wants("wants-one", at=NOW + 2)["state"] == "waiting"
@@ -72,7 +72,7 @@ def test_a_substitute_is_given_with_consent_alone_and_the_best_first(machine):
 @pytest.mark.parametrize(
     ("count", "kind", "code"), [(1, "b200", "unknown_kind"), (3, "a100", "too_many"), (2, "t4", "too_many")]
 )
-def test_what_is_never_granted_is_refused_until_it_is_asked_otherwise(machine, count, kind, code):
+def test_an_impossible_claim_is_refused_until_it_changes(machine, count, kind, code):
     state = machine.wants("one", count, kind)
     assert (state["state"], state["reason"]["code"], state["position"]) == ("refused", code, None)
     assert machine.wants("one", revision=2)["state"] == "granted"
@@ -199,7 +199,7 @@ def test_a_cursor_gives_what_changed_again_and_again_and_ends_with_its_life(mach
     assert refused(machine.since, "hub", cursor) == (410, "gone")
 
 
-def test_a_restart_hears_what_runs_before_it_grants_and_takes_it_as_told(machine):
+def test_a_restarted_scheduler_waits_for_reports_of_running_workspaces_and_trusts_them(machine):
     state = machine.starts("runs")
     again = Played("second", now=NOW, settle_seconds=5)
     assert again.wants("waits")["reason"]["code"] == "starting"
@@ -226,7 +226,7 @@ def test_who_is_told_late_gets_a_notice_where_its_gpus_are_another_s(machine):
     assert "given to another" in told["taken"]["words"]
 
 
-def test_what_holds_nothing_cannot_be_held(machine):
+def test_an_empty_claim_cannot_hold_gpus(machine):
     assert refused(machine.put, "hub", "one", asking(want="hold"), NOW) == (409, "no_grant")
     assert machine.state("one") is None
     bad = [asking(0), asking(1, None), asking(asked_at="2026-02-31T00:00:00Z")]

@@ -159,7 +159,7 @@ def test_a_fault_delays(ask, kind):
     assert time.monotonic() - begun >= 0.4
 
 
-def test_what_happens_twice_happens_once_and_is_told_twice(ask):
+def test_a_repeated_event_happens_once_and_is_answered_twice(ask):
     cursor = claims(ask)["cursor"]
     fault(ask, "twice", count=2)
     assert ask("PUT", "/v1/hubs/hub/claims/one", asking()).status_code == 200

@@ -122,7 +122,7 @@ def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monke
     assert "  to come  " in run("admin", "reserve", "--list")[1]
 
 
-def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, run):
+def test_items_that_fail_are_listed_and_the_others_are_done(world, run):
     world.save(waiting("waits", "carol"))
     code, out, _ = run("admin", "move", "runs", "waits", "--reason", "noise")
     assert (code, out.splitlines()[0]) == (2, "1 workspace is moved. 1 can't be.")

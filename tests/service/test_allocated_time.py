@@ -96,7 +96,7 @@ def test_a_first_sample_counts_no_time_before_its_workspace_ran():
     assert (3600 * part.amounts.idle, part.amounts.not_measured) == (pytest.approx(5.0), 0.0)
 
 
-def test_the_dashboard_of_waste_counts_what_nobody_came_to():
+def test_the_dashboard_of_waste_counts_unvisited_workspaces():
     (panel,) = (one for one in WASTE.panels if one.title == "Reclaimed, last day")
     (asked,) = panel.expressions.values()
     assert 'reason=~"idle|nobody came"' in asked

@@ -108,7 +108,7 @@ async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-async def test_unless_it_is_enforced_ordinary_idleness_begins_where_nobody_came(make_world, mode):
+async def test_without_enforcement_an_unvisited_workspace_starts_ordinary_idle_time(make_world, mode):
     world = make_world(policy={"claim": "30m", "mode": mode})
     lease = await came_while_away(world)
     await world.go_on(29 * MINUTE)
@@ -142,7 +142,7 @@ async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
 
 
 @pytest.mark.parametrize("after", [0, 20])
-async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after):
+async def test_an_exempt_workspace_needs_no_visit(world, after):
     lease = await came_while_away(world)
     await world.go_on(after * MINUTE)
     now = world.clock.now()
@@ -178,7 +178,7 @@ async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_c
     assert world.now_of(lease).reason is ExitReason.NOBODY_CAME
 
 
-async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_elses(world):
+async def test_a_claim_warning_reaches_only_other_workspaces_of_the_same_user(world):
     lease = await came_while_away(world)
     own, others = await world.up("bob", "second", gpu="none"), await world.up("carol", gpu="none")
     [told] = elsewhere(world.parts, own)

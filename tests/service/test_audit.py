@@ -248,7 +248,7 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
 
 
 @pytest.mark.postgresql
-def test_the_page_pages_and_begins_anew_with_another_filter(world):
+def test_the_page_pages_and_restarts_with_another_filter(world):
     world.call(
         world.parts.registry.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)]
     )

@@ -52,7 +52,7 @@ FAULTS = {
 }
 
 
-async def test_in_its_grace_a_workspace_outlives_every_fault_and_is_warned_anew_after_them(machine):
+async def test_in_its_grace_a_workspace_survives_every_fault_and_is_warned_again(machine):
     lease = await machine.up("alice")
     await machine.until_warned(lease)
     for fault, (script, said) in FAULTS.items():
@@ -76,7 +76,7 @@ async def recovers(machine, lease):
     assert [call for call, *_ in machine.hub.calls] == ["stop"]
 
 
-async def test_a_tool_that_hangs_is_unknown_and_stops_nobody(machine):
+async def test_a_hanging_tool_is_unknown_and_stops_no_workspace(machine):
     lease = await machine.up("alice")
     await machine.until_warned(lease)
     machine.settings = replace(machine.settings, probe_deadline_seconds=1.0)
@@ -123,7 +123,7 @@ async def test_of_sixteen_gpus_one_in_use_keeps_all(make_machine):
     await recovers(machine, lease)
 
 
-async def test_a_seventeenth_gpu_beside_the_sixteen_is_nobodys_proof(make_machine):
+async def test_a_seventeenth_gpu_next_to_sixteen_proves_nothing(make_machine):
     machine = make_machine(gpus=16)
     lease = await machine.up("alice", template="sixteen", count=16)
     seventeenth = "16, GPU-ffffffff-0000-0000-0000-000000000000, A100, Disabled, 0, 0, 81920, 60.00"

@@ -124,7 +124,7 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     assert of(world) == Fraction(ran + later, HOUR_MS)
 
 
-async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
+async def test_a_workspace_that_dies_is_charged_until_that_is_reported(make):
     world = make()
     lease = await world.up("alice")
     await world.go_on(600)

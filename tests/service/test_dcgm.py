@@ -272,7 +272,7 @@ def test_activity_that_is_stuck_at_0_covers_nothing_until_it_is_above_0_again():
     assert (coverage(seen), seen.values.stuck_sentence) == (1.0, "")
 
 
-def test_of_a_pod_fewer_gpus_told_than_leased_cover_nothing():
+def test_fewer_reported_gpus_than_leased_cover_no_gpu():
     def of(uuid):
         labels = {"UUID": uuid, "pod": "jupyter-ada", "namespace": "jhub"}
         return ACTIVITY, labels, dict.fromkeys(range(900, 1000, 30), 0.0)
@@ -359,7 +359,7 @@ def test_a_constant_1_of_a_metric_that_looks_like_a_ratio_is_no_percentage():
         (ACTIVITY, {990.0: 0.2}),  # as of a GPU that works, with gaps
     ],
 )
-def test_what_another_pod_writes_under_the_name_of_a_gpu_does_not_count(forged):
+def test_values_that_another_pod_writes_under_a_gpus_name_do_not_count(forged):
     name, values = forged
     expected = [(0, 1.0)]
     moving = (ENERGY, {"UUID": "GPU-a", **ADA}, {at: at * 60_000 for at in range(880, 1000, 20)})
@@ -395,7 +395,7 @@ def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out
         assert looked(seen).trouble == ""
 
 
-def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch):
+def test_series_that_are_late_frozen_missing_or_restarted(tmp_path, monkeypatch):
     monkeypatch.setattr(dcgm_values, "WINDOW_SECONDS", 6)
 
     def late(seconds):

@@ -153,7 +153,7 @@ def test_promise_10_what_is_no_text_is_refused(world, gone, sentence):
     assert (answer.status_code, answer.json()["error"]["field"]) == (400, "sentence")
 
 
-def test_an_empty_answer_is_none(world, gone):
+def test_an_empty_answer_is_no_dispute(world, gone):
     api(world, "alice", "workspaces/gone/dispute", "POST")
     assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": " \n"}).status_code == 400
 

@@ -64,7 +64,7 @@ async def test_the_policy_that_holds_and_until_when_is_told(switching):
     assert told.idle.for_seconds == 60
 
 
-async def test_idle_time_begins_anew_under_the_policy_of_the_hour(switching):
+async def test_idle_time_restarts_under_the_policy_of_the_hour(switching):
     world = switching()
     alice = await world.up("alice")
     world.shows(alice, 80)

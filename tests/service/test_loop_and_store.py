@@ -53,7 +53,7 @@ class Gaps:
         await cancelled([self._task])
 
 
-def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store, transactions_in_the_loop):
+def test_store_access_in_the_loop_is_detected(store, transactions_in_the_loop):
     async def run():
         registry = LeaseRegistry(store)
         registry.store.leases.live()  # a test may
@@ -99,7 +99,7 @@ async def test_many_that_ask_at_once_are_written_together(make_world, monkeypatc
     assert len(saved) <= 6
 
 
-async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch):
+async def test_no_user_is_notified_or_answered_before_the_write(world, monkeypatch):
     lease = await world.up("alice")
     told = []
     world.registry.told = lambda lease, line: told.append(

@@ -54,7 +54,9 @@ async def test_promise_2_a_pod_is_measured_again_by_its_hubs_id_alone(make_world
         pytest.param({"hub_id": NEW, "kept": False}, OLD, "have their users start them again", id="another id, local"),
     ],
 )
-async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(make_world, caplog, which, what, remedy):
+async def test_an_implausible_identity_is_reported_with_the_remedy_and_not_rebuilt(
+    make_world, caplog, which, what, remedy
+):
     caplog.set_level(logging.CRITICAL)
     world, lease = await after_a_loss(make_world, **which)
     await world.go_on(900)
@@ -69,7 +71,7 @@ async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(m
     assert world.parts.engine.observer.orphans.lost_identities == ()
 
 
-async def test_another_hub_beside_ours_is_no_loss(world):
+async def test_another_hub_next_to_ours_is_no_lost_identity(world):
     lease = await world.up("alice")
     elsewhere = replace(lease, id="theirs", key=replace(lease.key, hub=THEIRS, user_created="at another hub"))
     world.backend.run("theirs", 1, lease_variables(elsewhere, b"their secret" * 3))

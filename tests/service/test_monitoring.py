@@ -32,7 +32,7 @@ EXPRESSIONS = [
 ]
 
 
-def test_the_files_beside_the_chart_are_those_that_are_generated():
+def test_the_files_of_the_chart_equal_the_generated_ones():
     found = {
         path.relative_to(FILES): path.read_text() for path in FILES.rglob("*") if path.suffix in {".json", ".yaml"}
     }

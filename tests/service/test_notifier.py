@@ -104,7 +104,7 @@ async def test_a_coming_end_is_told_once_however_often_the_service_starts(world,
     assert (counts(world), len(told())) == ({}, 1)
 
 
-async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailbox):
+async def test_each_threshold_is_notified_and_an_extended_deadline_again(world, mailbox):
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)
     await world.go_on(1.9 * HOUR)
@@ -117,7 +117,7 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     assert "The run time of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
 
 
-async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(world, mailbox):
+async def test_a_queue_grant_is_mailed_once_to_users_who_do_not_wait_on_the_page(world, mailbox):
     holders = [await world.up(name) for name in ("ann", "bob")]
     lease = await world.start("cleo")
     await world.go_on(60)
@@ -133,7 +133,7 @@ async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(w
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
 
 
-async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, monkeypatch):
+async def test_a_persons_message_waits_for_the_previous_one(world, mailbox, monkeypatch):
     slow = asyncio.Event()
 
     async def held_up(target, message, sent=notifier._sent):
@@ -257,7 +257,7 @@ async def test_a_message_is_not_sent_again_while_what_came_of_it_cannot_be_store
     assert (waiting(world), len(mailbox.received("ann@example.org"))) == (0, 1)
 
 
-async def test_a_step_that_is_not_stored_is_told_to_nobody(world, mailbox, monkeypatch):
+async def test_an_unsaved_step_is_not_notified(world, mailbox, monkeypatch):
     lease = await world.up("ann")
     monkeypatch.setattr(world.parts.store.ledger, "write", lambda *_: (_ for _ in ()).throw(Unavailable("away")))
     with pytest.raises(Unavailable):
@@ -306,7 +306,7 @@ async def test_without_a_target_nothing_waits(make_world):
     assert waiting(world) == 0
 
 
-async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
+async def test_an_undeliverable_notice_blocks_no_action(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.notifications.messages.present_end", None)
     lease = await world.up("ann")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))

@@ -30,7 +30,7 @@ def until(world):
     return one.note(2, NOW).partition("until ")[2]
 
 
-def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
+def test_gpus_held_for_a_team_are_free_only_to_its_members(world):
     assert offered(world, "alice") == (2, 4, f"2 reserved for team vision until {until(world)}")
     assert offered(world, "admin")[0] == 2, "an administrator gets none of them either"
     assert offered(world, "bob") == (4, 4, "")
@@ -91,7 +91,7 @@ def test_an_administrator_reads_that_they_are_held_for_a_team(world):
     assert f'<th scope="row">{target}</th>' in Browser(world, "admin").look("console/restrictions").text
 
 
-def test_pages_show_anew_when_a_hold_is_over(world):
+def test_pages_are_refreshed_when_a_hold_ends(world):
     version = world.call(lambda: world.parts.queue.version)
     world.clock.at += 7201
     world.observe()

@@ -150,7 +150,7 @@ async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_st
     assert world.hub.calls == []
 
 
-async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatch):
+async def test_a_user_script_does_not_wait_for_another_workspaces_end(world, monkeypatch):
     _, over = slow(world, monkeypatch)
     lease = await world.up("alice")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
@@ -162,7 +162,7 @@ async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatc
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
 
 
-async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
+async def test_many_tasks_of_one_user_do_not_delay_other_users(world, monkeypatch):
     running, saved = [], asyncio.Event()
 
     async def run_script(lease_id, *_how):

@@ -81,7 +81,7 @@ def forged(*order):
         ("POST", "workspaces/runs/keep", {"for": "2h"}, "'for'"),
     ],
 )
-def test_what_a_route_does_not_have_and_wrong_units_are_refused(world, method, path, body, words):
+def test_unknown_parameters_and_wrong_units_are_refused(world, method, path, body, words):
     answer = api(world, "alice", path, method, body)
     assert answer.status_code == 400, answer.text
     assert words in answer.json()["error"]["message"]
@@ -105,7 +105,7 @@ def keyed(world, key, path="workspaces/runs/extend", body=None):
     return requests.post(f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20)
 
 
-def test_what_is_asked_again_by_the_same_key_is_done_once_and_answered_alike(world):
+def test_a_repeated_key_acts_once_and_returns_the_same_answer(world):
     first, again = keyed(world, "one"), keyed(world, "one")
     assert (first.status_code, again.status_code) == (200, 200), first.text
     assert first.json() == again.json()

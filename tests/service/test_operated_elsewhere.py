@@ -183,7 +183,7 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
         await server.close_all_connections()
 
 
-async def test_thousands_of_large_requests_of_one_keep_nobody_else_s_from_being_seen(apart):
+async def test_thousands_of_large_requests_of_one_user_hide_no_request_of_another(apart):
     """Each round shows some of them, the oldest first, and of what is over no more than that it is."""
     many = 200
     for number in range(many):

@@ -182,7 +182,7 @@ async def test_nothing_stops_where_all_are_deleted_together(door):
     assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
 
 
-async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_delete_stops_it(door):
+async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it(door):
     """``kubectl get`` lists the workspace as it goes on, under the request by which it was asked for."""
     door.cluster.apply("train", gpu="a100", count=1)
     await door.rounds()
@@ -247,7 +247,7 @@ async def test_refusals_are_told_and_not_tried_again(door):
 
 
 @pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
-async def test_all_that_is_wrong_with_one_is_told_at_once(door, when):
+async def test_all_errors_of_a_request_are_reported_at_once(door, when):
     door.cluster.apply("wrong", count=99, memory="1 box", **when)
     await door.rounds()
     told = door.status("wrong")

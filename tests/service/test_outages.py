@@ -112,7 +112,7 @@ async def look(world):
 
 
 @pytest.mark.parametrize("also", [(), ("workspaces",)], ids=["the list of GPUs", "the API server"])
-async def test_what_is_asked_for_in_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
+async def test_a_request_during_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
     world = make_world(gpus=1)
     await look(world)
     world.clock.advance(10)

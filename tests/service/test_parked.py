@@ -64,7 +64,7 @@ async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind
     assert world.now_of(lease).phase is Phase.RESERVED
 
 
-async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):
+async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
     world.backend.complete = False
     await world.round()
     leases = {name: await world.start(name) for name in ("alice", "bob")}
@@ -171,7 +171,7 @@ async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_wor
     assert waits(world) == {"gpuspawner_queue_wait_seconds_count": 2, "gpuspawner_queue_wait_seconds_sum": waited}
 
 
-async def test_a_request_that_loses_its_place_waits_anew(make_world):
+async def test_a_request_that_loses_its_place_waits_again(make_world):
     world = make_world(gpus=2)
     await world.up("alice", count=2)
     bob = await world.start("bob")

@@ -24,7 +24,7 @@ def ruled(world):
     return rule
 
 
-async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why_it_was(ruled):
+async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_reason(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
     view = present_workspace(world.parts, world.now_of(alice))

@@ -52,7 +52,7 @@ async def test_a_pod_that_has_a_node_is_not_counted_as_waiting(place):
     assert place.now_of(alice).phase is Phase.STARTING
 
 
-async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_the_reason(place):
+async def test_a_request_preempted_before_its_start_is_queued_again_with_the_reason(place):
     alice = await place.start("alice")
     await gave(place, alice, "two", disruption="The cluster needed its GPU for work with a higher priority.")
     await place.round()

@@ -173,7 +173,7 @@ def test_a_read_that_another_program_holds_up_is_broken_off_in_words(database, d
     assert store.leases.live() == []
 
 
-async def test_a_server_that_hangs_lets_nobody_wait_for_ever(database, cable, monkeypatch):
+async def test_a_hanging_database_server_delays_no_request_forever(database, cable, monkeypatch):
     monkeypatch.setattr(store_module, "ANSWER_SECONDS", 0.5)
     store = database.opened()
     cable.hangs = True

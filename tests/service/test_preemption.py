@@ -119,7 +119,7 @@ async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_see
     assert waiting(world, alice) is not None
 
 
-async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
+async def test_the_spawner_may_report_a_preemption_that_was_not_announced(world):
     alice = await world.up("alice")
     await world.hub_stops(alice, "preempted", "Its node is gone.")
     await world.round()
@@ -240,7 +240,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     assert world.hub.calls[-1][:2] == ("start", "alice")
 
 
-async def test_what_could_not_start_again_is_not_moved(world):
+async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     alice = await world.up("alice")
     world.crash()
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})

@@ -77,7 +77,7 @@ def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
 
 
 @pytest.mark.postgresql
-def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_else(world):
+def test_a_deleted_users_presets_are_forgotten_and_no_others(world):
     for who in ("alice", "bob"):
         save(world, who=who)
     world.hub_down = True

@@ -298,7 +298,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; about ")
 
 
-async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the_service(make_world):
+async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_service(make_world):
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 50)
@@ -314,7 +314,7 @@ async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the
     assert (again.id, again.phase, again.attempt, again.asked_at) == (bob.id, Phase.RESERVED, 2, bob.asked_at)
 
 
-async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
+async def test_promise_6_no_request_overtakes_within_a_pool(make_world):
     world = make_world(gpus=2)
     alice = await world.up("alice")
     large, small = await world.start("bob", count=2), await world.start("carol")

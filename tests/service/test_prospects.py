@@ -105,7 +105,7 @@ def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     assert "It can&#39;t start as things are: count: 4 asked; allowed: 1." in text
 
 
-async def test_promise_6_a_gpu_that_fails_makes_nobody_ask_for_fewer_within_a_day(world):
+async def test_promise_6_a_failed_gpu_shrinks_no_request_within_a_day(world):
     await world.round()
     gpus = world.backend.gpus
     world.backend.change_gpu(gpus[0].id, healthy=False)

@@ -122,7 +122,7 @@ def test_half_open_requests_end_neither_the_api_of_the_spawner_nor_people_s_nor_
     assert service.text.count("connections at once") == 1, "the log says it once"
 
 
-def test_large_bodies_of_nobody_are_not_held(service, port):
+def test_large_bodies_without_a_user_are_not_kept(service, port):
     before = memory_mb(service)
 
     def send():
@@ -214,7 +214,7 @@ def served(world):
 
 
 @pytest.mark.parametrize("slow", ["WAITING_SECONDS", "BODY_SECONDS"])
-def test_nobody_takes_all_the_time_that_they_like_to_send_headers_or_a_body(world, monkeypatch, slow):
+def test_slow_headers_and_bodies_have_a_time_limit(world, monkeypatch, slow):
     monkeypatch.setattr(connections, slow, 0.2)
     sent = POST if slow == "WAITING_SECONDS" else f"{POST}Content-Length: 5\r\n{as_spawner()}\r\nhalf"
     with served(world) as port, connect(port, sent) as one:

@@ -80,7 +80,7 @@ async def comes_up(world):
     return world.now_of(lease)
 
 
-async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_before(world):
+async def test_a_scheduled_workspace_is_requested_in_time_without_a_visit(world):
     made = await wish(world, count=1)
     await rounds(world, 14)
     assert lease_of(world) is None, "nothing runs that nobody needs yet"

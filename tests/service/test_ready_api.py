@@ -73,7 +73,7 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
         (["--at", "8:00", "--name", "a/b"], "Name: 'a/b' asked"),
     ],
 )
-def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
+def test_an_impossible_schedule_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
     assert words in cli("schedule", *arguments, code=2).err
     assert "The time is missing." in cli("schedule", "--count", "1", code=1).err
     assert api(world, "alice", "ready").json()["ready"] == []

@@ -79,7 +79,7 @@ async def test_an_older_attempt_s_outcome_is_ignored(world, phase):
         assert world.now_of(lease) == newer, outcome
 
 
-async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
+async def test_a_repeated_or_unknown_outcome_is_harmless(world):
     lease = await world.up("alice")
     await world.hub_stops(lease)
     await world.go_on(2, step=1)
@@ -169,7 +169,7 @@ async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
     assert (await world.allocator.park(lease.id, 1)).phase is Phase.RESERVED
 
 
-async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
+async def test_a_parked_request_with_a_new_heartbeat_is_attended(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     lease = await world.start("bob")
@@ -178,7 +178,7 @@ async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
     assert not world.registry.get(lease.id).unattended
 
 
-async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anything(world):
+async def test_leftovers_of_an_earlier_start_are_ended_before_the_next_start(world):
     await world.round()
     lease = await world.create(await world.start("alice"))
     again = await world.ask("alice")
@@ -264,7 +264,7 @@ async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, m
     assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
-async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tmp_path, monkeypatch, caplog):
+async def test_an_unreadable_report_blocks_no_other_report(world, tmp_path, monkeypatch, caplog):
     lease = await world.up("alice")
     for outcome in ("died", "stopped"):
         leave(tmp_path, ReleaseReport(lease.id, lease.attempt, outcome))

@@ -144,7 +144,7 @@ async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_p
     assert world.phase(lease) is Phase.ENDED
 
 
-async def test_idle_time_under_another_policy_counts_anew_and_under_the_same_goes_on(world, path):
+async def test_idle_time_restarts_under_another_policy_and_continues_under_the_same(world, path):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR - 60)
     before, reload = world.streak(lease), reload_of(world)
@@ -205,7 +205,7 @@ def metric(world):
     return [line for line in answer.text.splitlines() if line.startswith("gpuspawner_catalog_reload_success")]
 
 
-def test_administrators_are_told_of_a_bad_one_with_file_and_line_and_nobody_else(make_web_world, path):
+def test_only_administrators_see_an_invalid_catalog_with_file_and_line(make_web_world, path):
     write(path)
     world = make_web_world(CatalogFile(path))
     world.observe()

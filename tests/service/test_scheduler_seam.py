@@ -165,7 +165,7 @@ async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(
     assert world.phase(lease) is Phase.RESERVED
 
 
-async def test_a_scheduler_that_forgot_a_running_workspace_grants_its_gpus_to_nobody(world):
+async def test_a_scheduler_that_forgot_a_running_workspace_does_not_grant_its_gpus(world):
     up = await world.up("anna", count=2)
     world.late.forget()
     lease = await world.ask("bob")
@@ -221,7 +221,7 @@ async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_
     assert await world.acknowledge(lease), "it was granted anew, and its start goes on"
 
 
-async def test_a_grant_whose_lapse_could_not_be_stored_lapses_later(world, monkeypatch):
+async def test_a_grant_whose_expiry_could_not_be_stored_expires_later(world, monkeypatch):
     world.late.held_seconds = 5.0
     lease = await world.ask("alice")
     await world.settle()

@@ -266,7 +266,7 @@ async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(plac
     assert back.message.endswith("more important work.")
 
 
-async def test_what_found_room_meanwhile_stays(place):
+async def test_a_lease_that_found_room_meanwhile_stays(place):
     alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
     await place.round()

@@ -76,7 +76,7 @@ def test_a_key_passes_from_an_ended_lease_to_a_new_one_in_one_write(store):
     assert store.leases.live() == [second]
 
 
-def test_what_ended_is_listed_by_owner_the_newest_first(store):
+def test_ended_leases_are_listed_by_owner_the_newest_first(store):
     ended = [a_lease(name, Phase.ENDED, user=user, ended_at=at) for name, user, at in
              [("a", "alice", 1.0), ("b", "bob", 2.0), ("c", "alice", 3.0), ("d", "alice", 3.0)]]  # fmt: skip
     store.save([*ended, a_lease("live")])
@@ -214,7 +214,7 @@ def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(
     assert store.inbox.notices(odd.key.owner, NOW)[0] == []
 
 
-def test_what_ended_is_sorted_by_user_reason_and_end(store):
+def test_ended_leases_are_sorted_by_user_reason_and_end(store):
     ends = [
         ("bob", ExitReason.IDLE, 3),
         ("anna", ExitReason.STOPPED, 1),

@@ -56,7 +56,7 @@ def test_a_password_file_that_others_may_use_is_refused(tmp_path, mode):
     store_of(written(store="postgresql://gpu@db/gpu", store_password_file=str(file)))
 
 
-def test_the_password_is_read_at_each_connection_and_told_to_nobody(postgres, tmp_path):
+def test_the_password_is_read_at_each_connection_and_never_shown(postgres, tmp_path):
     file = tmp_path / "password"
     url = postgres.server.url(postgres.database())
     store = Store(url, file)

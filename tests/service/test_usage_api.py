@@ -148,7 +148,7 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
         ("since=2027-01-10&until=2027-01-09", "up to"),
     ],
 )
-def test_what_cannot_be_asked_is_told(world, query, words):
+def test_an_invalid_query_is_reported(world, query, words):
     assert words in refused(world, f"usage?{query}", "alice", method="GET")
 
 
@@ -170,7 +170,7 @@ def test_promise_9_others_use_and_grants_are_administrators(world):
     assert ask(world, "quota?user=bob", "admin")["user"] == "bob"
 
 
-def test_a_grant_counts_at_once_is_audited_and_lapses(world):
+def test_a_quota_grant_counts_at_once_is_audited_and_expires(world):
     runs(world)
     made = ask(
         world, "quota-grants", "admin", 201, "POST", user="alice", what="+20 GPU h", until="this week", why="a paper"

@@ -21,7 +21,7 @@ def names(requests):
     return [one.name for one in requests]
 
 
-def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for():
+def test_a_flood_shows_the_oldest_requests_and_all_held_or_asked_ones():
     large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
     flood = [a_resource(number, spec=large) for number in range(1, 8)]
     runs = a_resource(20, status={"phase": "Running", "lease": "u20"})

@@ -68,7 +68,7 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     assert "Full queue" in told
 
 
-def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store(world, monkeypatch):
+def test_a_home_page_is_complete_while_another_page_reads_the_store(world, monkeypatch):
     world.observe()
     world.save(page_world.waiting("bobs", user="bob"))
     store = world.parts.store
@@ -192,7 +192,7 @@ def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
     assert "This workspace is stopping already." in Browser(world, "alice").submit("workspaces/mine/move", 409).text
 
 
-def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
+def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
     world.save(page_world.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
     assert "Keep: one more asked; 3 of 3 are used." in page.text

@@ -50,7 +50,7 @@ def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_n
     assert world.models_asked == ["alice"], "asked once for a token, not at each request"
 
 
-def test_promise_9_whom_the_hub_knows_no_more_acts_no_more_though_its_answer_is_remembered(world):
+def test_promise_9_a_deleted_user_cannot_act_although_the_answer_is_cached(world):
     world.save(page_world.running("live"))
     alice = Browser(world, "alice")
     world.names["alice"] = None

@@ -67,7 +67,7 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     assert found["gpuspawner_fleet_age_seconds", "default"] == 30
 
 
-def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(world):
+def test_starts_and_waits_are_counted_once_and_only_if_a_user_waited(world):
     def start(name, **changes):
         lease = page_world.running(name, **changes)
         key = replace(lease.key, server=name)
@@ -225,7 +225,7 @@ def fails(*_):
     raise Unavailable("The store does not answer.")
 
 
-def test_what_came_of_warnings_is_counted_by_reason(world):
+def test_outcomes_of_warnings_are_counted_by_reason(world):
     kept, taken, gone = (page_world.in_grace(name, server=name, gpus=(n,)) for n, name in enumerate("abc"))
     for lease in (kept, taken, gone):
         world.save(lease)

@@ -41,7 +41,7 @@ def hub(request, tmp_path):
     return lambda: followed(catalog, lambda catalog: (catalog, ()), tmp_path / "gpu")
 
 
-async def test_what_is_added_is_taken_in_once_and_kept_over_a_restart_and_while_the_service_is_away(hub):
+async def test_an_added_entry_is_read_once_and_kept_over_a_restart_and_an_absent_service(hub):
     first, service = hub(), Service(BIG, NIGHT)
     assert list(first.current().templates) == ["lab"]
     await first.take_added(service)

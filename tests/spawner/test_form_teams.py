@@ -34,7 +34,7 @@ def sent(**which):
     return from_form(OURS, Inputs(rendered(catalog=OURS, teams=TEAMS, **which)).sent)
 
 
-def test_what_is_for_others_is_nowhere_in_the_form():
+def test_a_template_for_others_is_nowhere_in_the_form():
     html = rendered(catalog=OURS, teams=TEAMS, live=live(offer("b200", 1)))
     assert not re.search("b200|B200|Whole node|leads", html)
     assert "B200" in rendered(catalog=visible(CATALOG, {"leads"}))

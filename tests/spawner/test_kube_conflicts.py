@@ -133,7 +133,7 @@ def configured(folder, settings, catalog=None):
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize(("settings", "words"), WAYS.values(), ids=WAYS)
-def test_promise_10_gpus_beside_the_lease_are_refused_at_the_hubs_start(tmp_path, settings, words, carrier):
+def test_promise_10_gpus_outside_the_lease_are_refused_at_the_hubs_start(tmp_path, settings, words, carrier):
     with pytest.raises(SystemExit) as refused:
         configured(tmp_path, CARRIERS[carrier](settings))
     (line,) = str(refused.value).splitlines()
@@ -167,7 +167,7 @@ def test_what_reaches_no_gpu_is_nobodys_conflict(tmp_path, capsys):
     assert capsys.readouterr().err.count("extra_") == 0
 
 
-def test_what_could_reach_gpus_is_named_and_the_hub_starts(tmp_path, capsys):
+def test_possible_gpu_access_is_named_and_the_hub_starts(tmp_path, capsys):
     source = {"configMapRef": {"name": "team"}}
     configured(tmp_path, {
         "extra_container_config": {"envFrom": [source]},

@@ -77,13 +77,13 @@ def patched(manifest, patch=PATCH, settings=SETTINGS):
     return pod
 
 
-def test_gpus_are_limits_in_whole_numbers_beside_the_requests_cpu_and_memory(made):
+def test_gpus_are_limits_in_whole_numbers_with_cpu_and_memory_requests(made):
     pod = patched(made())
     asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
 
 
-def test_what_an_external_scheduler_wants_beside_is_added_and_replaces_nothing(made):
+def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made):
     wanted = {
         "labels": {"queue": "research", "component": "theirs", "gpuspawner.io/lease": "another"},
         "annotations": {"batch/job": "7"},
@@ -169,7 +169,7 @@ def test_shared_memory_that_the_hub_mounts_itself_stays(made, mount):
     assert [volume["name"] for volume in spec["volumes"]] == ["dshm"]
 
 
-def test_no_shared_memory_where_none_is_set(made):
+def test_without_a_size_there_is_no_shared_memory(made):
     settings = PodSettings(cpu_cores=1, memory_bytes=GIB)
     assert "volumes" not in {key for key, value in patched(made(), PATCH, settings)["spec"].items() if value}
 

@@ -230,7 +230,7 @@ FATAL = {
 
 
 @pytest.mark.parametrize(("seen", "events", "fatal"), FATAL.values(), ids=FATAL)
-def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
+def test_a_hopeless_start_is_reported_with_its_remedy(seen, events, fatal):
     assert stage_of(seen, events, SETTLED_SECONDS).fatal == fatal
 
 

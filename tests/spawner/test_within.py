@@ -37,7 +37,7 @@ async def test_what_takes_too_long_is_ended_before_its_time_out_is_told():
     assert ended == ["hang"]
 
 
-async def test_what_is_in_time_returns_or_raises_as_it_is():
+async def test_a_result_in_time_is_returned_or_raised_unchanged():
     async def fail():
         raise OSError("no")
 

@@ -272,7 +272,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluster, tmp_path, monkeypatch, capsys, name):
+async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_path, monkeypatch, capsys, name):
     for module in (http_answers, cluster_reader):
         monkeypatch.setattr(module, "MOST_BYTES" if module is http_answers else "LONGEST_ANSWER_BYTES", 2**20 - 1)
     cluster.strange = STRANGE[name]

@@ -162,7 +162,7 @@ async def test_an_unanswerable_question_is_no_fault():
     assert "--as" in found["pods"].remedy
 
 
-async def test_what_may_not_be_seen_is_not_said_to_be_missing():
+async def test_an_unreadable_part_is_not_reported_as_missing():
     cluster = Cluster()
     cluster.missing = {("get", "localqueues"), ("get", "workloadpriorityclasses")}
     cluster.barred = (f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses")

@@ -29,7 +29,7 @@ def series(metric, uuid="GPU-a", every=15):
         ([series(ACTIVITY)], "The metric x is no ratio.", State.BAD, "The metric x is no ratio."),
     ],
 )
-def test_what_prometheus_has_of_the_exporter_is_judged(found, refused, state, words):
+def test_values_of_the_exporter_in_prometheus_are_judged(found, refused, state, words):
     finding = source_checks.judge_exporter(EXPORTER, found, refused)
     assert (finding.state, words in finding.words) == (state, True), finding.words
     assert bool(finding.remedy) is (state is State.BAD)

@@ -347,7 +347,7 @@ def test_any_title_gives_a_catalog_that_is_good(name):
     assert len(catalog.templates) == 3
 
 
-def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+def test_unsupported_profiles_are_reported_and_nothing_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     override = {"extra_resource_limits": {"nvidia.com/gpu": 1}, "node_selector": {"nvidia.com/gpu.product": "a" * 300}}
     (tmp_path / "profiles.json").write_text(json.dumps([profile("Wrong label", kubespawner_override=override)]))
@@ -370,7 +370,7 @@ def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written
         pytest.param("[" * 5000, "is no YAML or JSON", id="a deep one"),
     ],
 )
-def test_what_would_fill_the_memory_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
+def test_an_oversized_configuration_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "values.yaml").write_text(text)
     assert main(["server", "import", "values.yaml"]) == INVALID

@@ -150,7 +150,7 @@ def archive(path, **files):
         pytest.param(None, "This is no backup of gpuspawner", id="no archive"),
     ],
 )
-def test_what_is_no_backup_changes_nothing(data, tmp_path, capsys, files, said):
+def test_an_invalid_backup_changes_nothing(data, tmp_path, capsys, files, said):
     if files is None:
         (tmp_path / "gpu.tar").write_bytes(b"text")
     else:

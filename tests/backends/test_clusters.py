@@ -115,7 +115,7 @@ async def test_one_cluster_away_stops_no_grant_elsewhere_and_gives_none_of_its_o
     assert (await both.fleet()).outages == {}
 
 
-async def test_what_runs_in_a_cluster_that_is_away_goes_on_and_is_unknown(both, home, east):
+async def test_workspaces_in_an_absent_cluster_continue_and_are_unknown(both, home, east):
     home.run("here")
     east.run("there")
     assert [one.lease_id for one in await both.workspaces()] == ["here", "there"]
@@ -170,7 +170,7 @@ async def test_an_end_waits_for_the_cluster_that_may_still_run_it_and_for_no_oth
     assert not east.running
 
 
-async def test_what_was_given_in_a_cluster_is_told_by_its_name(both, home, east):
+async def test_grants_in_a_cluster_are_shown_with_its_name(both, home, east):
     given = ((Group("node-1", GPU), 1),)
     for one in (home, east):
         one.run("lease" if one is home else "other")

@@ -39,7 +39,7 @@ async def test_a_probe_runs_the_script_in_the_workspaces_own_container(api, a_ba
     assert given["script"].rstrip().endswith("exit 0"), "stdin is never closed: the script ends the shell itself"
 
 
-async def test_what_is_sent_is_a_script_that_ends_by_itself(api, a_backend):
+async def test_the_probe_sends_a_script_that_ends_by_itself(api, a_backend):
     backend = await a_backend(a_workspace("jupyter-alice", A))
 
     async def real_shell(socket, script):

@@ -161,7 +161,7 @@ def test_memory_is_that_of_one_unit(labels, resource, gibibytes):
                      id="nothing is"),
     ],
 )  # fmt: skip
-def test_what_is_shared_by_nobody_knows_how_many_says_how_to_name_it(labels, resource, model, named):
+def test_gpus_shared_by_an_unknown_number_say_how_to_name_them(labels, resource, model, named):
     node = a_node(labels=labels, gpus={resource: 1})
     (gpu,) = fleet(node).gpus
     note = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
@@ -286,7 +286,7 @@ def test_quantities_of_devices_are_whole(quantity, count):
     assert count_of(quantity) == count
 
 
-def test_what_says_nothing_of_gpus_is_not_kept():
+def test_objects_without_gpus_are_not_kept():
     node = to_node(a_node(labels=MIG_MIXED))
     assert set(node.labels) == {
         "kubernetes.io/hostname", "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas",

@@ -74,7 +74,7 @@ async def test_a_nodes_announcement_stays_after_the_node_is_gone_and_while_its_p
     await eventually(told(backend), [(TAKEN_BACK, None)])  # without our hook, it may end at any moment
 
 
-async def test_what_the_pod_itself_says_goes_before_what_its_node_says(api, a_view):
+async def test_a_pods_own_status_precedes_that_of_its_node(api, a_view):
     backend = a_view()
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": ""}
     pod = a_workspace(conditions=[evicted])

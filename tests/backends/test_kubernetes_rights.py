@@ -133,7 +133,7 @@ async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view
     await api.followed()
 
 
-async def test_what_is_refused_is_asked_for_again_every_so_often_and_no_more(api, a_view, monkeypatch):
+async def test_a_refused_collection_is_asked_for_again_at_intervals_only(api, a_view, monkeypatch):
     api.refused.add(("get", QUOTAS))
     backend = a_view()
     await backend.fleet()

@@ -58,7 +58,7 @@ def test_a_kind_that_is_its_resource_keeps_off_spot_nodes_too():
     assert [fits(terms, node.labels) for node in nodes.values()] == [True, False]
 
 
-def test_where_no_label_of_spot_nodes_is_in_sight_none_is_named():
+def test_without_visible_spot_labels_no_label_is_named():
     nodes, gpus = seen({"there": A100})
     patch = pod_patch(slots("there", GPU, 0), nodes, gpus, KINDS, (), must_be_there=False)
     assert "NotIn" not in str(patch)

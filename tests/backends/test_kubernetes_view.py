@@ -199,7 +199,7 @@ async def test_an_unexpected_object_hides_no_other_object(api, a_view, monkeypat
     assert "has an unreadable object, which is left out" in caplog.text
 
 
-async def test_what_was_understood_before_stands_where_an_object_is_not_any_more(api, a_view, monkeypatch, caplog):
+async def test_the_last_valid_version_of_an_object_is_used_if_it_becomes_invalid(api, a_view, monkeypatch, caplog):
     own = a_workspace("own", "a" * 32, gpus={"nvidia.com/gpu": 1})
     api.put(own)
     backend = a_view()
@@ -251,7 +251,7 @@ async def test_nothing_is_known_before_the_first_whole_list(api, a_view, monkeyp
     await eventually(free(backend), 4)
 
 
-async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobody(api, a_view):
+async def test_with_a_namespace_for_each_user_the_quotas_of_this_one_limit_no_user(api, a_view):
     backend = a_view(all_namespaces=True)
     assert await free(backend)() == 4
     assert not lists(api, QUOTAS)

@@ -106,7 +106,7 @@ def test_work_possibly_caused_by_the_probe_is_ignored() -> None:
     assert later(own, asleep=False) == 100.0, "nothing wakes it"
 
 
-def test_who_keeps_a_monitor_holds_nothing_unless_it_computes() -> None:
+def test_a_process_that_keeps_a_monitor_holds_no_gpu_unless_it_computes() -> None:
     line = told(document(gpu()))
     assert parse(line)[0].gpus[0].holders == 0
     assert parse(line, opens=(50, 60))[0].gpus[0].holders == 1

@@ -69,7 +69,7 @@ def pids(lease_id: str) -> list[int]:
     return [process.pid for process in processes.scan() if process.lease_id == lease_id]
 
 
-async def test_what_runs_is_grouped_by_lease_and_attempt(backend: LocalBackend, start: Start, lease_id: str) -> None:
+async def test_processes_are_grouped_by_lease_and_attempt(backend: LocalBackend, start: Start, lease_id: str) -> None:
     first = start(SLEEP, GPUSPAWNER_LEASE='{"user": "ü"}', OTHER="x")
     second, other = start(SLEEP), start(SLEEP, attempt="2")
     mine = [running for running in await backend.workspaces() if running.lease_id == lease_id]

@@ -68,7 +68,7 @@ def test_all_tools_stop_a_workspace_unused_for_half_an_hour() -> None:
         pytest.param(session(ALWAYS, sharing=Sharing.MIG), GPU - {"cron script"}, id="at work on MIG"),
     ],
 )
-def test_whom_each_signal_spares(one: Session, spared_by: set[str]) -> None:
+def test_workspaces_spared_by_each_signal(one: Session, spared_by: set[str]) -> None:
     assert set(RULE) - who_stops(one) == spared_by
 
 

@@ -150,7 +150,7 @@ def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_tak
 
 
 @pytest.mark.slow
-def test_what_start_would_refuse_is_said_before(hub, page, assert_accessible):
+def test_refusals_of_start_are_shown_before_it_is_pressed(hub, page, assert_accessible):
     show_form(page, hub)
     page.fill("#gs-count", "5")
     expect(sentence(page)).to_contain_text("GPUs: 5 asked; allowed: 4 per user")

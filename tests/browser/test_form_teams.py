@@ -72,7 +72,7 @@ def sent(page: Page, name: str) -> list[str]:
     return values
 
 
-def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(asked, assert_accessible):
+def test_members_of_several_teams_choose_one_and_read_its_limits(asked, assert_accessible):
     page, checks = asked
     expect(page.locator("#gs-sentence")).to_have_text("Say for which team it is.")
     team = page.get_by_label("Team")

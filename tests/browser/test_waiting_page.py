@@ -24,7 +24,7 @@ if (window.Notification) {
 """Simulates a hidden tab and a browser with notifications. The browser of the tests has neither."""
 
 
-def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, user, all_taken, assert_accessible):
+def test_an_absent_user_is_notified_and_the_workspace_opens_on_return(hub, page, user, all_taken, assert_accessible):
     page.clock.install()
     page.add_init_script(AWAY)
     page.goto(f"{hub.url}/hub/spawn")

@@ -301,7 +301,7 @@ def test_a_user_signed_in_to_a_real_hub_is_shown_in(page, hub):
     expect(page).to_have_url(re.compile("/hub/spawn"))
 
 
-def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world):
+def test_a_signed_out_user_reads_it_at_the_top_with_the_way_back(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
     page.route("**/workspaces/mine", lambda route: route.fulfill(status=403, body="no"))
@@ -315,7 +315,7 @@ def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world)
     expect(note).to_have_count(0, timeout=40_000)
 
 
-def test_what_is_told_of_notifications_stands_apart_from_start(browser, world):
+def test_notification_settings_are_apart_from_start(browser, world):
     seed(world)
     page = open_page(browser, world, "")
     told = page.locator("#ready")

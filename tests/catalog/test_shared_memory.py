@@ -78,5 +78,5 @@ def test_the_form_says_that_it_is_not_enforced():
     ],
     ids=["whole", "MIG", "share", "replica", "enforced", "capacity of a claim"],
 )
-def test_whose_memory_is_its_own(kind, own):
+def test_shares_with_their_own_memory(kind, own):
     assert kind.own_memory_bytes == own

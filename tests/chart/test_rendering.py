@@ -417,7 +417,7 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
         pytest.param({"expose.service.type": "External"}, "'NodePort'", id="type of Service"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
+def test_invalid_values_are_reported_before_any_object_is_made(chart, values, told):
     with pytest.raises(StepError, match="helm template") as refused:
         chart.text(values)
     assert told in str(refused.value)

@@ -165,7 +165,7 @@ def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(ch
         ("a: " + "[" * 5000, "cannot be read as YAML"),
     ],
 )
-def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, told):
+def test_values_unknown_to_the_release_are_refused_by_their_key(tmp_path, capsys, values, told):
     (tmp_path / "hub.yaml").write_text(values)
     assert main(["kube", "values", "--values", str(tmp_path / "hub.yaml")]) == 1
     assert told in capsys.readouterr().err

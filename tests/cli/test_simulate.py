@@ -152,7 +152,7 @@ def away(tmp_path):
         ("90m", "10m", 1, {"dora": 90, "eve": 40, "fay": 110, "gus": 20}),
     ],
 )
-def test_what_nobody_would_have_come_to_is_given_back(draft, away, capsys, claim, idle, nobody, stopped):
+def test_unvisited_workspaces_are_given_back(draft, away, capsys, claim, idle, nobody, stopped):
     """A claim longer than the recorded one is judged without evidence of whether fay opened hers later."""
     catalog = Path(draft)
     catalog.write_text(f"{DRAFT}  claims: {{claim: {claim}, idle: {{for: {idle}, grace: 10m}}}}\n")
@@ -184,7 +184,7 @@ def cleo(data):
     store.close()
 
 
-def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cleo, tmp_path, capsys):
+def test_a_warned_workspace_is_named_with_the_time_and_outcome(draft, data, cleo, tmp_path, capsys):
     path = tmp_path / "report.html"
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE

@@ -196,7 +196,7 @@ def test_a_token_that_may_not_open_the_workspace_is_refused_in_words(person):
     assert "Run gpuspawner login as its user, or use a token of that user" in none.stderr
 
 
-def test_what_is_not_there_does_not_run_or_has_no_ssh_is_told(hub, person):
+def test_a_missing_stopped_or_ssh_less_workspace_is_reported(hub, person):
     alice = person("alice")
     hub.delay("alice", "before-start", 3600)
     hub.begin("alice", "slow", template="cpu")

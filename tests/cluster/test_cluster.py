@@ -157,7 +157,7 @@ def test_a_part_that_is_slow_on_a_full_machine_is_waited_for(one_machine, tmp_pa
         assert make("stop", folder).returncode == 0
 
 
-def test_who_is_not_root_is_told(tmp_path, monkeypatch, capsys):
+def test_a_user_other_than_root_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(sys, "argv", ["cluster", "start", "--folder", str(tmp_path / "cluster")])
     assert main() == 1

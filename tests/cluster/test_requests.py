@@ -110,7 +110,7 @@ def test_lists_and_descriptions_are_as_the_documents_show(hub, kubectl):
         wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
-def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
+def test_workspaces_started_by_form_and_api_are_listed_alike(hub, kubectl):
     hub.add_user("form", "program")
     session = hub.login("form")
     assert hub.submit(session, "form", template="lab", gpu="a100", count="1").status_code == 302

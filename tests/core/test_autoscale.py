@@ -42,7 +42,7 @@ def test_a_node_that_a_pod_runs_on_is_there_though_it_is_not_seen_yet():
     assert nodes(coming_gpus([POOL], THERE, [unseen])) == ["~t4-0"]
 
 
-def test_what_is_there_goes_first():
+def test_existing_gpus_are_used_first():
     all_of_it = fleet(*THERE, *coming_gpus([POOL], THERE, ()))
     first = place(POOL, 1, all_of_it, {})
     assert [slot.gpu for slot in first] == ["t4-2"]

@@ -76,7 +76,7 @@ def test_those_are_held_that_come_free_first_for_the_next_time():
     assert later.opening.opens_at == NINE + 7 * 24 * HOUR
 
 
-def test_what_members_use_is_held_for_them_already():
+def test_gpus_in_use_by_members_are_already_held_for_them():
     member = running("x", "a100-2", until=NINE + HOUR, classes=("cs231",))
     assert held(seen(member, running("y", "a100-0", until=NINE + HOUR))) == [["a100-2", "a100-1"]]
     assert held(seen(member)) == [["a100-2", "a100-0"]]
@@ -100,7 +100,7 @@ def test_shares_are_held_as_whole_gpus():
     assert held(seen(holds=(replace(HOLD, kind="half", count=3),))) == [["a100-0", "a100-1"]]
 
 
-def test_who_is_no_member_gets_what_is_not_held_with_the_whole_lifetime():
+def test_other_users_get_unheld_gpus_with_the_whole_lifetime():
     (grant,) = decide(seen(waiting())).grants
     assert (grant.slots, grant.latest_end) == (slots("a100-2"), None)
 
@@ -122,7 +122,7 @@ def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
     assert len(decide(seen(waiting(count=2), now=NINE - 1800)).grants) == 1
 
 
-def test_while_it_goes_on_members_get_them_and_nobody_else():
+def test_during_a_hold_only_members_get_its_gpus():
     assert decide(seen(waiting(count=2), now=NINE + 60)).grants == ()
     (grant,) = decide(seen(waiting(count=2, classes=("cs231",)), now=NINE + 60)).grants
     assert grant.latest_end is None
@@ -143,7 +143,7 @@ def test_members_may_use_them_before_and_beyond():
     assert grant.latest_end is None
 
 
-def test_what_runs_into_it_is_told_and_what_ends_before_is_not():
+def test_workspaces_that_run_into_a_hold_are_reported_and_earlier_ends_are_not():
     into, before = running("x", "a100-0", "a100-1", until=NINE + HOUR), running("y", "a100-2", until=NINE - 60)
     assert list(leases_reaching_into_holds(seen(into, before))) == ["x"]
     assert list(leases_reaching_into_holds(seen(before, gpus=3))) == []

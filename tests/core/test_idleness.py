@@ -199,7 +199,7 @@ def test_a_workspace_without_grace_is_still_told_first() -> None:
     assert play(31 * ["idle"], policy=policy)[1][-2:] == [BEGIN, RECLAIM]
 
 
-def test_work_that_may_hide_between_readings_begins_the_streak_anew_and_ends_the_grace() -> None:
+def test_work_possibly_hidden_between_readings_restarts_the_streak_and_ends_the_grace() -> None:
     grace, verdicts = play([*30 * ["idle"], "idle"])
     assert verdicts[-1] is GRACE
     streak, verdict = judge(grace, hidden(), POLICY, ENFORCE)

@@ -208,7 +208,7 @@ def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without
     assert transitions.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
 
 
-def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():
+def test_a_lease_ended_by_its_scheduler_waits_again_as_a_new_lease_at_its_old_place():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
     new = transitions.successor(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
@@ -257,7 +257,7 @@ def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
     assert up.request == given_up.request
 
 
-def test_what_runs_or_stops_is_not_found_again():
+def test_a_running_or_stopping_lease_is_not_recovered_again():
     with pytest.raises(Conflict):
         transitions.recover(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
 
@@ -287,7 +287,7 @@ def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
         pytest.param(ExitReason.IDLE, "stopped", None, ExitReason.IDLE, id="it does not start again"),
     ],
 )
-def test_what_was_to_start_again_and_is_stopped_in_the_hub_does_not(reason, outcome, sent_at, ends_as):
+def test_a_lease_to_restart_that_is_stopped_in_the_hub_does_not_restart(reason, outcome, sent_at, ends_as):
     stopping = replace(a_lease(phase=Phase.STOPPING), reason=reason, stop_sent_at=sent_at)
     assert transitions.stopped_in_hub(stopping, outcome).reason is ends_as
     assert not transitions.stops_to_start_again(a_lease())

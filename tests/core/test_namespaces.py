@@ -132,7 +132,7 @@ def test_requests_that_a_node_can_hold_and_unseen_pools_are_not_refused():
     check_nodes({"cpu": 10**9, "memory": 1}, "l4", NODES)
 
 
-def test_what_others_use_of_a_quota_is_not_refused():
+def test_a_quota_used_by_others_is_not_refused():
     check_namespace({"memory": 30 * GIB}, NamespaceBounds(quotas=(MEMORY,)))
     check_namespace({"cpu": 1}, NamespaceBounds((NamespaceLimit("each", "memory", 1, 1),), (MEMORY,)))
 

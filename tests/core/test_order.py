@@ -252,7 +252,7 @@ def test_a_request_that_ends_before_it_is_needed_passes_and_its_end_is_fixed():
     assert not decide(seen_by(endless, large, short, gpus=2, rules=Rules())).grants, "no end is known: only by others"
 
 
-def test_who_waits_reads_why_another_goes_first():
+def test_a_waiting_user_reads_why_another_request_goes_first():
     def why(*line, **more):
         seen = seen_by(*line, **{"rules": Rules(teams=TEAMS, quotas=(EACH2,)), **more})
         return queue_positions(seen)["w"].why

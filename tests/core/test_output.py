@@ -55,7 +55,7 @@ def test_the_last_lines_are_shown(length):
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
     ],
 )
-def test_what_looks_like_a_secret_is_masked(line):
+def test_text_that_looks_like_a_secret_is_masked(line):
     text = mask_output(f"first\n{line}\nlast", {})
     assert SECRET not in text
     assert "0123456789" not in text

@@ -68,7 +68,7 @@ def test_a_gpu_is_used_from_its_grant_to_the_end(phase):
     assert used_shares([a_lease(phase=phase, held=slots("a100-0"))]) == (ALL_OF_0 if phase in HOLDING else {})
 
 
-def test_what_runs_without_a_lease_uses_its_gpus_all_the_same():
+def test_an_unleased_process_uses_its_gpus_all_the_same():
     lease = a_lease(phase=Phase.RUNNING, held=slots("a100-0", share="1/2"))
     assert used_shares([lease], slots("a100-0", share="1/2")) == ALL_OF_0
 

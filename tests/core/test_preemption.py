@@ -81,7 +81,7 @@ def test_free_gpus_are_taken_before_anybody_ends():
     assert (names(found), given_up(found)) == ([], ["a100-2", "a100-3"])
 
 
-def test_what_stops_by_itself_frees_its_gpus_without_anybody_ending():
+def test_a_stopping_workspace_frees_its_gpus_without_an_eviction():
     stopping = replace(running("one", "a100-0"), phase=Phase.STOPPING)
     found = plan_preemption(claim(1), seen([stopping, running("two", "a100-1")], FOUR[:2]), frozenset())
     assert (names(found), given_up(found)) == ([], ["a100-0"])
@@ -99,7 +99,7 @@ ORDER = [
 
 
 @pytest.mark.parametrize("at", range(len(ORDER)))
-def test_who_gives_way_first(at):
+def test_order_of_eviction(at):
     """The first line in which two differ decides, whatever the lines after it say."""
     spared, given = ({}, {})
     for line in reversed(ORDER[at:]):
@@ -130,7 +130,7 @@ def test_a_teams_priority_counts_with_the_templates():
     ],
     ids=lambda x: x.id,
 )
-def test_who_is_never_ended_for_it(lease):
+def test_workspaces_that_are_never_evicted(lease):
     mine = claim(account=Account("", "claimant born"))
     assert plan_preemption(mine, seen([lease], FOUR[:1]), frozenset()) is None
 
@@ -231,7 +231,7 @@ def test_it_keeps_nothing_without_a_bound_also_where_its_gpus_never_come_free():
     assert advance_preemption(mine, seen([busy], FOUR, now=LATER + 300 + HOLD_SECONDS)).state is PreemptionState.LAPSED
 
 
-def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
+def test_an_outside_claimant_may_use_them_and_evicts_no_other():
     mine = claim(1, slots=slots("a100-0"))
     foreign = [replace(FOUR[0], foreign=True), FOUR[1]]
     leases = [running("one", "a100-1")]
@@ -243,7 +243,7 @@ def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
     assert advance_preemption(mine, world).state is PreemptionState.HELD
 
 
-def test_what_its_account_is_granted_of_them_counts_no_more():
+def test_granted_gpus_of_an_outside_account_count_no_more():
     mine = claim(2, account=Account("vision", ""), slots=slots("a100-0", "a100-1"))
     one = a_lease("x", Phase.STARTING, asked_at=LATER, held=slots("a100-0"), request=a_request(team="vision"))
     rest = advance_preemption(mine, seen([one], FOUR))

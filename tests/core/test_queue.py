@@ -73,7 +73,7 @@ def granted(leases, seen=TWO, **conditions):
         ),
     ],
 )
-def test_who_gets_gpus_now(line, expected):
+def test_grants_of_a_decision(line, expected):
     assert granted(line) == expected
 
 
@@ -122,7 +122,7 @@ def test_a_start_that_waits_for_a_new_node_blocks_no_other_start(limit):
     assert told == {"a": ["a100-0"], "b": ["~a100-0/nvidia.com/gpu/0"], "n": []}, "nor in the same moment"
 
 
-def test_what_runs_without_a_lease_is_not_given_away():
+def test_an_unleased_gpu_is_not_granted():
     assert granted([waits("a", 1), waits("b", 2)], others=slots("a100-0")) == {"a": ["a100-1"]}
 
 
@@ -226,7 +226,7 @@ def test_the_tightest_node_is_taken_in_a_replay_too():
     assert estimate(line[1], line, nodes) == (0, 0)
 
 
-def test_what_runs_without_a_lease_has_no_end():
+def test_an_unleased_gpu_has_no_end():
     assert estimate(waits("a", 1), [], fleet(gpu(0)), slots("a100-0")) == (None, None)
 
 

@@ -63,7 +63,7 @@ def test_a_team_entry_does_not_count_for_each_user():
     assert [accounts_bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
 
 
-def test_who_charges_no_team_counts_for_oneself_and_for_all():
+def test_a_request_without_a_team_counts_for_the_user_and_for_all():
     assert sorted(accounts_of(BORN, "")) == [Account(), Account("", BORN)]
     assert len(accounts_of(BORN, "vision")) == 4
 

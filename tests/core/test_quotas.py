@@ -154,7 +154,7 @@ def test_each_thing_is_counted_as_it_is_called(what, kind, hard, mine, asked, wo
     assert bool(told) is bool(words)
 
 
-def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_says_so():
+def test_a_quota_filled_by_teammates_is_waited_for_or_refused_as_configured():
     held = [has("bob", "vision", number=3)]
     claim = asks(team="vision", number=2)
     assert not refused(claim, held, TEAM4)
@@ -167,7 +167,7 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
     assert "Ask for 1" in alone, "no other user could release GPUs"
 
 
-def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
+def test_a_request_that_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     held = [has("bob", "vision", number=3)]
     bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(
         asks(team="vision", number=2), KINDS["a100"]
@@ -338,7 +338,7 @@ def test_the_stored_and_the_changed_lease_are_independent(phase):
         check_quotas(as_it_is, seen, kept.of(seen))
 
 
-def test_who_only_looks_what_more_would_mean_is_granted_what_they_wait_for():
+def test_a_viewer_of_larger_requests_is_granted_the_original_one():
     mine, kept = has(phase=Phase.PARKED), QuotaUsageCache()
     seen = seen_by([mine], EACH4)
     more = claim_of(mine)._replace(request=replace(mine.request, count=5))

@@ -14,7 +14,7 @@ RELEASES = st.builds(
 
 
 @given(RELEASES)
-def test_what_was_written_is_read_again(release):
+def test_a_written_report_is_read_again(release):
     assert ReleaseReport.from_json(release.to_json()) == release
 
 

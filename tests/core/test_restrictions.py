@@ -127,7 +127,7 @@ def test_closed_gpus_are_out_of_service_and_still_waited_for():
     assert close_gpus(world.fleet, []) is world.fleet
 
 
-def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has_no_estimate():
+def test_a_request_for_paused_gpus_is_told_so_blocks_no_other_and_has_no_estimate():
     first = a_lease("first", request=a_request("alice", "a100", 2))
     later = a_lease("later", asked_at=NOW + 1, request=a_request("bob", "t4"))
     world = seen(first, later, paused={"a100": "No A100 is given."})

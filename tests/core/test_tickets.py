@@ -39,7 +39,7 @@ def test_a_ticket_with_another_secret_is_invalid():
 
 
 @pytest.mark.parametrize("text", ["", ".", "alice", "a.b", "\udcff.\udcff", "é.é", "x" * 10000, ".." * 50])
-def test_what_is_no_ticket_is_nobody(text):
+def test_an_invalid_ticket_identifies_no_user(text):
     assert read_ticket(SECRET, text, NOW) is None
 
 

@@ -23,7 +23,7 @@ def claimed_soon(hub):
     hub.catalog.write_text(text.replace("keep:", "claim: 16s\n    keep:"))
 
 
-def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
+def test_an_absent_user_is_warned_loses_the_gpu_and_may_join_the_end_again(hub):
     hub.add_user("holder", "anna", "ben")
     (hub.folder / "homes" / "anna").mkdir(parents=True)
     (hub.folder / "homes" / "anna" / "tells").touch()
@@ -47,7 +47,7 @@ def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
     assert (again["queue"]["place"], again["asked_at"] > ben["asked_at"]) == (1, True)
 
 
-def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
+def test_a_user_waiting_in_a_terminal_has_arrived_and_a_script_has_not(hub):
     hub.add_user("holder", "dora")
     token = hub.api("POST", "/users/dora/tokens", {}).json()["token"]
     for typed in (True, False):

@@ -112,7 +112,7 @@ def test_another_users_pages_do_not_exist_either(hub, owner, eve):
     assert unchanged(hub, owner)
 
 
-def test_who_lacks_the_scope_is_refused(hub, owner):
+def test_a_user_without_the_scope_is_refused(hub, owner):
     without = [f"token {OUTSIDER}", "token nobody-knows-this-0123456789", "", "spawner 00", "ticket x", "bearer "]
     without.append(hub_token(hub, "olga", scopes=["read:users!user=olga"]))
     for credential in without:
@@ -245,7 +245,7 @@ def test_the_pages_act_by_post_with_their_xsrf_token_only(hub, owner):
     assert requests.post(url, data={"_xsrf": token}, timeout=20, allow_redirects=False).status_code == 403
 
 
-def test_whoever_may_start_one_server_of_a_user_acts_on_nothing_else_of_theirs_by_its_form(hub, owner):
+def test_a_server_start_right_does_not_allow_other_actions_by_the_form(hub, owner):
     session = hub.login("helper")
     refused = hub.send(session, hub.form_url(session, "olga", "shared"), template="lab", gpu="t4", memory="1PiB")
     pages = [session.get(f"{hub.url}/hub/spawn/olga/shared", timeout=20).text, refused.text]

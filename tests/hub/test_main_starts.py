@@ -233,7 +233,7 @@ def test_a_link_with_an_unavailable_choice_says_so_and_names_the_replacement(hub
 
 
 @both_hubs
-def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
+def test_a_waiting_user_sees_the_place_and_gets_the_gpu_of_a_stopped_workspace(hub):
     hub.add_user("fay", "fred", "fritz")
     hub.begin("fay", count=2)
     held = gpus_of(hub.until("fay", "running"))

@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_remedy(folder):
         take_lock(settings, "make run")
 
 
-def test_passwords_are_each_persons_own_readable_by_nobody_else_and_kept(tmp_path):
+def test_passwords_are_private_to_each_person_and_kept(tmp_path):
     settings = Settings(8000, tmp_path / "data", None, colleagues=True)
     first = data.prepare(settings)
     assert set(first) == {"alice", "bob", "admin"}

@@ -118,7 +118,7 @@ async def test_deciding_again_after_a_decision_decides_nothing_new(scheduler):
     assert len({slot.gpu for lease in once for slot in lease.slots}) == 3
 
 
-async def test_what_others_use_is_neither_offered_nor_granted(scheduler):
+async def test_gpus_used_by_others_are_neither_offered_nor_granted(scheduler):
     others = slots(next(gpu.id for gpu in scheduler.fleet.gpus if gpu.pool == "a100"))
     assert offers(scheduler, [], others)["a100"].free == 2
     assert (await granted(scheduler, [waits("a", count=3)], others=others))[0].phase is Phase.QUEUED
@@ -134,7 +134,7 @@ async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(
     assert tuple(o.simulated for o in now.values()) == world.simulated
 
 
-async def test_what_is_offered_can_be_had(scheduler):
+async def test_an_offered_request_can_be_granted(scheduler):
     for kind, offer in offers(scheduler, []).items():
         if offer.largest:
             most = await granted(scheduler, [waits("a", gpu=kind, count=offer.largest)])

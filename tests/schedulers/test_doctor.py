@@ -37,7 +37,7 @@ def test_an_answering_service_is_named_with_its_version(tmp_path):
     ],
     ids=["away", "another token", "holds a grant too briefly"],
 )
-def test_what_is_wrong_is_told_with_its_remedy(tmp_path, served, token, words, remedy):
+def test_a_failed_check_is_reported_with_its_remedy(tmp_path, served, token, words, remedy):
     with served as (url, _server):
         (finding,) = of_scheduler(catalog(tmp_path, url, token))
     assert finding.state is State.BAD

@@ -80,7 +80,7 @@ def test_a_released_state_is_empty_and_a_complete_answer_lists_removals():
     assert states.by_claim == {}
 
 
-def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
+def test_a_reserved_claim_asks_for_nothing_until_its_start_took_it():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
     assert (told["want"], told["holds"]) == ("wait", None)
@@ -91,7 +91,7 @@ def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
     assert told["holds"]["slots"] == [{"node": "node-1", "gpus": ["a100-1"], "count": 1}]
 
 
-def test_what_the_scheduler_forgot_is_told_as_held_also_where_it_is_only_reserved():
+def test_a_lease_forgotten_by_the_scheduler_is_reported_as_held_even_if_only_reserved():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     assert not is_up_to_date(reserved, None, 7)
     assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "hold"

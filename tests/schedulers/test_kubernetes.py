@@ -113,12 +113,12 @@ async def grants(scheduler, *line):
         pytest.param([a_quota(1, resource="nvidia.com/mig-1g.10gb")], (6, 6, 4), (2, 2, 2), id="of another resource"),
     ],
 )  # fmt: skip
-async def test_what_the_namespace_leaves_is_what_is_offered(a_scheduler, quotas, a100, t4):
+async def test_offers_are_limited_by_the_rest_of_the_namespace(a_scheduler, quotas, a100, t4):
     now = offers(await a_scheduler(*quotas))
     assert (now["a100"], now["t4"]) == (a100, t4)
 
 
-async def test_what_the_service_may_not_see_is_told(a_scheduler):
+async def test_resources_that_the_service_may_not_see_are_reported(a_scheduler):
     scheduler = await a_scheduler()
     assert scheduler.unseen == ()
     view = scheduler._cluster._view

@@ -110,7 +110,7 @@ async def test_each_place_is_one_workload_and_saying_it_again_writes_nothing(wor
     assert world.kueue.writes == written
 
 
-async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once_nothing_runs(world):
+async def test_a_workload_taken_back_by_kueue_is_warned_first_and_its_quota_freed_once_nothing_runs(world):
     (up,) = await world.running(a_lease("a", request=a_request(count=2)))
     assert is_true(world.of(up), "PodsReady")
     world.kueue.evict(name_of(up))
@@ -339,7 +339,7 @@ async def test_a_changed_request_gives_back_what_was_admitted_and_keeps_the_work
     assert requeued(world.of(fewer)) is None
 
 
-def test_who_waits_for_a_check_reads_which():
+def test_a_request_that_waits_for_an_admission_check_reads_which():
     status = {
         "conditions": [{"type": "QuotaReserved", "status": "True"}],
         "admissionChecks": [{"name": "nodes", "state": "Pending"}],
@@ -347,7 +347,7 @@ def test_who_waits_for_a_check_reads_which():
     assert not Workload({"metadata": {"name": "w"}, "spec": {}, "status": status}).admitted
 
 
-async def test_what_kueue_refuses_is_told_to_whom_it_is_about_and_no_longer_than_it_is_so(world):
+async def test_a_refusal_by_kueue_is_shown_to_its_users_only_while_it_lasts(world):
     a, b = a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1)
     world.kueue.refuses, world.kueue.places_away = name_of(a), True
     world.kueue.stop = "Hold"

@@ -40,7 +40,7 @@ def test_a_grant_is_near_the_homes_first_and_void_unless_taken(machine):
     assert machine.after(5000, "one")["grant"]["expires_at"] is None
 
 
-def test_who_waits_is_told_where_why_and_until_when(machine):
+def test_a_waiting_request_is_told_where_why_and_until_when(machine):
     for number in range(3):
         machine.starts(f"runs-{number}", at=NOW + number)
     machine.put("hub", "runs-0", asking(want="running", ends_at=from_time(NOW + 300)), NOW)
@@ -78,7 +78,7 @@ def test_an_impossible_claim_is_refused_until_it_changes(machine, count, kind, c
     assert machine.wants("one", revision=2)["state"] == "granted"
 
 
-def test_what_is_older_or_differs_at_a_revision_is_refused_and_changes_nothing(machine):
+def test_an_older_or_conflicting_revision_is_refused_and_changes_nothing(machine):
     machine.starts("one", revision=5)
     before = machine.state("one")
     put = lambda **asked: refused(machine.put, "hub", "one", asking(**asked), NOW)  # noqa: E731
@@ -171,7 +171,7 @@ def test_offers_tell_price_place_and_notice_and_change_nothing(machine):
     assert machine.wants("cpu", 0, None)["grant"]["slots"] == []
 
 
-def test_who_waits_and_is_not_heard_ends_and_who_runs_stays(machine):
+def test_a_silent_waiting_claim_ends_and_a_running_one_stays(machine):
     machine.starts("runs", 2)
     machine.starts("also")
     machine.wants("waits", ttl_seconds=60)
@@ -210,7 +210,7 @@ def test_a_restarted_scheduler_waits_for_reports_of_running_workspaces_and_trust
     assert again.state("runs")["state"] == "running"
 
 
-def test_who_is_told_late_gets_a_notice_where_its_gpus_are_another_s(machine):
+def test_a_late_report_gives_a_notice_if_its_gpus_belong_to_another(machine):
     late = asking(want="running", holds=holding(machine.starts("late")))
     given = {"training": Played("a"), "granted": Played("b"), "taken": Played("c")}
     training(given["training"])

@@ -80,7 +80,7 @@ def test_a_claim_s_life(ask):
     assert claims(ask)["claims"] == []
 
 
-def test_who_has_no_token_is_refused_everywhere(served):
+def test_a_request_without_a_token_is_refused_everywhere(served):
     url, _ = served
     asked = {"GET": ["/v1/stock", "/x"], "PUT": ["/v1/hubs/h/claims/c"], "POST": ["/admin/forget"]}
     for method, path in [(method, path) for method, paths in asked.items() for path in paths]:
@@ -99,7 +99,7 @@ def test_who_has_no_token_is_refused_everywhere(served):
         ({"kind": None}, "kind and count"),
     ],
 )
-def test_what_is_not_as_the_contract_says_is_refused_by_its_field(ask, change, words):
+def test_a_violation_of_the_contract_is_refused_by_its_field(ask, change, words):
     answer = ask("PUT", "/v1/hubs/hub/claims/one", {**asking(), **change})
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
     assert words in answer.json()["words"]

@@ -122,7 +122,7 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 
-def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
+def test_an_announced_end_is_named_and_limits_extensions(world):
     post(world, "workspaces/stop", ids=["runs"])
     (first, *_) = world.call(find_next_ends, world.parts)
     assert (first.at, first.why) == (world.lease("runs").notice.at, f"stopped by admin: {WHY}")
@@ -130,7 +130,7 @@ def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
     assert "as was announced" in refused
 
 
-def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(world):
+def test_an_announced_end_happens_in_time_and_a_moved_workspace_waits_at_its_old_place(world):
     post(world, "workspaces/move", ids=["runs"])
     post(world, "workspaces/stop", ids=["other"])
     asked_at = world.lease("runs").asked_at
@@ -254,7 +254,7 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
-def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
+def test_budget_hours_taken_meanwhile_are_not_granted_twice(make_web_world):
     budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(40))
     rules = Rules(quotas=(Quota("everybody", QuotaScope.EVERYBODY, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
@@ -398,7 +398,7 @@ def test_an_unrestrictable_target_is_refused_with_the_possible_ones(world, what,
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
-def test_what_was_granted_on_a_node_and_not_started_waits_again(world):
+def test_an_unstarted_grant_on_a_node_waits_again(world):
     world.save(waiting("waits", "carol", count=1))
     give(world)
     assert world.lease("waits").phase is Phase.RESERVED

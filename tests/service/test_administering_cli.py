@@ -61,7 +61,7 @@ def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(wor
     assert (code, "No workspace is called 'bob/none'" in err) == (2, True)
 
 
-def test_who_may_not_is_told_what_they_can_do_instead(world, run):
+def test_a_user_without_the_right_is_told_the_alternatives(world, run):
     code, _, err = run("stop", "runs", "--reason", "done", name="alice")
     assert (code, "with gpuspawner login --admin. You stop and extend your own workspaces without" in err) == (2, True)
     assert run("stop", "runs", name="alice")[0] == 0

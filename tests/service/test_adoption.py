@@ -73,7 +73,7 @@ async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_lef
     assert world.allocator.observed.others == ()
 
 
-async def test_what_says_that_it_is_of_a_lease_and_of_another_hub_is_not_taken_for_it(world):
+async def test_a_process_with_another_hubs_lease_is_not_adopted(world):
     lease = await world.up("alice")
     told = {"GPUSPAWNER_HUB_ID": "hub-2"}
     forged = Running(lease.id, lease.attempt, (), 1.0, told, given=(), disruption="forged", ending=True)

@@ -284,7 +284,7 @@ def test_commands_and_names_of_workspaces_are_completed(world):
     assert completed("gpuspawner", "start", "--own") == ["--own-image"]
 
 
-async def test_what_nobody_waits_for_in_the_hub_is_started_by_the_service_once_it_is_granted(make_world):
+async def test_an_unattended_request_is_started_by_the_service_once_it_is_granted(make_world):
     world = make_world()
     world.hub.add("alice")
     request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())

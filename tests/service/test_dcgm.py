@@ -191,7 +191,7 @@ def fed(*series, at=1000.0, clock=None, seen=None, **more):
         b'{"data": {"result": [{"metric": {"__name__": "%b"}, "values": 3}]}}' % ACTIVITY.encode(),
     ],
 )
-def test_what_is_no_answer_is_refused(body):
+def test_an_invalid_answer_is_refused(body):
     with pytest.raises(Unavailable, match="not understood"):
         read(body, Exporter("http://p"), 0.0, 0.0)
 
@@ -438,7 +438,7 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
         assert told(seen, [name], ProbeResult()) == [(name, "engine", 4000 % 101, True)]
 
 
-def test_what_is_no_measurement_is_not_work():
+def test_an_invalid_measurement_is_not_work():
     series = [(ACTIVITY, {"UUID": "GPU-x"}, {at: text}) for at, text in enumerate(("NaN", "+Inf", "-5", "9e18"))]
     assert told(fed(*series), ["GPU-x"], ProbeResult()) == []
 
@@ -455,7 +455,7 @@ def by_gpu(world, percent, gpu):
     return look
 
 
-async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_told_if_they_differ_for_hours(world):
+async def test_work_missed_by_the_probe_keeps_a_workspace_and_long_differences_are_reported(world):
     lease = await world.up("alice")
     world.shows(lease, 0)
     look = by_gpu(world, 60.0, lease.slots[0].gpu)

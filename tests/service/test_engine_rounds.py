@@ -336,7 +336,7 @@ async def test_a_server_started_after_a_failed_end_is_not_taken_for_its_start(wo
     assert [x.adopted and not x.request.template for x in world.registry] == [True]
 
 
-async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_server_answers(world):
+async def test_a_process_of_an_abandoned_start_is_not_ended_once_its_server_answers(world):
     lease = await starting(world)
     await world.go_on(65, step=5)
     assert world.phase(lease) is Phase.PARKED
@@ -350,7 +350,7 @@ async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_ser
 
 
 @pytest.mark.parametrize("list_is", ["older", "not there after a restart", "not there as the hub is away"])
-async def test_what_runs_for_a_start_that_was_given_up_is_ended_by_no_old_list(world, list_is):
+async def test_a_process_of_an_abandoned_start_is_not_ended_by_an_old_list(world, list_is):
     lease = await starting(world)
     await world.go_on(65, step=5)
     assert world.phase(lease) is Phase.PARKED

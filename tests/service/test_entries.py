@@ -129,7 +129,7 @@ async def test_an_invalid_entry_names_its_error_and_the_old_one_stays_over_a_res
     assert service.cluster.status("big")["phase"] == "InForce"
 
 
-async def test_what_was_never_good_and_a_name_of_the_file_are_refused_alone(service):
+async def test_an_always_invalid_entry_and_a_name_of_the_file_are_refused_alone(service):
     service.cluster.apply("pytorch", BIG)
     service.cluster.apply("bad", {"gpus": {"a10": 1}})
     service.cluster.apply("big", BIG)

@@ -18,7 +18,7 @@ def refusing(world):
     return world
 
 
-async def test_who_holds_what_others_wait_for_may_not_extend_and_reads_why(refusing):
+async def test_a_holder_of_wanted_gpus_may_not_extend_and_reads_why(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
     told = present_workspace(refusing.parts, refusing.now_of(alice)).extend

@@ -99,7 +99,7 @@ def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
     assert [title for title, _ in told(inbox(world))] == titles
 
 
-def test_who_has_read_why_it_ended_has_read_what_led_to_it(world):
+def test_reading_the_reason_of_an_end_marks_its_causes_read(world):
     ended_idle(world)
     assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
     assert told(inbox(world)) == [("It was idle", False), ("Idle warning", False)]
@@ -114,7 +114,7 @@ def test_a_user_with_a_reused_name_reads_no_messages_of_its_former_owner(world):
 
 
 @pytest.mark.postgresql
-def test_what_is_read_stays_read_after_a_restart_and_what_is_older_than_a_month_is_gone(world):
+def test_read_messages_stay_read_after_a_restart_and_those_older_than_a_month_are_gone(world):
     ended_idle(world)
     read(world, all=True)
     world.parts.inboxes._read.clear()

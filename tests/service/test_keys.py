@@ -85,7 +85,7 @@ def test_promise_1_what_is_repeated_after_a_kill_is_done_once_and_answered(world
     assert send(world, who, method, path, {**body, "other": 1}).status_code == 422
 
 
-def test_what_was_extended_before_a_kill_is_extended_once_and_answered_as_it_is(world, monkeypatch):
+def test_an_extension_before_a_kill_happens_once_and_is_answered_with_the_present_end(world, monkeypatch):
     before = world.lease("runs").deadline_at
     kill_after_the_next_write(world, monkeypatch)
     send(world, "alice", "POST", "workspaces/runs/extend", {})

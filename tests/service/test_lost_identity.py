@@ -80,7 +80,7 @@ async def test_another_hub_next_to_ours_is_no_lost_identity(world):
 
 
 @pytest.mark.parametrize("hub", ["", "x", "<script>", "1" * 31, THEIRS + "\n"])
-async def test_what_is_no_hub_id_is_never_repeated_to_an_administrator(world, hub):
+async def test_an_invalid_hub_id_is_never_repeated_to_an_administrator(world, hub):
     lease = await world.up("alice")
     forged = {**lease_variables(replace(lease, id="forged"), SECRET), "GPUSPAWNER_HUB_ID": hub}
     world.backend.run("forged", 1, {**forged, "GPUSPAWNER_LEASE_SIGNATURE": "0f"})

@@ -152,7 +152,7 @@ async def test_a_persons_message_waits_for_the_previous_one(world, mailbox, monk
     assert [subject for subject, _ in mailbox.received("ann@example.org")] == ["It was granted", "It was ended"]
 
 
-async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
+async def test_users_are_notified_of_stops_by_others_and_not_of_their_own(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
     await world.parts.engine.begin_stop(
         own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page.")
@@ -354,7 +354,7 @@ async def told_of_its_end(mailbox, why):
     assert why in text
 
 
-async def test_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_world, mailbox, sending):
+async def test_a_user_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_world, mailbox, sending):
     world = make_world(notify_users=mailbox.address("{user}@example.org"), back_off_seconds=(1.0,))
     sending(world)
     lease = await parked(world)
@@ -364,7 +364,7 @@ async def test_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_w
     await told_of_its_end(mailbox, "did not start it in 3 tries")
 
 
-async def test_who_waited_elsewhere_is_told_that_the_start_failed(make_world, mailbox, sending):
+async def test_a_user_who_waited_elsewhere_is_told_that_the_start_failed(make_world, mailbox, sending):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     sending(world)
     lease = await parked(world)

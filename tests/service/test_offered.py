@@ -56,7 +56,7 @@ def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, 
     assert "4 of 4" in Browser(world, "bob").home.text
 
 
-def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world):
+def test_a_waiting_user_reads_that_gpus_held_for_others_are_not_free_to_them(world):
     world.save(running("theirs", "erin", gpus=(0, 1)))
     world.save(waiting("waits", "alice", count=3))
     held = f"2 reserved for team vision until {until(world)}"

@@ -98,7 +98,7 @@ async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_i
     assert world.now_of(bob).stop_sent_at == began + 60
 
 
-async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeypatch):
+async def test_workspaces_that_never_ran_or_are_gone_run_no_script(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.hub.forget("alice")

@@ -117,7 +117,7 @@ def test_a_repeated_key_acts_once_and_returns_the_same_answer(world):
     assert keyed(world, "x" * 256).status_code == 400
 
 
-def test_who_was_refused_may_try_again_by_the_same_key(world):
+def test_a_refused_request_may_be_repeated_with_the_same_key(world):
     assert keyed(world, "one", "workspaces/runs/move").status_code == 409
     assert keyed(world, "one", "workspaces/runs/stop").status_code == 200
 

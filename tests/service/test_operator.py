@@ -88,7 +88,7 @@ async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_
     assert door.world.now_of(lease).live, "what it stands for no more is not stopped by it"
 
 
-async def test_what_only_moves_is_told_once_a_minute(door):
+async def test_moving_values_are_sent_once_a_minute(door):
     door.cluster.apply("train")
     await door.rounds()
     lease = await door.world.up("bob")
@@ -102,7 +102,7 @@ async def test_what_only_moves_is_told_once_a_minute(door):
     assert door.cluster.told.count(f"ws-{lease.id[:12]}") == 2
 
 
-async def test_what_others_write_there_is_overruled(door):
+async def test_foreign_writes_to_the_status_are_overwritten(door):
     door.cluster.apply("train")
     await door.rounds()
     door.cluster.change(door.cluster.there["train"], status={"phase": "Ended", "lease": "another"})
@@ -283,7 +283,7 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
     assert leases_of(door) == []
 
 
-async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
+async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
     """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
     old = Door(make_world(), Cluster())
     lease = await old.world.up("bob")

@@ -188,7 +188,7 @@ async def test_a_request_that_loses_its_place_waits_again(make_world):
     assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
 
 
-async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_world):
+async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
     alice = await world.up("alice")

@@ -44,7 +44,7 @@ async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_re
     assert "passed" not in world.did(bob)
 
 
-async def test_who_is_granted_in_the_order_of_asking_passes_nobody(ruled):
+async def test_a_grant_in_the_order_of_asking_passes_no_request(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice, bob = await world.up("dave", count=2), await world.start("alice"), await world.start("bob")
     await world.hub_stops(dave)

@@ -61,7 +61,7 @@ async def test_a_request_preempted_before_its_start_is_queued_again_with_the_rea
     assert "more important work" in back.message
 
 
-async def test_what_takes_no_gpu_waits_as_before(place):
+async def test_a_request_without_a_gpu_waits_as_before(place):
     alice = await place.start("alice", gpu=None)
     await gave(place, alice, waiting=REASON, waiting_seconds=30.0)
     await place.round()

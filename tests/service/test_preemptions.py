@@ -112,7 +112,7 @@ async def test_gpus_already_used_by_an_outside_claimant_are_granted_to_no_other_
     assert (back_of(world, alice).phase, world.phase(bob)) == (Phase.PARKED, Phase.PARKED)
 
 
-async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
+async def test_a_withdrawn_preemption_spares_and_notifies_the_warned_users(world):
     alice = await old(world, "alice")
     made = await world.parts.preemptions.make(a_claim(world, 2))
     assert world.now_of(alice).notice is not None
@@ -165,7 +165,7 @@ async def test_a_claim_that_is_stored_is_no_error_though_its_notices_cannot_be(w
     assert [one.id for one in world.parts.preemptions.live] == [made.id]
 
 
-async def test_what_it_would_end_is_told_and_not_done(world):
+async def test_a_preview_lists_the_evictions_and_does_none(world):
     alice = await old(world, "alice", count=2)
     await world.sample()
     stands, plan = world.parts.preemptions.preview(a_claim(world, 1))
@@ -220,7 +220,7 @@ async def test_while_the_list_of_gpus_is_away_no_other_workspace_is_chosen(world
     assert again.preemption == claim.id
 
 
-async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):
+async def test_unclaimed_gpus_expire_and_go_to_the_queue(world):
     alice = await old(world, "alice", count=2)
     until = world.clock.now() + 600
     made = await world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
@@ -279,7 +279,7 @@ async def test_a_server_that_is_another_by_then_is_not_ended(world):
     )
 
 
-async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
+async def test_while_the_hub_is_silent_no_workspace_is_evicted(world):
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
     world.hub.unreachable = "away"

@@ -55,7 +55,7 @@ def quota(world):
     return most
 
 
-async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and_keeps_the_place(world, quota):
+async def test_a_request_above_a_lowered_quota_is_told_so_and_keeps_its_place(world, quota):
     await world.up("holder", count=2)
     lease = await world.start("alice", count=2)
     await world.round()

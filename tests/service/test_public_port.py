@@ -187,7 +187,7 @@ def test_a_body_that_is_not_wanted_is_refused_before_it_comes(world, headers, st
     assert json.loads(body)["error"]["message"]
 
 
-def test_who_may_send_a_body_is_asked_for_it(world):
+def test_only_permitted_clients_are_asked_for_a_body(world):
     cookies = "; ".join(f"{one.name}={one.value}" for one in Browser(world, "alice").cookies)
     ticket = sign_ticket(b"s" * 32, "alice", "alice born", NOW, form=True)
     for who in (f"Cookie: {cookies}", as_spawner().strip(), f"Authorization: ticket {ticket}"):
@@ -195,7 +195,7 @@ def test_who_may_send_a_body_is_asked_for_it(world):
             assert one.recv(1000).startswith(b"HTTP/1.1 100 "), who
 
 
-def test_what_is_too_long_and_already_under_way_is_told_with_a_remedy(world):
+def test_an_oversized_request_under_way_is_reported_with_a_remedy(world):
     told = api(world, "alice", "check", "POST", {"memory": "x" * 2_000_000})
     assert (told.status_code, told.json()["error"]["remedy"]) == (413, "Shorten its longest value.")
 

@@ -118,7 +118,7 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
 
 
 @pytest.mark.postgresql
-def test_what_would_be_refused_by_now_is_told_before_its_time(world):
+def test_a_schedule_that_would_be_refused_now_is_reported_before_its_time(world):
     api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
     (one,) = world.call(world.parts.store.schedules.of, alice_of(world))
     gone = partial(replace, options={"template": "gone"})

@@ -217,7 +217,7 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
 # Reports that the service missed
 
 
-async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
+async def test_leftover_files_next_to_the_data_are_reported_once(world, tmp_path):
     lease = await world.up("alice")
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "shutdown"))
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
@@ -229,7 +229,7 @@ async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 
-async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monkeypatch):
+async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypatch):
     lease = await world.up("alice")
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
     with monkeypatch.context() as away:
@@ -246,7 +246,7 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
      '{"lease": "a", "attempt": 1, "outcome": "eaten"}', "[" * 60000, f'{{"lease": "{"a" * 70000}"}}',
      '{"lease": "a", "attempt": true, "outcome": "died"}'],
 )  # fmt: skip
-async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
+async def test_an_empty_report_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     await read_release_spool(tmp_path, world.allocator)
@@ -255,7 +255,7 @@ async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
-async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, make):
+async def test_a_folder_in_place_of_a_report_blocks_no_other_report(world, tmp_path, make):
     lease = await world.up("alice")
     (tmp_path / RELEASE_SPOOL).mkdir()
     make(tmp_path / RELEASE_SPOOL / "0.json")

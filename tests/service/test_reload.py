@@ -90,7 +90,7 @@ async def test_nothing_follows_from_what_has_not_changed(world):
     assert not await reload_of(world).look()
 
 
-async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_less_instead_keeps_the_place(world, path):
+async def test_a_withdrawn_offer_is_reported_and_a_smaller_possible_request_keeps_its_place(world, path):
     await world.up("ada", count=2)
     waits = await world.start("bob", gpu="half", count=2)
     consents = await world.start("eve", gpu="a100", count=1, substitutes="half")
@@ -158,7 +158,7 @@ async def test_idle_time_restarts_under_another_policy_and_continues_under_the_s
     assert world.streak(lease).mode.value == "warn"
 
 
-async def test_what_was_promised_at_the_grant_stays(world, path):
+async def test_the_promise_of_a_grant_is_kept(world, path):
     lease = await world.up("alice")
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})

@@ -299,7 +299,7 @@ async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
     assert world.parts.store.readings.of_lease(lease.id)[0].because == "x" * 255
 
 
-async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_world, monkeypatch):
+async def test_simultaneous_samples_are_written_in_one_transaction(make_world, monkeypatch):
     world = make_world(gpus=5)
     leases = [await world.up(f"user{n}") for n in range(5)]
     saved, save = [], world.parts.store.save

@@ -57,7 +57,7 @@ def words(world, lease):
     return present_workspace(world.parts, world.now_of(lease)).queue.sentence
 
 
-async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_when_it_does(world):
+async def test_a_request_waits_for_the_schedulers_answer_and_is_granted_with_it(world):
     world.late.gate.clear()
     lease = await world.ask("alice")
     await world.settle()
@@ -239,7 +239,7 @@ async def test_a_grant_whose_expiry_could_not_be_stored_expires_later(world, mon
     assert world.phase(lease) is Phase.QUEUED
 
 
-async def test_what_the_scheduler_refuses_ends_with_its_words(world):
+async def test_a_refusal_by_the_scheduler_ends_with_its_words(world):
     world.late.mode = "away"
     lease = await world.ask("alice")
     world.late.refuses[lease.id] = "Your project is closed."

@@ -12,7 +12,7 @@ from gpuspawner.service.settings import Settings, SettingsError, changed
 from gpuspawner.spawner import configure
 
 
-def test_what_is_written_replaces_the_default_and_nothing_else():
+def test_written_settings_replace_only_their_defaults():
     after = changed(Settings(), {"tick_seconds": 0.3, "concurrent_starts": 2, "back_off_seconds": [1, 2.5]})
     assert after == Settings(tick_seconds=0.3, concurrent_starts=2, back_off_seconds=(1, 2.5))
 

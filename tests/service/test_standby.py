@@ -123,7 +123,7 @@ def test_a_standby_service_ends_at_once_on_request(service):
     assert ready(first)
 
 
-def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service):
+def test_a_standby_service_answers_only_health_and_readiness(service):
     one = service()
     eventually(lambda: ready(one))
     for path in ("/healthz", "/readyz"):

@@ -177,7 +177,7 @@ def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one
     assert store.trouble == ""
 
 
-async def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
+async def test_writes_outside_the_loop_delay_no_read_and_fail_no_write(store):
     held, done = threading.Event(), threading.Event()
 
     def write_slowly():
@@ -265,7 +265,7 @@ def test_a_store_that_is_older_than_what_was_written_is_refused_in_words(store, 
         store.leases.live()
 
 
-async def test_what_still_reads_when_the_store_is_closed_gives_its_connection_back_closed(store):
+async def test_a_read_during_the_close_of_the_store_returns_its_connection_closed(store):
     reads, goes_on, closed, used = threading.Event(), threading.Event(), threading.Event(), []
 
     def read():

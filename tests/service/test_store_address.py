@@ -81,7 +81,7 @@ def test_the_password_is_read_at_each_connection_and_never_shown(postgres, tmp_p
         ("REVOKE ALL ON DATABASE {name} FROM PUBLIC", "permission denied for database"),
     ],
 )
-def test_what_the_server_refuses_is_told_with_what_to_do(postgres, tmp_path, spoil, says):
+def test_a_refusal_by_the_database_server_is_reported_with_a_remedy(postgres, tmp_path, spoil, says):
     name = postgres.database()
     postgres.run("DROP ROLE IF EXISTS gpu")
     postgres.run("CREATE ROLE gpu LOGIN PASSWORD 'gpu'")

@@ -109,7 +109,7 @@ def test_a_catalog_without_groups_asks_the_hub_for_none(make_web_world):
     assert acquire(world)["lease"]["phase"] == "reserved"
 
 
-def test_whoever_had_the_name_before_is_in_no_group(world):
+def test_a_former_owner_of_the_name_is_in_no_group(world):
     world.groups["alice"], world.created["alice"] = {"leads"}, "somebody else born"
     acquire(world, status=400, template="node")
 
@@ -216,7 +216,7 @@ def test_consent_counts_for_the_owner_of_the_request(world):
     assert consented(consent(world, lease, "b200")) == {"b200": True, "h100": False}
 
 
-def test_what_was_given_can_be_changed_no_more(world):
+def test_granted_values_cannot_be_changed(world):
     world.save(running())
     assert "given its GPU already" in consent(world, {"id": "runs"}, "h100", status=409)["error"]["message"]
 
@@ -233,7 +233,7 @@ def test_the_page_of_who_waits_gives_and_withdraws_consent_by_one_click(world):
     assert "Also take H100" in browser.submit(f"{page}/consent").text
 
 
-def test_what_one_consented_to_is_remembered_for_each_template(world):
+def test_consents_are_remembered_for_each_template(world):
     acquire(world, template="pytorch", substitutes=["h100"])
     assert api(world, "alice", "offers").json()["consents"] == {"pytorch": ["h100"]}
 
@@ -291,7 +291,7 @@ def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     assert told.text.startswith(given)
 
 
-def test_who_waits_is_told_which_limit_holds_back_what_they_take_instead(make_web_world):
+def test_a_waiting_request_reads_the_limit_of_its_substitute(make_web_world):
     limit = {"each": "user", "types": {"h100": {"hard": 1}}}
     world = make_web_world(load_catalog({**CATALOG, "quotas": {"each-user": limit}}))
     world.backend.gpus = tuple(gpu for kind, count in THERE.items() for gpu in fake_gpus(kind, count))

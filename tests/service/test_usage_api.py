@@ -361,7 +361,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 
-def test_what_is_taken_back_and_corrected_is_told_as_json_too(world, cli):
+def test_corrected_usage_is_returned_as_json_too(world, cli):
     made = json.loads(cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper", "--json")[1])
     code, out, _ = cli("admin", "grant", "--take-back", made["id"], "--reason", "done", "--json")
     told = json.loads(out)

@@ -96,7 +96,7 @@ def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
     assert world.models_asked == []
 
 
-def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):
+def test_a_signed_out_visitor_is_sent_to_the_hub_and_returns(world):
     world.save(page_world.running())
     first = requests.get(f"{world.home}workspaces/runs", allow_redirects=False)
     assert first.status_code == 302

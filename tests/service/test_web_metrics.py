@@ -239,7 +239,7 @@ def test_outcomes_of_warnings_are_counted_by_reason(world):
     assert found == {("idle", "kept"): 1, ("ended", "idle"): 1, ("ended otherwise", "idle"): 1, ("claim", "went on"): 1}
 
 
-async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(make_world):
+async def test_restarted_workspaces_and_failed_scheduler_actions_are_counted(make_world):
     world = make_world()
     lease = await world.up("alice")
     placed = world.allocator.commits.line(lease, "gpuspawner", events.Placed(("GPU-x",)))

@@ -91,7 +91,7 @@ def live(*offers, sentence="Starts now.", refused=False, **known):
     return Live({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
-def test_what_it_sends_untouched_is_a_request_for_the_defaults():
+def test_an_untouched_form_requests_the_defaults():
     sent = Inputs(rendered()).sent
     request = resolve(CATALOG, from_form(CATALOG, sent), "alice")
     assert request == resolve(CATALOG, None, "alice")
@@ -180,12 +180,12 @@ def test_guarantees_of_a_size_are_next_to_its_limits():
         pytest.param({"cpu": "4", "memory": 8 * 2**30 + 2**20, "lifetime": "5401s"}, id="values that no unit fits"),
     ],
 )
-def test_what_was_chosen_is_sent_again(chosen):
+def test_chosen_values_are_sent_again(chosen):
     sent = Inputs(rendered(chosen=chosen)).sent
     assert resolve(CATALOG, from_form(CATALOG, sent), "alice") == resolve(CATALOG, chosen, "alice")
 
 
-def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
+def test_the_form_shows_the_measurement_of_unreadable_gpus_before_start():
     kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
     catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
     words = "Measured by amd-smi or rocm-smi if the image has it, otherwise never stopped as idle."
@@ -364,5 +364,5 @@ def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
         pytest.param(None, {}, id="nothing"),
     ],
 )
-def test_what_the_catalog_no_longer_allows_is_not_filled_in_again(remembered, left):
+def test_choices_no_longer_in_the_catalog_are_not_filled_in(remembered, left):
     assert resolve_all(CATALOG, remembered, "alice").accepted == left

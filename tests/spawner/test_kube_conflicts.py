@@ -162,7 +162,7 @@ HARMLESS = {
 }
 
 
-def test_what_reaches_no_gpu_is_nobodys_conflict(tmp_path, capsys):
+def test_a_setting_without_gpu_access_is_no_conflict(tmp_path, capsys):
     configured(tmp_path, HARMLESS)
     assert capsys.readouterr().err.count("extra_") == 0
 

@@ -43,7 +43,7 @@ class Stop(KubePods, GPUSpawnerMixin, Kube):
         self.problem, self._gpu_attempt = problem, Attempt(lease)
 
 
-async def test_what_outlives_its_stop_is_left_to_the_service():
+async def test_a_pod_that_survives_its_stop_is_left_to_the_service():
     await Stop(TimeoutError("it did not disappear")).stop(now=True)
 
 

@@ -127,7 +127,7 @@ async def test_an_unreleased_home_ends_the_start_and_names_both_ways_to_continue
 
 
 @pytest.mark.parametrize("modes", [["ReadWriteOnce"], []], ids=["many of a node", "not to be seen"])
-async def test_what_others_may_mount_too_is_no_hindrance(alices, with_home, modes):
+async def test_a_home_that_others_may_mount_too_is_no_obstacle(alices, with_home, modes):
     alices.modes = modes
     blocked_by_train(alices)
     assert await created(alices) == "http://10.0.0.1:8888"

@@ -51,14 +51,14 @@ def test_kept_files_are_private_bounded_and_read_as_written(tmp_path):
         "{}",
     ],
 )
-def test_what_is_not_as_it_is_written_is_passed_over(tmp_path, text):
+def test_invalid_entries_are_skipped(tmp_path, text):
     file = tmp_path / "session.json"
     file.write_text(text)
     file.chmod(0o600)
     assert read_session(file) == Session()
 
 
-def test_what_is_no_object_or_may_be_changed_by_others_is_not_used(tmp_path):
+def test_a_list_that_is_not_an_object_or_that_others_may_change_is_not_used(tmp_path):
     file = tmp_path / "session.json"
     for text, mode in (("[" * 5000, 0o600), ("7", 0o600), ("{}", 0o644)):
         file.write_text(text)

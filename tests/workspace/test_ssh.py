@@ -134,13 +134,13 @@ def test_promise_9_another_user_s_token_sends_no_key_and_connects_nowhere(client
 
 
 @pytest.mark.parametrize("body", [{}, [], {"keys": "ssh-ed25519"}, {"keys": []}, {"keys": [7]}, {"keys": ["x y"]}])
-def test_what_is_no_key_is_refused_in_words(singleuser, body):
+def test_an_invalid_key_is_refused_in_words(singleuser, body):
     status, answer = post(singleuser, body)
     assert status == 400
     assert "public key" in answer["error"]["message"]
 
 
-def test_without_ssh_in_the_template_nobody_is_let_in(lab):
+def test_without_ssh_in_the_template_no_user_is_let_in(lab):
     status, answer = post(lab, {"keys": ["ssh-ed25519 AAAA"]})
     assert status == 404
     assert answer["error"]["message"] == "SSH is not on in this workspace: its template does not open it."

@@ -101,7 +101,9 @@ def test_a_file_that_is_no_record_says_nothing(folder: Path, text: str) -> None:
         pytest.param({"GPUSPAWNER_GPUS": "GPU-1"}, "has a real GPU", id="real"),
     ],
 )
-def test_a_missing_lock_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
+def test_busy_is_refused_without_simulated_gpus(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
+) -> None:
     for name in ("GPUSPAWNER_SIMULATED_DIR", "GPUSPAWNER_GPUS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -18,7 +18,7 @@ def as_there(**rule):
     return there
 
 
-def test_defaults_of_the_api_server_keep_the_limits_strict():
+def test_defaults_of_the_api_server_keep_a_policy_strict():
     assert _is_as_strict(as_there(), POLICY)
     assert _is_as_strict({**BINDING}, BINDING)
 

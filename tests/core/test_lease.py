@@ -208,7 +208,7 @@ def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without
     assert transitions.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
 
 
-def test_a_lease_ended_by_its_scheduler_waits_again_as_a_new_lease_at_its_old_place():
+def test_an_evicted_lease_waits_again_as_a_new_lease_at_its_old_place():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
     new = transitions.successor(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)

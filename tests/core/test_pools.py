@@ -58,7 +58,7 @@ steps = st.lists(
 
 @settings(max_examples=300)
 @given(fleets(), steps, st.sampled_from([UNKNOWN_DEMAND, KNOWN]))
-def test_the_found_pools_are_those_of_place(case, steps, demand):
+def test_the_found_gpus_are_those_of_place(case, steps, demand):
     seen, used, left = case
     used, left, pools = dict(used), dict(left), Pools(seen, used, left, demand)
     for kind, count, needs, tried, kept_gpus in steps:

@@ -75,7 +75,7 @@ async def sync(scheduler, *leases):
     return await scheduler.sync(Snapshot(NOW, scheduler.kinds, leases, scheduler.fleet))
 
 
-async def test_a_client_that_drops_answers_is_not_flooded(odd):
+async def test_a_server_without_long_polls_is_not_flooded(odd):
     scheduler, asked, _ = odd
     await sync(scheduler)
     await asyncio.sleep(1)

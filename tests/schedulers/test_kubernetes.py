@@ -143,7 +143,7 @@ async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
     assert offers(scheduler, [held, reserved])["a100"][0] == 0, "a lease without its pod yet has its place in the quota"
 
 
-async def test_remaining_capacity_is_kept_on_the_emptiest_node(a_scheduler):
+async def test_a_grant_uses_the_node_with_the_most_free_gpus(a_scheduler):
     scheduler = await a_scheduler(a_quota(4))
     assert await grants(scheduler, waits("a", count=4)) == {
         "a": [f"big/nvidia.com/gpu/{number}" for number in range(4)]

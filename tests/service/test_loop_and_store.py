@@ -179,7 +179,7 @@ async def test_a_fault_of_ours_fails_its_own_change_and_what_came_after_it_alone
     assert [x.id for x in registry] == [x.id for x in store.leases.live()] == ["l0"]
 
 
-async def test_a_cancelled_request_undoes_nothing(store):
+async def test_a_cancelled_save_is_completed(store):
     registry = LeaseRegistry(store)
     asks = asyncio.ensure_future(registry.save(a_lease()))
     asks.cancel()

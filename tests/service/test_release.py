@@ -246,7 +246,7 @@ async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypat
      '{"lease": "a", "attempt": 1, "outcome": "eaten"}', "[" * 60000, f'{{"lease": "{"a" * 70000}"}}',
      '{"lease": "a", "attempt": true, "outcome": "died"}'],
 )  # fmt: skip
-async def test_an_empty_report_is_removed(world, tmp_path, text, caplog):
+async def test_an_invalid_report_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     await read_release_spool(tmp_path, world.allocator)
@@ -255,7 +255,7 @@ async def test_an_empty_report_is_removed(world, tmp_path, text, caplog):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
-async def test_a_folder_in_place_of_a_report_blocks_no_other_report(world, tmp_path, make):
+async def test_a_special_file_in_place_of_a_report_blocks_no_other_report(world, tmp_path, make):
     lease = await world.up("alice")
     (tmp_path / RELEASE_SPOOL).mkdir()
     make(tmp_path / RELEASE_SPOOL / "0.json")

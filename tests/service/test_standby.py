@@ -123,7 +123,7 @@ def test_a_standby_service_ends_at_once_on_request(service):
     assert ready(first)
 
 
-def test_a_standby_service_answers_only_health_and_readiness(service):
+def test_the_health_port_answers_only_health_and_readiness(service):
     one = service()
     eventually(lambda: ready(one))
     for path in ("/healthz", "/readyz"):

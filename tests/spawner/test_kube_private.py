@@ -155,7 +155,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("method", REQUESTS)
 @pytest.mark.parametrize("error", [OSError("away"), ApiException(status=500), ApiException(status=429)], ids=str)
-async def test_messages_of_the_api_server_are_passed_on(upstream, method, error):
+async def test_errors_of_the_api_server_are_passed_on(upstream, method, error):
     """So that ours may ask again, or say why not."""
     spawner, (call, arguments) = upstream(), REQUESTS[method]
     spawner.api.answers[call] = error

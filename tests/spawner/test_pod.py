@@ -400,7 +400,7 @@ def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
     assert pod.spec.affinity.node_affinity.preferred_during_scheduling_ignored_during_execution[0].weight == 100
 
 
-def test_a_shrunken_volume_is_made_again(api):
+def test_a_shrunken_list_is_replaced(api):
     model = typed({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, "V1Pod")
     before = api.sanitize_for_serialization(model)
     after = {"spec": {"containers": [{"name": "b"}]}}

@@ -58,7 +58,7 @@ def test_invalid_entries_are_skipped(tmp_path, text):
     assert read_session(file) == Session()
 
 
-def test_a_list_that_is_not_an_object_or_that_others_may_change_is_not_used(tmp_path):
+def test_a_session_that_is_not_an_object_or_that_others_may_change_is_not_used(tmp_path):
     file = tmp_path / "session.json"
     for text, mode in (("[" * 5000, 0o600), ("7", 0o600), ("{}", 0o644)):
         file.write_text(text)

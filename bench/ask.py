@@ -4,7 +4,7 @@ The service is a process of its own with its real application, its store a file;
 asks once, as the spawner does, and is answered once the lease is stored: with GPUs free for all, and with one, so that
 all others wait. With STORE=postgresql the store is on a server of this machine, which writes to the disk as by default.
 SLOW_SECONDS is what each transaction takes longer, as with a database far away. With QUOTAS=1 the catalog has two,
-for each user and for everybody; with BUDGETS=1 these have GPU hours too. What the service computes for each lease
+for each user and for all users; with BUDGETS=1 these have GPU hours too. The CPU work of the service for each lease
 tells more than seconds on a busy machine.
 """
 
@@ -39,7 +39,7 @@ from tools.postgres import Server
 ASKING = int(os.environ.get("ASKING", "1000"))
 SLOW_SECONDS = [float(x) for x in os.environ.get("SLOW_SECONDS", "0 0.05 2").split()]
 CONNECTIONS = 100
-"""As many as a hub has open at once. Arbitrary: below what a port holds that wait to be accepted."""
+"""Number of requests that a hub keeps open at once. An arbitrary number below the backlog of a listening port."""
 SECRET, PREFIX = b"s" * 32, "/services/gpu"
 CATALOG: dict[str, object] = {
     "version": 1,
@@ -65,7 +65,7 @@ if os.environ.get("BUDGETS"):
 
 
 def computed_seconds(pid: int | None) -> float:
-    """Return what a process has computed so far."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -41,7 +41,7 @@ def a_lease(number: int, now: float) -> Lease:
 
 
 async def measure(url: str, token: Path) -> None:
-    """Tell all, hear where each stands, and tell again that nothing changed."""
+    """Report the state of all claims, read their positions, and report again without a change."""
     mine = InMemoryScheduler(FakeBackend(fake_gpus("a100", 4)), KINDS)
     client = HttpScheduler(SchedulerClient(HttpSchedulerAddress(url, str(token), 30.0), "hub"), mine)
     await mine.observe(time.time())

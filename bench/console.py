@@ -317,7 +317,7 @@ async def get(session: aiohttp.ClientSession, address: str) -> bytes:
 
 
 async def beside_it(session: aiohttp.ClientSession, url: str, seconds: float = 20) -> float:
-    """Return how much CPU the service uses while nobody asks for a page: seconds a second."""
+    """Return the CPU seconds that the service uses in a second without page requests."""
     before, began = float(await get(session, f"{url}/cpu")), time.perf_counter()
     await asyncio.sleep(seconds)
     return (float(await get(session, f"{url}/cpu")) - before) / (time.perf_counter() - began)

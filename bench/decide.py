@@ -5,7 +5,7 @@ ten teams, with quotas, who wait for as many. In each round one workspace ends, 
 granted runs from then on; a sixth of those who wait for one GPU ask for less than an hour, and may pass.
 
 A decision is what follows an end, as the service asks for it: the scheduler's ``sync`` with a snapshot, the grants and
-who is held back. After a look all GPUs are other objects, as equal as before. Places are computed anew, for all who
+which requests are held back. After a look all GPUs are new, equal objects. Positions are recomputed for all who
 wait at once. NODES and WAITING bound the sizes, ROUNDS the number of decisions; with BESIDE the nodes' CPU and memory
 are known.
 """
@@ -83,7 +83,7 @@ class World:
             self.asks()
 
     def look(self) -> None:
-        """Look at the GPUs: the objects are new ones, as they are where a backend reads them anew."""
+        """Read the GPUs again. The result has new objects, as from a backend that reads them."""
         self.backend.gpus = [replace(gpu) for gpu in self.gpus]
         asyncio.run(self.scheduler.observe(self.now))
 
@@ -121,7 +121,7 @@ class World:
         return 1000 * taken
 
     def places(self) -> float:
-        """Return what telling everybody their place takes, in milliseconds."""
+        """Return how many milliseconds it takes to report all queue positions."""
         begin = time.process_time()
         at_once(self.scheduler.sync(self.seen())).places()
         return 1000 * (time.process_time() - begin)

@@ -1,8 +1,8 @@
-"""What a page costs as the queue grows, and how long it takes while 200 tabs are open.
+"""The cost of a page as the queue grows, and its response time while 200 tabs are open.
 
 The real service, on SQLite and fake GPUs, in a process of its own; the hub, which only says who asks, and the browsers
-are in this one. All GPUs are held, and every user waits for one or several. Each second somebody who waits gives up
-and somebody else comes.
+are in this one. All GPUs are held, and every user waits for one or several. Each second one waiting user gives up
+and another user joins the queue.
 
 Compared with: the same tabs, each asking every 5 s.
 """
@@ -127,7 +127,7 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
 
 
 class Browsers:
-    """What all that ask share."""
+    """State that all benchmark clients share."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url, self._session = url, session
@@ -145,7 +145,7 @@ class Browsers:
         return float(await self.page("/cpu", ""))
 
     async def cost(self, path: str, user: str) -> float:
-        """Return what one page costs the service in seconds, the mean of several."""
+        """Return the mean CPU seconds that the service uses for one page."""
         await self.page(PREFIX + path, user)
         begin = await self.cpu()
         for _ in range(ASKED):

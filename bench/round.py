@@ -31,9 +31,9 @@ from gpuspawner.service.settings import Settings
 
 STARTING, EVENTS = 100, 4
 LONGEST_SECONDS = 30.0
-"""After this an event is given up and counted as so long."""
+"""Timeout in seconds. An event that takes longer counts as this long."""
 TIME_OUT_SECONDS = 10.0
-"""What the service's own client of the hub waits for an answer."""
+"""Timeout of the service's own hub client."""
 TICK_SECONDS = 1.0
 HUBS = (("in 10 ms", 0.01), ("in 0.5 s", 0.5), ("in 9 s", 9.0), ("not at all", None))
 
@@ -156,7 +156,7 @@ async def measure(seconds: float | None) -> tuple[dict[str, float], int]:
 
 
 async def _grant(world: World, ends: Lease) -> float:
-    """A workspace ends while another waits for its GPU; the waiter is heard all the time."""
+    """A workspace ends while another waits for its GPU. The waiting spawner sends heartbeats all the time."""
     waits = await world.ask(f"next to {ends.user}")
     world.backend.vanish(ends.id)
     world.hub.forget(ends.user)
@@ -182,7 +182,7 @@ async def _warning(world: World, lease: Lease) -> float:
 
 
 async def _parking(world: World, name: str) -> float:
-    """A waiter for more than there ever is here is heard no more: the delay counts from when it is to be parked."""
+    """The heartbeats of a waiting request stop. The delay counts from the time when the request should be parked."""
     waits = await world.ask(f"{name} leaves", count=8)
     since = world.clock.now()
     await world.until(lambda: world.phase(waits) is not Phase.QUEUED)

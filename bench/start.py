@@ -1,4 +1,4 @@
-"""Click to ready: a start through gpuspawner beside the same start without it.
+"""Click to ready: a start through gpuspawner compared with the same start without it.
 
 Two real hubs with the same tiny single-user server, one with ``configure()``, one without; starts in alternating
 pairs, so that a noisy machine hits both alike. Printed: the medians, and their ratio. The difference is what the lease,

@@ -1,4 +1,4 @@
-"""Click to ready on a node that has nothing of the image: pulled from Debian's registry, beside plain KubeSpawner.
+"""Click to ready on a node without the image: pulled from Debian's registry, compared with plain KubeSpawner.
 
 Each start has a cluster of its own, just made, on a disk just made, with the hub and the pod of bench/start_pods.py.
 The registry is on the same machine: a network's time for the bytes, which are told, comes on top. Each start tells what

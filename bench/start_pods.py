@@ -1,4 +1,4 @@
-"""Click to ready on Kubernetes: a start through gpuspawner beside plain KubeSpawner's, on a real kubelet.
+"""Click to ready on Kubernetes: a start through gpuspawner compared with plain KubeSpawner, on a real kubelet.
 
 Two real hubs on the cluster of `make cluster`, one with ``configure()``, one without, with the same pod: its image and
 JupyterLab, a simulated GPU by the device plugin, CPU and memory with their limits, and the shared memory that training
@@ -64,7 +64,7 @@ c.KubeSpawner.volume_mounts = [{"name": "shared-memory", "mountPath": "/dev/shm"
 """
 PLAIN_GPU = 'c.KubeSpawner.extra_resource_limits = {"nvidia.com/gpu": "1"}\n'
 GPUS = 2
-"""Of the node: one for each hub, as neither is to wait for the other."""
+"""GPUs of the node: one for each hub, because no hub should wait for the other."""
 POLLS = "c.KubeSpawner.poll_interval = 30\n"
 """KubeSpawner's own, where the tests have a shorter one."""
 COMMAND = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]\n'

@@ -1,4 +1,4 @@
-"""The hub of `make run-cluster`: it runs in a pod, its workspaces are pods beside it, and gpuspawner comes last."""
+"""The hub of `make run-cluster`. It runs in a pod, its workspaces are other pods, and gpuspawner is configured last."""
 
 import json
 import os
@@ -35,7 +35,7 @@ c.KubeSpawner.start_timeout = 600  # on another cluster the image comes once to 
 c.KubeSpawner.http_timeout = 120
 c.Spawner.default_url = "/lab/tree/demo.ipynb"
 
-# Each home is a volume, which outlives its workspaces. What a first look needs is copied there, once.
+# Each home is a volume, which outlives its workspaces. The example files are copied there once.
 c.KubeSpawner.storage_pvc_ensure = True
 c.KubeSpawner.storage_capacity = "1Gi"
 c.KubeSpawner.pvc_name_template = "home-{username}"

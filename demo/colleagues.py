@@ -1,6 +1,6 @@
 """Two scripted colleagues, so that the fleet is not empty: carol-demo works on two GPUs, dave-demo leaves his idle.
 
-Carol asks for her next workspace before she stops the present one, unless somebody waits. So a request for all four
+Carol asks for her next workspace before she stops the present one, unless a user is waiting. So a request for all four
 A100 always meets a queue, and starts when she stops.
 
 Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers,
@@ -24,7 +24,7 @@ WORK_SECONDS = 120
 WORK_PERCENT = 30
 """Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
 PAUSE_SECONDS = 45
-"""In it, whoever waits gets carol's GPUs. Also between two rounds of dave, and after a refusal."""
+"""Seconds in which waiting users get carol's GPUs. Also the pause between two rounds of dave, and after a refusal."""
 CAROLS_SERVERS = ("train", "evaluate")
 POLL_SECONDS = 1
 READY_WITHIN_SECONDS = 600
@@ -32,7 +32,7 @@ READY_WITHIN_SECONDS = 600
 CODE = f"from gpuspawner.backends.local import busy\nbusy({WORK_SECONDS}, percent={WORK_PERCENT})"
 CAROL: dict[str, Any] = {"template": "pytorch", "gpu": "a100", "count": 2}
 CAROL_LIFETIME_FAST = "3m"
-"""A round, and the time to start and stop: whoever waits for her GPUs is told so, and not the template's 8 hours."""
+"""A round, and the time to start and stop. Users who wait for her GPUs see this time, not the template's 8 hours."""
 DAVE = {"template": "pytorch", "gpu": "h100", "count": 1}
 
 
@@ -44,7 +44,7 @@ class Hub:
         self.headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Send one request and return its JSON, None where there is none.
+        """Send one request and return its JSON, or None if the answer is empty.
 
         Raises:
             HTTPClientError: it was refused.
@@ -71,7 +71,7 @@ class Hub:
             await self.ask("POST", _path(f"/hub/api/users/{user}/server", name), options)
 
     async def is_awaited(self, kind: str) -> bool:
-        """Return whether somebody waits for this kind of GPU."""
+        """Return whether a user is waiting for this kind of GPU."""
         offers = (await self.ask("GET", "/services/gpu/api/v1/offers"))["offers"]
         return any(offer["kind"] == kind and offer["waiting"] for offer in offers)
 
@@ -108,7 +108,7 @@ def _path(path: str, name: str) -> str:
 
 
 async def carol(hub: Hub, *, fast: bool) -> None:
-    """One round: start, work, ask for the next workspace if nobody waits, stop."""
+    """Play one round: start, work, ask for the next workspace if the queue is empty, stop."""
     options = CAROL | ({"lifetime": CAROL_LIFETIME_FAST} if fast else {})
     for present, following in zip(CAROLS_SERVERS, reversed(CAROLS_SERVERS), strict=True):
         if await hub.start("carol-demo", options, present):

@@ -1,4 +1,4 @@
-"""What the demo keeps between runs, and what it says of itself: settings, passwords, homes, the welcome."""
+"""The data that the demo keeps between runs, and its messages: settings, passwords, homes, the welcome."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tools.progress import StepError, bold
 
 DEMO = Path(__file__).resolve().parent
 PEOPLE = {"alice": "team vision", "bob": "team speech", "admin": "administrator"}
-"""Those who sign in. Each has a password of their own."""
+"""People who sign in. Each has a separate password."""
 COLLEAGUES = ("carol-demo", "dave-demo")
 FAST_FACTOR = 30.0
-"""What FAST=1 means: a policy's half hour takes a minute."""
+"""The factor of FAST=1: half an hour in a policy becomes a minute."""
 PORTS = range(1024, 65536)
 LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that are read as one another: 32, so 5 bits each
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
-"""JupyterLab's settings for a demo that talks to nobody else."""
+"""JupyterLab's settings for a demo that contacts no outside server."""
 SIMULATED_DRIVER = "simulated driver"
-"""What every page calls GPUs of NVIDIA's simulated driver. GPUs of our own simulation are called *simulated*."""
+"""The name of NVIDIA's simulated GPUs on every page. GPUs of our own simulation are called *simulated*."""
 QUEUE_BEHIND_CAROL = (
     "As bob (a private window), ask for 4 A100: you get a queue position, and the workspace starts by itself."
 )
@@ -38,7 +38,7 @@ AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and w
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``make run`` can be told. ``fast`` divides the policy's times, None leaves them as written."""
+    """Settings of ``make run``. ``fast`` divides the policy's times; None keeps them as written."""
 
     port: int
     data: Path
@@ -187,7 +187,7 @@ _ON_DRIVER = (
 
 
 def welcome(settings: Settings, passwords: Mapping[str, str], machine: Machine) -> str:
-    """Return what `make run` says once everything runs."""
+    """Return the message of `make run` after everything has started."""
     if settings.nvidia:
         colleagues = "none: they work on GPUs of our own simulation"
     elif not machine.simulated:
@@ -227,7 +227,7 @@ def pace(settings: Settings, command: str) -> str:
 
 
 def let_it_rest(settings: Settings) -> str:
-    """Say what becomes of an idle workspace, as the demo's catalogs have it."""
+    """Describe the treatment of an idle workspace under the demo's catalogs."""
     idle, grace = ("1 minute", "30 seconds") if settings.fast else ("30 minutes", "15 minutes")
     return f"Let it rest: after {idle} idle it warns for {grace}. Press Keep, or let it end and read why."
 
@@ -241,7 +241,7 @@ def block(
     tries: Sequence[str],
     more: Mapping[str, str],
 ) -> str:
-    """Return what a demo says once everything runs: the address and the people, ``rows``, what to try, ``more``."""
+    """Return the demo's final message: the address and the people, ``rows``, what to try, ``more``."""
     people = "\n".join(
         f"  {'Sign in' if number == 0 else '':11}{bold(f'{user:6}')} {passwords[user]}   {role}"
         for number, (user, role) in enumerate(PEOPLE.items())

@@ -1,7 +1,7 @@
 """For `make run SCHEDULER=http`: the demo's GPUs as the reference scheduler's, and the catalog that names it.
 
-Writes both files, and a token. The GPUs of one machine stand for two clusters: the scheduler says of which node and how
-many, and the hub's backend which of them.
+Writes both files, and a token. The GPUs of one machine represent two clusters: the scheduler names the node and the
+number, and the hub's backend chooses the GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IN_THE_CLOUD = "h100"
 """The kind that the second cluster has, where the machine has others too."""
 FAR_COSTS = 1.5
 WARNED = {"vision": 2}
-"""So many GPUs at once has a team, from which on it is warned."""
+"""Number of GPUs above which a team is warned."""
 
 
 def inventory_of(catalog: dict[str, Any], node: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
 
 async def serve(port: int, address: str, port_there: int) -> None:
     """Forward each connection for as long as this process lives."""
-    connections = set()  # nobody else holds their tasks
+    connections = set()  # asyncio keeps only weak references to the tasks
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -36,7 +36,7 @@ from gpuspawner.simulate.sessions import Session, sessions
 
 WEEKS = 3
 HOLDS = {"grace-demo": ("a100", 2), "heidi-demo": ("h100", 1), "erin-demo": ("t4", 2), "frank-demo": ("a100", 1)}
-"""Who held what: kind of GPU, and how many."""
+"""The GPUs of one person: kind and number."""
 TEAMS = {"grace-demo": "vision", "heidi-demo": "speech", "erin-demo": "speech", "frank-demo": "vision"}
 DAYS_OFF = (5, 6)
 MORNING_HOURS = (8.0, 11.0)
@@ -104,7 +104,7 @@ def workspaces(
 def used_of(
     lease: Lease, charged: Sequence[LedgerLine], rows: Iterable[ReadingRow], zone: ZoneInfo
 ) -> Iterator[UsagePart]:
-    """Yield what the service would have added to the sums of use: what was charged, and what samples read each day."""
+    """Yield the usage sums that the service would have recorded: the charges, and the samples of each day."""
 
     def node_of(_gpu: str) -> str:
         return "demo"
@@ -114,7 +114,7 @@ def used_of(
 
 
 def a_lease(user: str, kind: str, count: int, start: float, seconds: float, policy: LifecyclePolicy) -> Lease:
-    """Return a lease that ran for so long and was stopped by its user."""
+    """Return a lease that ran for the given time until its user stopped it."""
     request = Request(user, "pytorch", policy.name, kind, count, 2.0, 4 * 2**30, round(seconds), team=TEAMS[user])
     return Lease(
         id=uuid.uuid4().hex,
@@ -137,7 +137,7 @@ def a_lease(user: str, kind: str, count: int, start: float, seconds: float, poli
 
 
 def readings(lease: Lease, session: Session, policy: LifecyclePolicy) -> Iterator[ReadingRow]:
-    """Yield what the probe would have told of the session, sampled at the policy's period."""
+    """Yield the samples of the session that the probe would have sent at the policy's period."""
     look = Looking(session, policy.idle)
     names = dict(zip(look.gpus, (slot.gpu for slot in lease.slots), strict=True))
     while (step := look(policy.idle.sample_seconds)) is not None:

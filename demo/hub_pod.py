@@ -26,7 +26,7 @@ HOPELESS = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "Create
 LOOK_SECONDS = 0.3
 ANSWERS_WITHIN_SECONDS = 10
 COUNTED_WITHIN_SECONDS = 60.0
-"""Kubernetes counts a restart later than the container ends; so long the pod is looked at after a helper has ended."""
+"""Kubernetes counts a restart some time after the container ends. The pod is watched this long after a helper ends."""
 
 
 class Hub:
@@ -40,7 +40,7 @@ class Hub:
         self.helpers: dict[str, list[str]] = {}
         self.running: dict[str, int] = {}
         self.restarts: int | None = None
-        """Of the hub, None until it has started: before that an end is a failure."""
+        """Restart count of the hub, None until it has started. An end before that is a failure."""
         self.looks_until = 0.0
         self.is_away = False
         """Whether the API server does not answer. The hub goes on meanwhile, and so do the workspaces."""

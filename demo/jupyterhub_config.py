@@ -13,7 +13,7 @@ data = Path(demo["data"])
 
 load_subconfig("people_config.py", path=str(Path(__file__).parent))
 
-# This machine alone, on ports that are free. The hub's database and cookie secret lie in its working directory.
+# Listens on this machine only, on free ports. The hub's database and cookie secret are in its working directory.
 c.JupyterHub.bind_url = f"http://127.0.0.1:{demo['port']}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{demo['hub_port']}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{demo['proxy_port']}"

@@ -1,4 +1,4 @@
-"""What `make run` and `make run-cluster` share: one at a time, a free port, a hub that answers, an end once asked."""
+"""Code shared by `make run` and `make run-cluster`: one demo at a time, a free port, a ready hub, an orderly end."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def refuse_taken_port(port: int, command: str) -> None:
     """Check the port before anything is installed or started.
 
     Raises:
-        StepError: it is taken; says by whom, and what to run instead.
+        StepError: the port is in use. The message names the program and an alternative command.
     """
     if not ports.is_free(port):
         raise StepError(

@@ -36,7 +36,7 @@ def own_gpus() -> Counter[tuple[str, str, str]]:
 
 
 def kind_names(products: Iterable[str]) -> dict[str, str]:
-    """Return the catalog's name of each product: its model, such as a100, or the whole name if two are of one model."""
+    """Return the catalog name of each product: its model, for example a100, or the whole name if two share a model."""
     models = {one: re.sub(r"-[0-9]+gb$", "", slug_of(short_name(one))) for one in products}
     shared = {model for model, count in Counter(models.values()).items() if count > 1}
     return {one: slug_of(one) if model in shared or not model else model for one, model in models.items()}

@@ -1,4 +1,4 @@
-"""What `make run-cluster` applies to its cluster: a namespace, rights, homes, and the hub's pod."""
+"""Manifests that `make run-cluster` applies to its cluster: a namespace, rights, homes, and the hub's pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACCOUNT = "gpuspawner-hub"
 """The hub starts the service, so both roles are for its account."""
 CONFIGURATION = ("cluster_config.py", "people_config.py", "machine.py", "cluster_catalog.yaml")
 PORT = 8000
-"""Of the proxy, in the hub's pod."""
+"""Port of the proxy, in the hub's pod."""
 FIRST = "/opt/first"
 COPY = f"""\
 cd {FIRST}

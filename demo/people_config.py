@@ -1,4 +1,4 @@
-"""Who signs in: people with passwords, and their teams. Both demos load it into their hub's configuration."""
+"""Users with passwords, and their teams. Both demos load this file into their hub's configuration."""
 
 import json
 import os
@@ -15,7 +15,7 @@ class DemoAuthenticator(Authenticator):
     """A password for each demo person, from a file that only the hub's user can read."""
 
     async def authenticate(self, _handler: object, credentials: dict[str, str]) -> str | None:
-        """Return the name if its password is right; colleagues have none, so nobody signs in as them."""
+        """Return the name if its password is right. Colleagues have no password, so their accounts cannot sign in."""
         password = passwords.get(credentials["username"])
         given = credentials["password"].encode()
         if password and secrets.compare_digest(password.encode(), given):

@@ -32,7 +32,7 @@ MADE = "namespaces,persistentvolumes,clusterroles,clusterrolebindings,prioritycl
 """The kinds of what the whole cluster would keep."""
 KUBECONFIG, HUB_IMAGE, IMAGE = ("GPUSPAWNER_TEST_KUBECONFIG", "GPUSPAWNER_TEST_HUB_IMAGE", "GPUSPAWNER_TEST_IMAGE")
 LABELS = ("product", "memory", "compute.major", "compute.minor", "count")
-"""Of a node, behind "nvidia.com/gpu."."""
+"""Node labels, without their prefix "nvidia.com/gpu."."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster that answers, with a namespace's name that nobody has there.
+    """A reachable cluster, with the name of a new namespace.
 
     ``own`` is its parts where it runs on this machine, else None; ``ends`` tells that it ends with this run. ``served``
     are the GPUs that this run gave its node. ``kinds`` is None if those are our own simulation, else what the nodes'
@@ -111,7 +111,7 @@ def a_place(
         profile: the machine that NVIDIA's driver simulates; "" for an A100, if the driver is there.
 
     Raises:
-        StepError: there is none and none can be started, or the other one's images are not named.
+        StepError: no cluster exists and none can be started, or the other cluster's images are not named.
     """
     namespace = f"gpuspawner-run-{secrets.token_hex(3)}"
     if environment.get(KUBECONFIG):

@@ -1,4 +1,4 @@
-"""All that a process started, down to orphans: watched and ended. Linux only, by prctl(2) and /proc.
+"""Watch and end all descendants of a process, including orphans. Linux only, by prctl(2) and /proc.
 
 Run as a program it becomes the command of its arguments, which then ends with its parent.
 """

@@ -27,11 +27,11 @@ END_WITHIN_SECONDS = 25
 """The hub gives its workspaces 5 to 10 s to end by themselves."""
 KILL_AFTER_SECONDS = 3
 GAVE_UP = re.compile("Cannot connect to (managed service gpu|gpu service managed)")
-"""What the hub logs of a service that was not there within 30 s."""
+"""The hub's log line about a service that did not start within 30 s."""
 GAVE_UP_WITHIN_LINES = 50
 AGAIN = f"On a slow or busy machine its GPU service takes long the first time. Try again: {COMMAND}"
 TRAINING = ("--training-every-seconds", "300", "--training-lasts-seconds", "90", "--notice-seconds", "60")
-"""What the reference scheduler is told of the training that it makes up."""
+"""The metrics of the simulated training that the reference scheduler receives."""
 
 
 def main() -> int:
@@ -122,7 +122,7 @@ def start_driver(steps: Steps, settings: Settings) -> SimulatedDriver | None:
     """Make NVIDIA's simulated driver, if it is asked for.
 
     Raises:
-        StepError: there is none, or none of this machine.
+        StepError: the driver is not available, or it cannot simulate this machine.
     """
     if not settings.nvidia:
         return None
@@ -131,7 +131,7 @@ def start_driver(steps: Steps, settings: Settings) -> SimulatedDriver | None:
 
 
 def start_scheduler(settings: Settings, python: Path, url: str, log: IO[str]) -> None:
-    """Start the reference scheduler, and wait until it answers. It ends with all else.
+    """Start the reference scheduler, and wait until it answers. It ends with the demo.
 
     Raises:
         StepError: it did not start.

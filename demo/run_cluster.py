@@ -80,7 +80,7 @@ def run(settings: Settings, folder: Path, ending: Ending) -> None:
 
 
 def welcome(settings: Settings, passwords: Mapping[str, str], place: Place) -> str:
-    """Return what is said once everything runs."""
+    """Return the message that is printed after everything has started."""
     kubectl = data.shown(place.own.folder / "kubectl") if place.own else "kubectl"
     return data.block(
         settings,

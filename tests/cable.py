@@ -1,4 +1,4 @@
-"""What lies between a service and its database: it can be slow, be cut, and lead to another server."""
+"""A proxy between a service and its database. It can be slow, cut connections, or lead to another server."""
 
 import contextlib
 import socket
@@ -14,11 +14,11 @@ class Cable:
         self.slow_seconds = 0.0
         self.is_cut = False
         self.hangs = False
-        """What is sent is taken, and passed on once this is over."""
+        """Whether data waits in the proxy. It is delivered after this flag is cleared."""
         self.cut_at = b""
         """Once this is sent, it is passed on, and the cable cut before the answer."""
         self.stays_cut = True
-        """Whether nobody gets through after that."""
+        """Whether new connections fail after that cut."""
         self._unheard = set()
         self._open = set()
         self._listens = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -26,12 +26,12 @@ class Cable:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
-        """Whoever is connected is not any more, and nobody gets through."""
+        """Close all connections and refuse new ones."""
         self.is_cut = True
         self.drop()
 
     def drop(self):
-        """Whoever is connected is not any more."""
+        """Close all connections."""
         for one in list(self._open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

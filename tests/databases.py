@@ -31,7 +31,7 @@ def make_unused(url, password_file=None):
 
 @cache
 def new_store():
-    """Return what is in the file of such a store: making its tables takes longer than many a test."""
+    """Return the bytes of a new store's file. The copy saves the creation of the tables, which is slow."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
         make_unused(f"sqlite:///{path}")
@@ -127,7 +127,7 @@ class Database:
     """Which kind a test's service keeps what it stores in, where the test does not say: its fixture ``kept_in``."""
 
     made_for_worlds: ClassVar[list[Database]] = []
-    """Those of the test that runs now. They are closed after it."""
+    """Databases of the current test. They are closed after it."""
 
     @classmethod
     def of_world(cls, path: Path):
@@ -156,7 +156,7 @@ class Database:
             return [tuple(row) for row in found] if found.returns_rows else []
 
     def plain_engine(self):
-        """Return what makes connections of which the service knows nothing."""
+        """Return an engine for connections that do not go through the service."""
         password = {"password": PASSWORD} if self.password_file else {}
         return sa.create_engine(self.url.replace("postgresql:", "postgresql+psycopg:"), connect_args=password)
 

@@ -24,7 +24,7 @@ POSITIVE, NEGATIVE = schemathesis.GenerationMode.POSITIVE, schemathesis.Generati
 def statuses_of_any_request(document, drawn, send):
     """Send some requests for each operation and check the answers. Return the statuses that came.
 
-    ``send`` is called with the request, its mode and what was drawn beside it, and returns the response.
+    ``send`` is called with the request, its mode and its other drawn values, and returns the response.
     """
     statuses = set()
     for found in schemathesis.openapi.from_dict(document).get_all_operations():

@@ -11,7 +11,7 @@ from aiosmtpd.smtp import SMTP
 
 
 class Mailbox:
-    """An SMTP server in a thread of its own. ``mails`` are those it took; with ``refuses`` it takes none."""
+    """An SMTP server in its own thread. ``mails`` are the accepted mails; with ``refuses`` it accepts no mail."""
 
     def __init__(self):
         self.mails, self.refuses = [], False
@@ -35,11 +35,11 @@ class Mailbox:
         return "250 taken"
 
     def address(self, to):
-        """Where messages to somebody go, as apprise writes it."""
+        """Return apprise's address for messages to this person."""
         return f"mailto://127.0.0.1:{self.port}?from=gpu@example.org&to={to}&mode=insecure"
 
     def received(self, to):
-        """What somebody received: (subject, text)."""
+        """Return the messages that a person received: (subject, text)."""
         bodies = [(mail, mail.get_body(("plain", "html"))) for mail in self.mails if to in str(mail["To"])]
         return [(str(mail["Subject"]), body.get_content()) for mail, body in bodies]
 

@@ -139,7 +139,7 @@ async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_r
         pytest.param(told(namespace="a", node_selector=5), "node_selector: write labels", id="selector"),
     ],
 )
-def test_what_is_said_wrongly_is_refused_by_name(tmp_path, environment, message):
+def test_an_invalid_backend_setting_is_refused_by_name(tmp_path, environment, message):
     with pytest.raises(BackendError, match=message):
         choose_backend(CATALOG, tmp_path, "h", environment)
 

@@ -10,7 +10,7 @@ from tools.install import ROOT, ensure
 from tools.progress import StepError, Steps, bold, report_failure, say
 
 ON_A_CLUSTER = frozenset({"fleet", "sampling", "start_cold", "start_pods"})
-"""Those that start a real Kubernetes, whose first build takes a quarter of an hour: run where one is there already."""
+"""Benchmarks that start a real Kubernetes. Its first build takes 15 minutes, so they need an existing build."""
 
 
 def main() -> int:

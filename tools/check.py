@@ -105,7 +105,7 @@ def decisions_stage(*, slow: bool) -> Stage:
 
 
 def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
-    """Return the stages that run beside each other. Most of their six processes wait, so they keep two cores busy."""
+    """Return the stages that run in parallel. Most of their six processes wait, so they keep two cores busy."""
     chosen = THOROUGH if slow else NOT_SLOW
     separate = [f"--ignore={folder}" for folder in (CLUSTER, *DECISIONS, *JOURNEYS)]
     return [
@@ -205,7 +205,7 @@ def _report(results: Mapping[str, Result], seconds: float) -> None:
 
 @contextmanager
 def _beside(command: Sequence[str | Path], env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command beside what follows. Its output goes to TYPES_LOG."""
+    """Run a command in parallel with the rest of the check. Its output goes to TYPES_LOG."""
     TYPES_LOG.parent.mkdir(parents=True, exist_ok=True)
     with TYPES_LOG.open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -48,7 +48,7 @@ def builder(settings: Mapping[str, str]) -> list[str]:
     """Return the command that builds.
 
     Raises:
-        StepError: there is none.
+        StepError: no command that can build is installed.
     """
     if settings.get("BUILDER"):
         return settings["BUILDER"].split()

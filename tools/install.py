@@ -1,4 +1,4 @@
-"""Everything the project needs, installed in its own folder: Python packages, the proxy, and Node where there is none.
+"""Installs all requirements in the project's own folder: Python packages, the proxy, and Node if it is missing.
 
 Only the standard library is used: it runs before anything is installed.
 """
@@ -25,7 +25,7 @@ PROXY_VERSION = "5.3.0"
 NODE_AT_LEAST = 18
 """configurable-http-proxy's own lower bound."""
 COPIED = ("gpuspawner/workspace/labextension", "gpuspawner/workspace/jupyter-config")
-"""What an editable install copies instead of linking (pyproject.toml, shared-data)."""
+"""Files that an editable install copies instead of linking (pyproject.toml, shared-data)."""
 
 
 def ensure(steps: Steps, extras: Iterable[str]) -> Path:
@@ -42,13 +42,13 @@ def ensure(steps: Steps, extras: Iterable[str]) -> Path:
 def ensure_environment(venv: Path, extras: Iterable[str] = (), requirements: Iterable[str] = ()) -> Path:
     """Install the project, editable, with ``extras`` and ``requirements`` in ``venv``; return its Python.
 
-    It is made anew where pyproject.toml's packages, the Python or the folder changed; extras are only ever added.
+    A change of pyproject.toml's packages, the Python or the folder rebuilds the environment. Extras are never removed.
     """
     stamp = venv / ".installed.json"
     python = venv / "bin" / "python"
     found = json.loads(stamp.read_text()) if stamp.exists() else {}
     version = "{}.{}".format(*sys.version_info)
-    # What follows are the settings of lint, types and tests: they change nothing that is installed.
+    # The rest of the file configures lint, types and tests, and changes nothing that is installed.
     project = (ROOT / "pyproject.toml").read_text().partition("\n[tool.ruff")[0]
     base = _digest([], project, version, str(venv), *requirements)
     if found.get("base") != base:

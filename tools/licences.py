@@ -31,9 +31,9 @@ CALLED = {
     "bsd 2-clause license": "BSD-2-Clause", "artistic license": "Artistic-1.0-Perl",
     "the unlicense (unlicense)": "Unlicense", "zope public license": "ZPL-2.1",
 }  # fmt: skip
-"""What packages write that name none by SPDX."""
+"""Licence texts of packages that give no SPDX name."""
 TOOLS = {"pip", "setuptools", "uv", "wheel"}
-"""What installs, and is no part of what is installed."""
+"""Packages that install others, and are not part of the product."""
 
 
 def licences(distribution: Distribution) -> tuple[list[str], str]:
@@ -50,7 +50,7 @@ def licences(distribution: Distribution) -> tuple[list[str], str]:
 
 
 def _title(distribution: Distribution) -> list[str]:
-    """Return what the licence's own text is called, of a package that names it nowhere else."""
+    """Return the title of the licence text of a package that names its licence nowhere else."""
     files = [one for one in distribution.files or [] if one.name in {"LICENSE", "LICENSE.txt"}]
     texts = (" ".join(one.read_text().split()) for one in files)
     title = "Apache License Version 2.0"
@@ -64,7 +64,7 @@ def is_allowed(licence: str) -> bool:
 
 
 def main() -> int:
-    """Print each package with its licences; 1 where one has none that is allowed."""
+    """Print each package with its licences. Return 1 if a package has no allowed licence."""
     refused = 0
     for found in sorted(distributions(), key=lambda one: one.metadata["Name"].lower()):
         name = found.metadata["Name"]

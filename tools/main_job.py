@@ -65,7 +65,7 @@ def run(python: Path, folder: Path, path: str) -> dict[str, Any]:
     ``path`` is the PATH on which the hub's proxy lies.
 
     Raises:
-        StepError: a step of it did not happen; the hub's log lies in the folder.
+        StepError: a step failed. The hub's log is in the folder.
     """
     hub_url = configured(folder, ends_servers=True)
     with started(python, folder, path) as ask:

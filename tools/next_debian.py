@@ -2,7 +2,7 @@
 
     python -m tools.next_debian     as root, with mmdebstrap: builds the wheel, and runs the main job with it there
 
-The release is a folder, `.run/debian-next`, made once (one minute, 0.4 GB). What runs there sees this checkout
+The release is a folder, `.run/debian-next`, made once (one minute, 0.4 GB). Its programs see this checkout
 read-only in its place.
 """
 
@@ -53,7 +53,7 @@ def made(folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     command: list[str | Path] = ["mmdebstrap", "--quiet", "--variant=minbase"]
-    # What a mirror keeps of a release that is not out yet may be weeks old.
+    # A mirror may keep weeks-old files of a release that is not out yet.
     command += ["--aptopt=Acquire::Check-Valid-Until false", "--include=python3,python3-venv,ca-certificates,nodejs"]
     run_logged([*command, RELEASE, folder], LOG, "mmdebstrap made no folder: it must be installed, and run by root.")
     if CERTIFICATES.exists():  # this machine's: its package index may be known by them alone
@@ -68,7 +68,7 @@ def made(folder: Path) -> None:
 
 
 def tried(folder: Path, wheel: Path) -> str:
-    """Return what came of the main job, with the Python that did it. Raises StepError."""
+    """Return the result of the main job, with its Python version. Raises StepError."""
     of_checkout = shlex.quote(str(folder / ROOT.relative_to("/")))
     mounts = [
         f"mount --bind {shlex.quote(str(ROOT))} {of_checkout}",

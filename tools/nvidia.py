@@ -85,7 +85,7 @@ def find_files(environment: Mapping[str, str] = os.environ, programs: Sequence[s
 
 
 def profiles(files: Path) -> list[str]:
-    """Return the names of the machines that can be simulated, such as ``a100``."""
+    """Return the names of the machines that can be simulated, for example ``a100``."""
     return sorted(file.stem for file in (files / "profiles").glob("*.yaml"))
 
 
@@ -99,7 +99,7 @@ def most_gpus(files: Path, profile: str) -> int:
 
 
 def ensure_nvidia_smi(files: Path, suite: str) -> Path:
-    """Return NVIDIA's own ``nvidia-smi`` of a Debian suite. It is fetched once into the cache.
+    """Return NVIDIA's own ``nvidia-smi`` of a Debian suite. The first call downloads it into the cache.
 
     Raises:
         StepError: it can't be fetched; says why.
@@ -198,7 +198,7 @@ class SimulatedDriver:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a program needs to load the library, such as Python with nvidia-ml-py."""
+        """Environment variables for a program that loads the library, for example Python with nvidia-ml-py."""
         return {
             "LD_LIBRARY_PATH": str(self.libraries),
             "MOCK_NVML_CONFIG": str(self.configuration),
@@ -225,7 +225,7 @@ class SimulatedDriver:
         _run(command, f"nvml-mock-ctl {' '.join(arguments)}", {**os.environ, **self.variables})
 
     def set_utilization(self, percent: int, gpu: int | str = "all") -> None:
-        """Let a GPU, by its index, be busy to so many percent."""
+        """Make a GPU, by its index, busy to the given percentage."""
         self.control("util", "--gpu", str(gpu), str(percent))
 
     def set_values(self, gpu: int | str = "all", **values: object) -> None:
@@ -285,7 +285,7 @@ class SimulatedDriver:
 
 
 def _profile(files: Path, name: str) -> str:
-    """Return the text of a profile. Raise StepError where there is none of this name."""
+    """Return the text of a profile. Raise StepError if no profile has this name."""
     source = files / "profiles" / f"{name}.yaml"
     if not source.exists():
         raise StepError(f"{name} is no simulated machine: choose {', '.join(profiles(files))}.")

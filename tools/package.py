@@ -60,7 +60,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def find_python(version: str) -> Path:
-    """Return a Python of a version such as 3.12. Raises StepError where there is none."""
+    """Return a Python of a version like 3.12. Raises StepError if this machine has no such Python."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     on_path = shutil.which(f"python{version}")
     for python in [*sorted(pyenv.glob(f"{version}.*/bin/python")), *([Path(on_path)] if on_path else [])]:
@@ -101,7 +101,7 @@ def try_on(python: str | Path, wheel: Path) -> str:
 
 
 def write_sbom(wheel: Path) -> Path:
-    """Write the bill of materials of the wheel with its extras beside it, as CycloneDX; return the file.
+    """Write the bill of materials of the wheel and its extras next to the wheel, as CycloneDX; return the file.
 
     Raises:
         StepError: a licence is not allowed, or it could not be written.

@@ -1,6 +1,6 @@
 """A PostgreSQL server for tests and measurements: Debian's, in a folder of its own, gone when it is closed.
 
-It never runs as root, which PostgreSQL refuses: root starts it as nobody.
+PostgreSQL refuses to run as root, so root starts it as the user ``nobody``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from demo.ports import pick_free
 DEBIAN = "/usr/lib/postgresql"
 USER, PASSWORD = "gpuspawner", "not-in-any-log"
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB")
-"""What is written is lost with the machine, and only with it."""
+"""Settings without durability: a crash of the machine loses data, a crash of the server does not."""
 _START_SECONDS = 60.0
 
 

@@ -23,7 +23,7 @@ class StepError(Exception):
 
 
 def say(text: str = "", end: str = "\n") -> None:
-    """Print at once, and go on where nobody reads any more: the terminal may have been closed."""
+    """Print without a buffer, and continue if nothing reads the output: the terminal may have been closed."""
     with suppress(OSError):
         print(text, end=end, flush=True)
 
@@ -84,7 +84,7 @@ def run_logged(command: Sequence[str | Path], log: Path, remedy: str, env: Mappi
 
 
 def report_failure(error: StepError) -> None:
-    """Say what failed on standard error: the end of its log, then what to do."""
+    """Report a failure on standard error: the end of its log, then the next steps."""
     with suppress(OSError):
         if error.log:
             print(f"\nThe last lines of {error.log}:\n{tail(error.log)}", file=sys.stderr)

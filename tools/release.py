@@ -119,7 +119,7 @@ def release_notes(changelog: str, version: str) -> str:
     """Return the changelog's entry of ``version``, without its heading.
 
     Raises:
-        StepError: there is none, it is not the first, or its date is in the future.
+        StepError: the changelog lacks the entry, another entry is first, or its date is in the future.
     """
     found = HEADING.search(changelog)
     if found is None or found["version"] != version:

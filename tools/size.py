@@ -60,7 +60,7 @@ def measure_folder(folder: Path) -> Size:
 
 
 def packages_of(folder: Path) -> Iterator[tuple[str, Size]]:
-    """Yield name and size of each package directly in a folder, then of the modules beside them."""
+    """Yield name and size of each package directly in a folder, then of the modules in the same folder."""
     loose = Size()
     for path in sorted(folder.iterdir()):
         if path.is_dir() and any(path.rglob("*.py")):

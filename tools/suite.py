@@ -1,4 +1,4 @@
-"""Runs the stages of the test suite beside each other and reports seconds, CPU seconds and the slowest tests.
+"""Runs the stages of the test suite in parallel and reports seconds, CPU seconds and the slowest tests.
 
 Tests start hubs, browsers, services and clusters in real processes, and a test that shares two cores with others can be
 too slow. A failed test therefore runs once more, alone. If it fails again, the run fails. If it passes, it is unstable:
@@ -125,7 +125,7 @@ class RunningStage:
         )
 
     def progress(self) -> str:
-        """Return how far the stage is, such as "42 %"."""
+        """Return the progress of the stage, for example "42 %"."""
         with self.log.open("rb") as stream:
             stream.seek(max(0, self.log.stat().st_size - 4096))
             percentages = [part.rpartition(b"[")[2].strip() for part in stream.read().split(b"%]")[:-1]]
@@ -147,7 +147,7 @@ def read_durations(report: Path) -> dict[str, float]:
 def run_stages(
     stages: Sequence[Stage], pytest: Sequence[str | Path], env: Mapping[str, str], folder: Path = ROOT
 ) -> dict[str, Result]:
-    """Run every stage beside the others, then run failed tests again, one by one. Return the results by stage name.
+    """Run all stages in parallel, then run failed tests again, one by one. Return the results by stage name.
 
     Raises:
         StepError: a test failed twice, too many tests failed, or a test is unstable for the second time.
@@ -190,7 +190,7 @@ def _wait(running: list[RunningStage]) -> dict[str, Result]:
 
 
 def _rerun(stage: Stage, code: int, pytest: Sequence[str | Path], env: Mapping[str, str], folder: Path) -> list[str]:
-    """Return the tests that failed beside others and passed alone."""
+    """Return the tests that failed in parallel and passed alone."""
     failed = stage.failed_tests(folder) if code == PYTEST_TESTS_FAILED else []
     if not 0 < len(failed) <= RERUN_AT_MOST:
         raise StepError(f"{stage.name}: failed. The output is above.")

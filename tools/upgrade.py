@@ -2,7 +2,7 @@
 
     python -m tools.upgrade COMMIT     the versions of both must be installable; .venv has the hub's proxy
 
-One workspace runs and one waits all the time. What is printed is what each version says of them.
+One workspace runs and one waits all the time. The output is each version's report on both workspaces.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _phases(answer: dict[str, Any]) -> list[str]:
 
 
 def _told(ask: main_job.Asker, url: str) -> list[dict[str, Any]]:
-    """Return what is told of both once they are as they were: a service that starts looks at what runs first."""
+    """Return both workspaces once they have their old phases. A new service first looks at running workspaces."""
     found = ask.until(
         _workspaces(url), lambda answer: {*_phases(answer)} in ({"running", "queued"}, {"running", "parked"})
     )
@@ -136,7 +136,7 @@ def _compare(which: str, now: list[dict[str, Any]], before: list[dict[str, Any]]
 
 
 def _lasting(value: object) -> object:
-    """Return what no upgrade may change: who waits may be parked, until the hub listens; GPUs are read anew."""
+    """Return the part of a value that an upgrade must keep. A parked lease counts as queued until the hub listens."""
     if isinstance(value, list):
         return [gpu["id"] for gpu in value]
     return "queued" if value == "parked" else value
@@ -174,7 +174,7 @@ def _line_of(log: Path, part: str) -> str:
 
 
 def _end_servers(folder: Path) -> None:
-    """End the workspaces, which outlive their hub: whoever was told its address."""
+    """End the workspaces, which outlive their hub. Finds all processes that know the hub's address."""
     written = re.search(r'hub_bind_url = "(.*)"', (folder / "jupyterhub_config.py").read_text())
     api = f"{written[1] if written else folder}/hub/api".encode()
     for process in Path("/proc").glob("[0-9]*"):

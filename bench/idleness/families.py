@@ -33,7 +33,7 @@ class Draft:
     """One process holds the GPU from its first use to the end. False: each piece of work has a process of its own."""
 
     def work(self, seconds: float, cores: float = 1.0, percent: float | None = None) -> None:
-        """Use the GPU, by a process that uses so much CPU meanwhile."""
+        """Use the GPU with a process that also uses ``cpu`` cores."""
         until = self.now + seconds
         self.gpu.append((self.now, until, self.chance.uniform(30, 100) if percent is None else percent))
         self.holder_cpu.append((self.now, until, cores))
@@ -43,7 +43,7 @@ class Draft:
         self.now = until
 
     def wait(self, seconds: float, cores: float = 0.0, others: float = 0.0) -> None:
-        """Leave the GPU alone; the process that holds it, and others, use so much CPU."""
+        """Leave the GPU unused. The process that holds it and other processes use the given CPU."""
         until = self.now + seconds
         self.holder_cpu.append((self.now, until, cores))
         self.cpu.append((self.now, until, cores + others))
@@ -65,7 +65,7 @@ class Family:
     more: Mapping[str, object] = field(default_factory=dict)
     """Further fields of the sessions."""
     neighbour_share: float = 0.0
-    """Of the time, others compute on the same GPU."""
+    """Fraction of the time in which neighbours compute on the same GPU."""
 
     def session(self, seed: int) -> Session:
         """Return the session of a seed."""
@@ -100,7 +100,7 @@ class Family:
 
 
 def _bouts(chance: random.Random, end: float, share: float) -> Iterator[Span]:
-    """Yield when neighbours compute: for 20 minutes in the middle, for so much of the time in all."""
+    """Yield when neighbours compute: for 20 minutes in the middle, for the given fraction of the time."""
     at = 0.0
     while at < end:
         busy = 20 * MINUTE * chance.lognormvariate(0.0, 1.0)
@@ -109,7 +109,7 @@ def _bouts(chance: random.Random, end: float, share: float) -> Iterator[Span]:
 
 
 def sessions_of(family: Family, seed: int, count: int) -> Iterator[Session]:
-    """Yield so many sessions. The same seed gives the same ones."""
+    """Yield ``count`` sessions. The same seed gives the same sessions."""
     return (family.session(seed * 1_000_003 + number) for number in range(count))
 
 
@@ -139,7 +139,7 @@ def _phases(gpu: tuple[float, float], cpu: tuple[float, float], cores: float, ot
 
 
 def _stream(percent: float, media: float, cores: float) -> Callable[[Draft], None]:
-    """Return a round: ten minutes of video, with little work beside it, and a short pause."""
+    """Return a round: ten minutes of video with little other work, and a short pause."""
 
     def step(draft: Draft) -> None:
         begin = draft.now
@@ -166,7 +166,7 @@ def _small_steps(draft: Draft) -> None:
 
 
 def _debugging(draft: Draft) -> None:
-    """Run a cell, then stand at a breakpoint or read."""
+    """Run a cell, then wait at a breakpoint or read."""
     for _ in range(draft.chance.randint(2, 6)):
         draft.work(draft.between(2.0, 90.0))
         draft.wait(draft.between(20.0, 6 * MINUTE), others=0.03)

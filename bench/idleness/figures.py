@@ -32,7 +32,7 @@ class Row:
 
     @property
     def at_most(self) -> float:
-        """Of wrong stops per 100,000 hours, the upper end of what chance allows where none was seen (95 %)."""
+        """Upper limit of the 95 % confidence interval of wrong stops per 100,000 hours if no wrong stop was seen."""
         return 3e5 / self.totals.session_hours  # the rule of three
 
     def cells(self) -> tuple[str, ...]:

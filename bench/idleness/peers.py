@@ -44,7 +44,7 @@ class Peer:
 
     @property
     def policy(self) -> IdlePolicy:
-        """What it is measured by: its idle time, no grace, its own period."""
+        """Settings of the tool: its idle time, no grace, its own period."""
         return IdlePolicy(for_seconds=IDLE_SECONDS, grace_seconds=0.0, sample_seconds=self.every_seconds)
 
 
@@ -52,7 +52,7 @@ class Peer:
 
 
 def without(timeline: Timeline, holes: Timeline) -> Timeline:
-    """Return what is seen of a timeline by somebody who is blind during the holes."""
+    """Return the view of a timeline for an observer without readings during the holes."""
     if not holes:
         return timeline
     spans: list[Span] = []
@@ -86,7 +86,7 @@ def by_wall_clock(activity: Timeline, session: Session, begin: float) -> float |
 
 
 def sampled(work: Timeline, every: float) -> Timeline:
-    """Return when readings of one second, taken so often, see work: bursts between two are missed."""
+    """Return when one-second readings at this period see work. They miss bursts between two readings."""
     spans: list[Span] = []
     for begin, end, _ in work.spans:
         first, last = ceil((begin + 0.25) / every) * every, (end + 0.75) // every * every
@@ -96,7 +96,7 @@ def sampled(work: Timeline, every: float) -> Timeline:
 
 
 def on_device(session: Session, number: int) -> Timeline:
-    """Return what a reading of the whole device shows: on a shared one the neighbours' work too."""
+    """Return a reading of the whole device. On a shared device it includes the neighbours' work."""
     return merged([session.work[number], session.neighbours])
 
 

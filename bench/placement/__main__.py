@@ -1,8 +1,8 @@
 """GPUs that stay unallocated on the trace "openb", by the method of "Beware of Fragmentation" (USENIX ATC'23).
 
 Tasks are placed one by one in random order, none ever leaves, until those that came ask for 100 % and 130 % of the
-cluster's GPUs: ours beside Random, BestFit, Packing and FGD, means of SEEDS orders (10). LISTS and POLICIES name some
-of them, to be quick. Figures do not depend on the machine.
+cluster's GPUs: ours compared with Random, BestFit, Packing and FGD, means of SEEDS orders (10). LISTS and POLICIES name
+some of them, to be quick. Figures do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rivals import BEST_FIT, PACKING, RANDOM, Policy, fgd, learning, ours
 
 
 def policies(trace: Trace) -> Mapping[str, Policy]:
-    """Return what is compared. FGD and ours know how often each ask comes, as the simulator of FGD does."""
+    """Return the policies to compare. FGD and ours know the frequency of each request, as the simulator of FGD does."""
     asks = how_often(trace.tasks)
     return {
         "random": RANDOM,

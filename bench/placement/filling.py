@@ -104,7 +104,7 @@ class Cluster:
 
 
 LEARNS_AT = tuple(64 * 2**n for n in range(12))
-"""After so many tasks a policy that learns looks at what came."""
+"""Number of tasks after which a learning policy updates its request frequencies."""
 
 
 def unallocated(trace: Trace, policy: Policy, seed: int, at: tuple[float, ...] = (1.0, 1.3)) -> list[float]:

@@ -14,7 +14,7 @@ from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
 
 LISTS = ("default", "gpuspec10", "gpuspec25", "gpuspec33")
 MEMORY_GIB = {"P100": 16, "T4": 16, "V100M16": 16, "V100M32": 32, "A10": 24}
-"""As their maker publishes it. The trace hides what G2 and G3 are, so nobody is given them instead of another."""
+"""The trace as published. It hides the models of G2 and G3, so they are never used as substitutes."""
 
 
 def folder() -> Path | None:

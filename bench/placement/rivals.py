@@ -85,7 +85,7 @@ PACKING = Policy("Packing", packing)
 def pick(
     growth: PlacementCost, look: NodeState, ask: ResourceRequest, policy: Policy, rng: random.Random
 ) -> tuple[float, ...]:
-    """Return what is free of the GPUs that are taken."""
+    """Return the free part of the GPUs that are in use."""
     if policy.any_gpu and ask.gpus:
         return tuple(rng.sample([one for one in look.free if one >= ask.share], ask.gpus))
     return growth.taken

@@ -1,8 +1,8 @@
 """How a queue of people is served: the trace "openb" replayed through the product's own functions.
 
-Beside first come, first served, and plain FGD that lets whoever fits pass. LOADS names the loads (0.9, 1.1, 1.5); PART
-takes every so many-th task (3), to be quick; ``--quick`` every 24th. Estimates are scored for those who had to wait:
-those that are made at once beside those of ``core.queue.estimates``. Figures do not depend on the machine.
+Compared with first come, first served, and with plain FGD, which lets every fitting request pass. LOADS names the loads
+(0.9, 1.1, 1.5); PART takes every n-th task (3), to be quick; ``--quick`` every 24th. Scored are estimates for waiting
+requests: simple ones, and those of ``core.queue.estimates``. Figures do not depend on the machine.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.snapshot import Snapshot
 
 Starts = list[tuple[str, tuple[Slot, ...], float]]
-"""Who starts, on what, and by when it ends at the latest."""
+"""A started session: its user, its GPUs, and its latest end."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ def ours(seen: Snapshot) -> Starts:
 
 
 def first_come(seen: Snapshot) -> Starts:
-    """First come, first served: nobody passes who waits for one of the same kinds."""
+    """First come, first served. A request never passes an earlier one for the same kinds."""
     return _in_turn(seen, pass_by=False, pools=Pools(seen.placement_fleet, seen.used))
 
 
 def greedy(seen: Snapshot) -> Starts:
-    """Plain FGD: whoever fits starts, as they asked."""
+    """Plain FGD: start every request that fits, in the order of arrival."""
     return _in_turn(seen, pass_by=True, pools=Pools(seen.placement_fleet, seen.used, {}, seen.demand))
 
 

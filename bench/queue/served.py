@@ -35,7 +35,7 @@ from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, Accounts
 
 TICK_SECONDS = 60.0
-"""So often it is decided, where something changed: a month is replayed in minutes."""
+"""Shortest time between two decisions, in seconds, so that a month is replayed in minutes."""
 LEARN_SECONDS = 86400.0
 
 
@@ -44,7 +44,7 @@ LEAST_POINTS, RIGHT_SHARE = 20, 0.8
 AT_ONCE, DRAWS = "at once", "in draws"
 """The methods of an estimate: ``positions``, which answers at once, and ``estimates``, which takes a second."""
 NEAREST = 200
-"""A range is adjusted by so many past errors, those at the most similar horizon."""
+"""Number of past errors, at the most similar horizon, that adjust a range."""
 
 
 class PastPoint(NamedTuple):
@@ -85,7 +85,7 @@ class Told(NamedTuple):
 
 @dataclass
 class Served:
-    """What became of a session. ``told`` are its first estimates by method, made when it asked."""
+    """The outcome of a session. ``told`` are its first estimates by method, made when it asked."""
 
     session: Session
     started_at: float | None = None
@@ -93,13 +93,13 @@ class Served:
     told: dict[str, Told] = field(default_factory=dict)
 
     def waited_seconds(self, end: float) -> float:
-        """Return for how long it waited, until ``end`` where it never started."""
+        """Return how long the session waited. If it never started, count until ``end``."""
         return (end if self.started_at is None else self.started_at) - self.session.asked_at
 
 
 @dataclass
 class _Cluster:
-    """Who waits, who runs, and what those who ended have used."""
+    """The waiting sessions, the running sessions, and the usage of ended sessions."""
 
     work: Workload
     now: float = 0.0
@@ -148,7 +148,7 @@ class _Cluster:
 
 
 def serve(work: Workload, discipline: Discipline) -> list[Served]:
-    """Return what became of each session by the time at which the last one asks."""
+    """Return the outcome of each session at the time of the last request."""
     cluster, line = _Cluster(work), list(reversed(work.sessions))
     found = {one.id: Served(one) for one in work.sessions}
     past: dict[str, list[tuple[Told, float]]] = {AT_ONCE: [], DRAWS: []}

@@ -1,7 +1,7 @@
-"""What the queue is tried with: a part of the nodes and of the GPU tasks of "openb", at a load of one's choice.
+"""The input of the queue benchmark: a part of the nodes and of the GPU tasks of "openb", at a chosen load.
 
-Arrivals and durations are the trace's own; arrivals are drawn together, all alike, until the load is reached. What the
-trace does not tell is made up, by a seed: users, some of whom ask for much more, and how much longer than it runs each
+Arrivals and durations are the trace's own; all gaps between arrivals shrink by one factor to reach the load. The rest
+is random, from a seed: users, some of whom ask for much more, and how much longer than it runs each
 task says that it will. Shares are those that the product offers: the part of a GPU whose whole number holds the task's.
 """
 
@@ -22,14 +22,14 @@ USERS = 40
 LONGEST_SECONDS = 86400.0
 """As a policy would bound it: one task in a hundred of the trace runs longer, and these are nine tenths of its work."""
 BUSY_AFTER = 1e7
-"""Of the time before, in seconds of the trace, only what still ran was recorded."""
+"""Start of the complete records, in seconds of the trace. Of earlier tasks only those still running are recorded."""
 NODES = 100
-"""Every so many-th node is taken: for the whole cluster the trace has work for three hours."""
+"""Every n-th node is taken, because the whole cluster has work for only three hours in the trace."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What one user asks for at a time, and for how long it runs."""
+    """The requests of one user: GPUs at a time, and the run time."""
 
     id: str
     asked_at: float

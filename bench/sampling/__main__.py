@@ -1,4 +1,4 @@
-"""Sampling by exec at scale: 5,000 workspaces a minute on a real API server, beside kubectl and client-go.
+"""Sampling by exec at scale: 5,000 workspaces a minute on a real API server, compared with kubectl and client-go.
 
 Nodes and pods are static objects; every node's kubelet is one stand-in, which speaks the kubelet's own exec protocol to
 the API server. All of it shares this machine. Needs root and Go; about eight minutes.
@@ -73,7 +73,7 @@ def pod_name(number: int) -> str:
 
 
 def start_standin(cluster: Any, programs: Path, prints: Path) -> None:
-    """Start what stands in for every kubelet, where the API server reaches it."""
+    """Start the simulated kubelet of all nodes at an address that the API server reaches."""
     authority = Authority(cluster.folder / "pki")
     authority.issue("standin", "/CN=standin", (f"IP:{cluster.address}",))
     command = [str(programs / "standin"), f"--address={cluster.address}:{PORT}", f"--prints={prints}"]

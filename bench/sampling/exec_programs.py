@@ -1,4 +1,4 @@
-"""The two Go programs of this bench, built once for each change of their source, beside the cluster's parts."""
+"""The two Go programs of this benchmark. They are rebuilt after a change of their source, in the cluster's cache."""
 
 from __future__ import annotations
 

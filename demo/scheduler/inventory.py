@@ -105,7 +105,7 @@ class Inventory:
         return None
 
     def largest(self, kind: str) -> int:
-        """The number of GPUs of a kind on the largest node, 0 without such a node."""
+        """Return the number of GPUs of a kind on the largest node, or 0 without a matching node."""
         return max((len(node) for node in self.nodes(kind)), default=0)
 
     def find(self, node: str, name: str) -> Gpu | None:

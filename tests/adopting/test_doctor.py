@@ -95,7 +95,7 @@ async def cluster():
 
 @pytest.fixture
 def examine(cluster, tmp_path, capsys):
-    """Return what doctor finds of the cluster, by check: what is not good alone."""
+    """Return a function that runs doctor on the cluster and returns the findings that are not good, by check."""
     (tmp_path / "catalog.yaml").write_text(CATALOG)
 
     async def examine(*more):
@@ -231,7 +231,7 @@ def wrong_clock(api):
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
     ],
 )
-async def test_what_is_broken_on_a_cluster_is_found_with_its_remedy(examine, cluster, broken, check, words, remedy):
+async def test_a_broken_cluster_is_found_with_its_remedy(examine, cluster, broken, check, words, remedy):
     broken(cluster)
     found = await examine()
     assert set(found) == {check}
@@ -268,11 +268,11 @@ STRANGE = {
     "deep": b"[" * 100_000,
     "endless": b" " * 2**20,
 }
-"""What a proxy in between, or something else at that address, answers with 200."""
+"""A page that a proxy or another server at this address answers with status 200."""
 
 
 @pytest.mark.parametrize("name", STRANGE)
-async def test_what_no_hub_service_or_api_server_answers_is_told_in_words(cluster, tmp_path, monkeypatch, capsys, name):
+async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_path, monkeypatch, capsys, name):
     for module in (http_answers, cluster_reader):
         monkeypatch.setattr(module, "MOST_BYTES" if module is http_answers else "LONGEST_ANSWER_BYTES", 2**20 - 1)
     cluster.strange = STRANGE[name]
@@ -393,7 +393,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
 
 
 @pytest.mark.parametrize("address", ["http://[::1", "http://hub:99999", "file:///etc/passwd", "http://a b/"])
-def test_an_address_that_is_none_is_told_as_any_other_that_nobody_answers_at(address, capsys):
+def test_an_invalid_address_is_reported_like_an_unreachable_one(address, capsys):
     assert main(["server", "doctor", "--hub", address, "--service", address]) == BAD
     told = capsys.readouterr().out
     assert f"Nobody answers at {address.rstrip('/')} (" in told

@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` finds of GPUs that pods claim."""
+"""``gpuspawner server doctor`` on GPUs that pods claim."""
 
 from cluster_objects import A100 as LABELS
 from cluster_objects import a_node
@@ -35,13 +35,13 @@ def test_a_kind_that_no_device_is_of_is_told_with_what_shows_them():
     assert remedy.startswith("There is no DeviceClass amd.example.org: install the DRA driver")
 
 
-def test_what_may_not_be_seen_is_told_with_the_rights_it_needs():
+def test_an_unreadable_part_is_reported_with_the_required_rights():
     ((state, words, remedy),) = found(kinds(), Answer(403), CLASSES)
     assert (state, words) == (State.BAD, "ResourceSlices are not told (403): no GPU that is claimed is seen.")
     assert "hub_config/kubernetes-claims-rbac.yaml" in remedy
 
 
-def test_what_is_no_slice_is_passed_over():
+def test_a_device_without_a_slice_is_skipped():
     odd = Answer(200, [{"metadata": {"name": "odd"}, "spec": {}, "status": {}}, *SLICES.body])
     assert found(kinds(), odd, CLASSES)[0][0] is State.GOOD
     assert nodes_of(odd) == {"gpu-1"}

@@ -144,7 +144,7 @@ async def test_where_all_is_well_each_check_says_so():
         (gated, {"pods"}, "manages the pods of namespace jhub itself", "managedJobsNamespaceSelector"),
     ],
 )
-async def test_what_is_broken_is_found_with_its_remedy(broken, checks, words, remedy):
+async def test_a_broken_kueue_is_found_with_its_remedy(broken, checks, words, remedy):
     cluster = Cluster()
     broken(cluster)
     found = [one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD]
@@ -153,7 +153,7 @@ async def test_what_is_broken_is_found_with_its_remedy(broken, checks, words, re
     assert all(words in one.words and remedy in one.remedy for one in found), found
 
 
-async def test_what_can_not_be_asked_is_no_fault():
+async def test_an_unanswerable_question_is_no_fault():
     cluster = Cluster()
     for path in (API, PODS):
         del cluster.answers[path]
@@ -162,7 +162,7 @@ async def test_what_can_not_be_asked_is_no_fault():
     assert "--as" in found["pods"].remedy
 
 
-async def test_what_may_not_be_seen_is_not_said_to_be_missing():
+async def test_an_unreadable_part_is_not_reported_as_missing():
     cluster = Cluster()
     cluster.missing = {("get", "localqueues"), ("get", "workloadpriorityclasses")}
     cluster.barred = (f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses")

@@ -95,7 +95,7 @@ async def test_where_all_is_well_each_check_says_so(system, default):
         (no_class, "priority class urgent", "There is no PriorityClass urgent", "Make it"),
     ],
 )
-async def test_what_is_broken_is_found_with_its_remedy(broken, check, words, remedy):
+async def test_a_broken_kueue_is_found_with_its_remedy(broken, check, words, remedy):
     cluster = Cluster("volcano")
     broken(cluster)
     (one,) = [one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD]
@@ -104,7 +104,7 @@ async def test_what_is_broken_is_found_with_its_remedy(broken, check, words, rem
     assert remedy in one.remedy
 
 
-async def test_what_can_not_be_asked_is_no_fault():
+async def test_an_unanswerable_question_is_no_fault():
     cluster = Cluster("volcano")
     cluster.statuses = {cluster.queues["of-ml"]: 403, f"{CLASSES}/high": 403}
     found = {one.check: one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD}

@@ -1,4 +1,4 @@
-"""What ``gpuspawner server doctor`` says of DCGM exporter and the GPU monitor."""
+"""``gpuspawner server doctor`` on DCGM exporter and the GPU monitor."""
 
 import importlib.util
 
@@ -29,7 +29,7 @@ def series(metric, uuid="GPU-a", every=15):
         ([series(ACTIVITY)], "The metric x is no ratio.", State.BAD, "The metric x is no ratio."),
     ],
 )
-def test_what_prometheus_has_of_the_exporter_is_judged(found, refused, state, words):
+def test_values_of_the_exporter_in_prometheus_are_judged(found, refused, state, words):
     finding = source_checks.judge_exporter(EXPORTER, found, refused)
     assert (finding.state, words in finding.words) == (state, True), finding.words
     assert bool(finding.remedy) is (state is State.BAD)
@@ -41,7 +41,7 @@ def test_an_exporter_that_is_asked_for_no_activity_is_good():
     assert (finding.state, finding.words) == (State.GOOD, "DCGM exporter tells the utilization of 1 GPU.")
 
 
-def test_a_prometheus_that_is_away_is_bad_and_none_is_nothing_to_say():
+def test_an_unreachable_prometheus_is_bad_and_a_missing_one_is_not_mentioned():
     (finding,) = source_checks.of_exporter(load_text(CATALOG + "readings: {prometheus: 'http://127.0.0.1:9'}\n"))
     assert finding.words.startswith("Prometheus does not answer at http://127.0.0.1:9")
     assert list(source_checks.of_exporter(load_text(CATALOG))) == []

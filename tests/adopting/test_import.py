@@ -1,4 +1,4 @@
-"""``gpuspawner server import``: profiles in all documented forms become a catalog; the rest is named."""
+"""``gpuspawner server import`` makes a catalog of profiles in all documented forms, and names what it cannot import."""
 
 import json
 from datetime import date
@@ -77,7 +77,7 @@ SIZES = {
 
 
 def of(*profiles, base=None):
-    """What becomes of these profiles, and the catalog, which is good."""
+    """Import these profiles. Return the output and the catalog, which must be valid."""
     found = imported(Source(profiles, "singleuser.profileList", base or {}), slugify)
     return found, load_text(render(found.draft))
 
@@ -121,7 +121,7 @@ def test_the_values_of_a_release_become_templates_and_a_kind(tmp_path, monkeypat
     assert {template.profile for template in catalog.templates.values()} >= {"course-materials", "statistics"}
 
 
-def test_a_hub_takes_the_catalog_beside_what_stays_of_the_profiles():
+def test_a_hub_accepts_the_catalog_with_the_remaining_profiles():
     written = yaml.safe_load(VALUES)["singleuser"]["profileList"]
     found, catalog = of(*written)
     c = Config()
@@ -271,7 +271,7 @@ FUNCTION = "def of(spawner):\n    return []\nc.KubeSpawner.profile_list = of\n"
         pytest.param("v.yaml", "- {}\n", "None of its profiles can be read. Nothing was written.", id="nothing in it"),
     ],
 )
-def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
+def test_an_empty_configuration_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(text)
     assert main(["server", "import", name]) == INVALID
@@ -282,7 +282,7 @@ def test_what_has_no_profiles_says_what_to_do(tmp_path, monkeypatch, capsys, nam
 
 
 @pytest.mark.parametrize("data", [[profile()], {"b": profile("Two"), "a": profile()}, {"profile_list": [profile()]}])
-def test_what_a_function_returned_is_read_from_json(tmp_path, data):
+def test_profiles_returned_by_a_function_are_read_from_json(tmp_path, data):
     (tmp_path / "profiles.json").write_text(json.dumps(data))
     source = read_source(tmp_path / "profiles.json")
     assert source.profiles[0]["display_name"] == "One"
@@ -319,7 +319,7 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
         ("text", 'kubespawner_override: "text" is no dict that can be read.'),
     ],
 )
-def test_what_cannot_be_read_is_named_and_the_rest_is_taken(override, lost):
+def test_unreadable_profiles_are_named_and_the_rest_is_imported(override, lost):
     found, catalog = of(profile(kubespawner_override=override, description="Kept"), 7, profile(" "))
     assert catalog.templates["one"].description == "Kept"
     assert [line for line in found.lost if lost in line]
@@ -347,7 +347,7 @@ def test_any_title_gives_a_catalog_that_is_good(name):
     assert len(catalog.templates) == 3
 
 
-def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+def test_unsupported_profiles_are_reported_and_nothing_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     override = {"extra_resource_limits": {"nvidia.com/gpu": 1}, "node_selector": {"nvidia.com/gpu.product": "a" * 300}}
     (tmp_path / "profiles.json").write_text(json.dumps([profile("Wrong label", kubespawner_override=override)]))
@@ -370,7 +370,7 @@ def test_what_no_catalog_can_say_is_told_with_its_profile_and_nothing_is_written
         pytest.param("[" * 5000, "is no YAML or JSON", id="a deep one"),
     ],
 )
-def test_what_would_fill_the_memory_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
+def test_an_oversized_configuration_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "values.yaml").write_text(text)
     assert main(["server", "import", "values.yaml"]) == INVALID

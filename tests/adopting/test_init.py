@@ -181,7 +181,7 @@ def test_a_resource_without_anything_allocatable_is_not_offered():
     assert (none_left.gpus, len(none_left.told)) == ((), 1), "it does not say that no node advertises GPUs"
 
 
-def test_what_a_person_must_decide_stands_beside_it():
+def test_decisions_for_a_person_are_next_to_the_setting():
     nodes = [
         a_node("a", {}, {"nvidia.com/gpu": 2}),
         a_node("b", {}, {"nvidia.com/gpu.shared": 4}),

@@ -13,7 +13,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.cli import main
 
 COMPUTE = {"a100": "8.0", "b200": "10.0", "gb200": "10.0", "gb300": "10.0", "h100": "9.0", "l40s": "8.9", "t4": "7.5"}
-"""What the simulated machines' drivers tell. A real GB300 tells 10.3."""
+"""The compute capabilities that the simulated drivers report. A real GB300 reports 10.3."""
 CATALOG = """
 version: 1
 gpus: {a100: {match: NVIDIA A100-*, memory: 40GiB}}
@@ -36,7 +36,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def examined(capsys, catalog):
-    """Return what doctor finds about GPUs, drivers and the catalog, as (state, words, remedy)."""
+    """Return doctor's findings on GPUs, drivers and the catalog, as (state, words, remedy)."""
     main(["server", "doctor", "--json", *NOBODY, "--catalog", str(catalog)])
     found = json.loads(capsys.readouterr().out)["findings"]
     return [(one["state"], one["words"], one["remedy"]) for one in found if one["check"] in {"GPUs", "CUDA", "catalog"}]

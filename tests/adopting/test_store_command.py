@@ -93,7 +93,7 @@ def test_an_older_service_does_not_take_a_restored_store_for_its_own(data, tmp_p
     new.close()
 
 
-def test_the_store_of_before_stays_beside_and_the_folders_own_secret(data, tmp_path, capsys):
+def test_the_old_store_and_the_folders_own_secret_are_kept(data, tmp_path, capsys):
     assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
     store = opened(data)
     store.save([a_lease("two")])
@@ -114,7 +114,7 @@ def test_a_damaged_store_is_kept_with_what_was_not_yet_written_into_it(data, tmp
     store.save([a_lease("two")])
     store.close()
     store = opened(data)  # what fits into pages that are there leaves the first one alone, in which the head is
-    store.save([a_lease("two", attempt=7)])  # which lies in the log beside, while somebody has the file open
+    store.save([a_lease("two", attempt=7)])  # this write stays in the WAL while another process has the file open
     with (data / DATABASE).open("r+b") as file:
         head = file.read(100)
         file.seek(0)
@@ -150,7 +150,7 @@ def archive(path, **files):
         pytest.param(None, "This is no backup of gpuspawner", id="no archive"),
     ],
 )
-def test_what_is_no_backup_changes_nothing(data, tmp_path, capsys, files, said):
+def test_an_invalid_backup_changes_nothing(data, tmp_path, capsys, files, said):
     if files is None:
         (tmp_path / "gpu.tar").write_bytes(b"text")
     else:
@@ -244,7 +244,7 @@ def test_promise_2_after_a_restore_what_runs_is_adopted_and_who_waits_keeps_the_
         for before in (ada, bob):
             now = hub.until(before["user"], "running")
             assert now["id"] == before["id"]
-            # What was not in the backup is rebuilt from its own process: its end is that of the grant.
+            # A lease missing from the backup is rebuilt from its process, with the end time of the grant.
             assert now["ends_at"] == pytest.approx(before["ends_at"], abs=5.0 if before is bob else 0.0)
             assert hub.server_pids(before["id"]) == pids[before["id"]]
         waits = hub.lease("cem")

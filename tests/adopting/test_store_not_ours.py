@@ -1,4 +1,4 @@
-"""Stores that are none, or something else's: nothing is written into them, and what to name instead is said."""
+"""Files that are not a store of gpuspawner: commands leave them unchanged and say which file to name instead."""
 
 import sqlite3
 
@@ -17,7 +17,7 @@ TOLD = "The database is not gpuspawner's: it has the tables servers, users. Noth
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder whose database is somebody else's."""
+    """A folder with the database of another program."""
     with sqlite3.connect(tmp_path / DATABASE) as database:
         for table in HUBS:
             database.execute(table)

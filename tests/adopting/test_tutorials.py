@@ -31,7 +31,7 @@ class LittleHub(RealHub):
         return re.sub(r"^load_subconfig\(.*\n", own, snippet, flags=re.MULTILINE) or own
 
     def put(self, text):
-        """Return what the tutorial says, with this hub's paths and ports."""
+        """Return the tutorial's text with this hub's paths and ports."""
         here = {"/opt/tljh/config": f"{self.folder}/config"}
         here |= {":9470": f":{self.service_port}", ":15001": f":{self.hub_port}"}
         for written, own in here.items():

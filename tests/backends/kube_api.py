@@ -14,9 +14,9 @@ COLLECTIONS = {"ResourceSlice": "resourceslices", "DeviceClass": "deviceclasses"
 
 
 class KubeApi:
-    """``objects`` are by path (``/api/v1/nodes``) and uid. Everything a client asked stands in ``asked``.
+    """``objects`` are by path (``/api/v1/nodes``) and uid. ``asked`` records all requests of the clients.
 
-    ``refused`` holds (verb, path) that answer 403; where nobody is ``known``, everything answers 401. ``execs`` is what
+    ``refused`` holds (verb, path) that answer 403. Unless a user is ``known``, requests answer 401. ``execs`` is what
     an exec does, by pod: called with socket and script.
     """
 

@@ -49,7 +49,7 @@ class Environment:
         shell: the command of the shell that runs the probe.
         run: a command before it: as which user, with which capabilities and limits.
         hides: the ``hidepid`` of /proc.
-        suite: Debian's suite whose ``nvidia-smi`` is used; "" where none has it in a package of that name.
+        suite: Debian's suite whose ``nvidia-smi`` is used; "" if no suite has it in a package of that name.
         busybox: whether the image has the tools of busybox alone.
     """
 
@@ -80,7 +80,7 @@ ENVIRONMENTS = (
 
 
 def run_probe(environment: Environment, folder: Path, program: Path | None = None) -> str:
-    """Return what the probe prints in an environment.
+    """Return the output of the probe in an environment.
 
     Args:
         environment: one of ``ENVIRONMENTS``.
@@ -117,7 +117,7 @@ def run_probe(environment: Environment, folder: Path, program: Path | None = Non
 
 
 def main(name: str = "", program: str = "") -> None:
-    """Record what the probe prints, in all environments or in one."""
+    """Record the output of the probe, in all environments or in one."""
     for environment in ENVIRONMENTS:
         if environment.name == name or (not name and environment.suite):
             with tempfile.TemporaryDirectory() as folder:

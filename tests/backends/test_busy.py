@@ -59,7 +59,7 @@ def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
     _wait_until(lambda: records.holders(folder, UUIDS[1]) == ())
 
 
-def test_a_record_that_nobody_locks_says_nothing(folder: Path) -> None:
+def test_an_unlocked_record_is_ignored(folder: Path) -> None:
     record = folder / "holders" / f"123.{UUIDS[0]}"
     record.write_text(records.written({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
     assert records.holders(folder, UUIDS[0]) == ()
@@ -101,7 +101,9 @@ def test_a_file_that_is_no_record_says_nothing(folder: Path, text: str) -> None:
         pytest.param({"GPUSPAWNER_GPUS": "GPU-1"}, "has a real GPU", id="real"),
     ],
 )
-def test_it_refuses_where_there_is_none(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
+def test_busy_is_refused_without_simulated_gpus(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
+) -> None:
     for name in ("GPUSPAWNER_SIMULATED_DIR", "GPUSPAWNER_GPUS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -131,7 +131,7 @@ async def test_an_outage_lasts_until_both_gpus_and_workspaces_are_answered(both,
     assert len(caplog.records) == 2  # its begin and its end
 
 
-async def test_what_runs_in_a_cluster_that_is_away_goes_on_and_is_unknown(both, home, east):
+async def test_workspaces_in_an_absent_cluster_continue_and_are_unknown(both, home, east):
     home.run("here")
     east.run("there")
     assert [one.lease_id for one in await both.workspaces()] == ["here", "there"]
@@ -153,7 +153,7 @@ async def test_nothing_is_known_of_a_cluster_before_its_first_answer(unseen, eas
     assert {gpu.cluster for gpu in (await both.fleet()).gpus} == {HOME, AWAY}
 
 
-async def test_one_that_hangs_delays_the_others_by_a_second(both, east):
+async def test_a_hanging_cluster_delays_the_others_by_a_second(both, east):
     async def hangs():
         await asyncio.sleep(3600)
 
@@ -186,7 +186,7 @@ async def test_an_end_waits_for_the_cluster_that_may_still_run_it_and_for_no_oth
     assert not east.running
 
 
-async def test_what_was_given_in_a_cluster_is_told_by_its_name(both, home, east):
+async def test_grants_in_a_cluster_are_shown_with_its_name(both, home, east):
     given = ((Group("node-1", GPU), 1),)
     for one in (home, east):
         one.run("lease" if one is home else "other")
@@ -226,7 +226,7 @@ async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, 
     assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
 
 
-async def test_one_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
+async def test_a_cluster_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
     """Else its servers would be taken for some that have no lease, where the store was lost: lists take seconds."""
     workspaces = east.workspaces
 

@@ -39,7 +39,7 @@ async def test_a_probe_runs_the_script_in_the_workspaces_own_container(api, a_ba
     assert given["script"].rstrip().endswith("exit 0"), "stdin is never closed: the script ends the shell itself"
 
 
-async def test_what_is_sent_is_a_script_that_ends_by_itself(api, a_backend):
+async def test_the_probe_sends_a_script_that_ends_by_itself(api, a_backend):
     backend = await a_backend(a_workspace("jupyter-alice", A))
 
     async def real_shell(socket, script):
@@ -57,7 +57,7 @@ async def test_what_is_sent_is_a_script_that_ends_by_itself(api, a_backend):
     assert (result.problem, result.text.splitlines()[-1]) == ("", "gpuspawner-probe 1 end")
 
 
-async def test_a_probe_that_nobody_waits_for_any_more_ends_with_all_that_it_started(api, a_backend, tmp_path):
+async def test_an_abandoned_probe_ends_with_all_its_processes(api, a_backend, tmp_path):
     backend = await a_backend(a_workspace("jupyter-alice", A))
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nsleep 300\n")
@@ -152,9 +152,7 @@ async def test_a_probe_that_goes_wrong_on_a_node_that_is_not_heard_of_says_so_fi
         pytest.param([(UNREACHABLE, None)], "is not ready: ", id="for ever"),
     ],
 )
-async def test_of_a_node_that_is_not_heard_of_it_is_said_when_the_cluster_ends_what_is_there(
-    api, a_backend, tolerations, said
-):
+async def test_a_lost_node_reports_when_the_cluster_ends_its_pods(api, a_backend, tolerations, said):
     api.put(a_node("gpu-1", ready=False))
     pod = a_workspace("jupyter-alice", A)
     pod["spec"]["tolerations"] = [

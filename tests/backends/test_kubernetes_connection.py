@@ -52,7 +52,7 @@ async def test_they_go_by_the_environments_where_it_names_none(proxy, tmp_path, 
     assert await names_and_output(ClusterSettings("jhub", file)) == (["gpu-1"], "out")
 
 
-def test_what_the_environment_keeps_from_its_proxy_goes_straight(monkeypatch):
+def test_hosts_excluded_from_the_environments_proxy_are_reached_directly(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
     monkeypatch.setenv("no_proxy", "10.96.0.1,.svc")
     assert find_proxy("https://10.96.0.1:443") is None
@@ -80,7 +80,7 @@ async def refusal(settings, ask=lambda api: api.get("/api/v1/nodes")):
         ("clusters: []", "current-context"),
     ],
 )
-async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
+async def test_an_invalid_kubeconfig_is_named(tmp_path, text, why):
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     said = await refusal(ClusterSettings("jhub", str(file)))
@@ -96,7 +96,7 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text, why):
         ({"proxy-url": 3128}, "has no scheme://"),
     ],
 )
-async def test_what_it_says_of_the_way_and_cannot_be_is_told(proxy, tmp_path, cluster, why):
+async def test_an_impossible_kubeconfig_setting_is_reported(proxy, tmp_path, cluster, why):
     file = proxy.kubeconfig(tmp_path, {"server": "https://cluster.example.org:6443", **cluster})
     said = await refusal(ClusterSettings("jhub", file))
     assert file in said

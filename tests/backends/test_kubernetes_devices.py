@@ -251,7 +251,7 @@ async def test_extended_resources_that_claims_serve_are_counted_once(api, watch)
     await eventually(counts(alone), {"a100": (2, 3, 1)})  # one resource of a node has one model
 
 
-async def test_what_a_device_plugin_advertises_is_not_counted_again(api, watch):
+async def test_gpus_of_a_device_plugin_are_not_counted_again(api, watch):
     whole = GpuKind("a100", "A100", 80 * GIB, match="NVIDIA-A100*")
     put(
         api,
@@ -274,7 +274,7 @@ async def test_claims_serve_what_a_device_plugin_left_without_anything_allocatab
     await eventually(counts(backend), {"a100": (1, 16, 1)})
 
 
-async def test_what_may_not_be_seen_is_told_and_not_given(api, watch, monkeypatch):
+async def test_an_unreadable_claim_is_reported_and_not_granted(api, watch, monkeypatch):
     monkeypatch.setattr("gpuspawner.backends.kubernetes.watches.REFUSED_SECONDS", 0.2)
     api.refused.add(("get", "/apis/resource.k8s.io/v1/resourceclaims"))
     put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0)]))
@@ -346,7 +346,7 @@ async def test_nothing_is_said_before_devices_were_seen(api, watch, monkeypatch)
     await eventually(why, "The cluster's devices have not been observed yet.")
 
 
-def test_what_reads_cel_is_not_imported_where_nothing_is_selected_by_it():
+def test_the_cel_reader_is_not_imported_without_selectors():
     told = "import sys, gpuspawner.backends.kubernetes.backend; print('celpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n", "it takes a second"

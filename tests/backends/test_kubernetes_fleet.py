@@ -161,7 +161,7 @@ def test_memory_is_that_of_one_unit(labels, resource, gibibytes):
                      id="nothing is"),
     ],
 )  # fmt: skip
-def test_what_is_shared_by_nobody_knows_how_many_says_how_to_name_it(labels, resource, model, named):
+def test_gpus_shared_by_an_unknown_number_say_how_to_name_them(labels, resource, model, named):
     node = a_node(labels=labels, gpus={resource: 1})
     (gpu,) = fleet(node).gpus
     note = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
@@ -194,7 +194,7 @@ def test_a_node_that_takes_no_pods_grants_nothing_and_says_why(changes, note):
         pytest.param(("hub.jupyter.org/dedicated", "user", "NoSchedule"), id="tolerated"),
     ],
 )
-def test_a_taint_that_workspaces_tolerate_keeps_nobody_off(taint):
+def test_a_taint_that_workspaces_tolerate_excludes_no_workspace(taint):
     tolerated = [Toleration("hub.jupyter.org/dedicated", "Equal", "user", "NoSchedule")]
     assert grantable(a_node(taints=[taint]), tolerations=tolerated) == 8
 
@@ -248,7 +248,7 @@ def test_each_foreign_gpu_has_one_holder_and_each_holder_as_many_as_it_holds():
         pytest.param(a_pod(gpus={"nvidia.com/gpu": 99}), 8, id="more than there are"),
     ],
 )
-def test_what_a_pod_takes(pod, taken):
+def test_gpus_of_a_pod(pod, taken):
     assert 8 - grantable(a_node(), pods=[pod]) == taken
 
 
@@ -286,7 +286,7 @@ def test_quantities_of_devices_are_whole(quantity, count):
     assert count_of(quantity) == count
 
 
-def test_what_says_nothing_of_gpus_is_not_kept():
+def test_objects_without_gpus_are_not_kept():
     node = to_node(a_node(labels=MIG_MIXED))
     assert set(node.labels) == {
         "kubernetes.io/hostname", "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas",

@@ -60,7 +60,7 @@ async def test_a_pod_on_a_node_that_is_taken_away_is_about_to_end(api, a_view):
     await eventually(told(backend), [("", None)])
 
 
-async def test_what_a_node_told_holds_on_after_it_is_gone_and_while_its_pod_ends(api, a_view):
+async def test_a_nodes_announcement_stays_after_the_node_is_gone_and_while_its_pod_ends(api, a_view):
     backend = a_view()
     pod = api.put(a_workspace())
     node = a_node(labels={**A100, **GKE}, taints=[("cloud.google.com/impending-node-termination", "", "NoSchedule")])
@@ -74,7 +74,7 @@ async def test_what_a_node_told_holds_on_after_it_is_gone_and_while_its_pod_ends
     await eventually(told(backend), [(TAKEN_BACK, None)])  # without our hook, it may end at any moment
 
 
-async def test_what_the_pod_itself_says_goes_before_what_its_node_says(api, a_view):
+async def test_a_pods_own_status_precedes_that_of_its_node(api, a_view):
     backend = a_view()
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": ""}
     pod = a_workspace(conditions=[evicted])

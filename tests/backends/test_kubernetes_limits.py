@@ -77,7 +77,7 @@ def test_a_quota_bounds_what_workspaces_take_and_nothing_else():
         pytest.param({"scopeSelector": {"matchExpressions": []}}, False, id="by priority"),
     ],
 )
-def test_a_quota_of_other_pods_bounds_nobody(spec, counts):
+def test_a_quota_of_other_pods_limits_no_workspace(spec, counts):
     assert (to_quota(a_quota({"pods": "1"}, **spec)) is not None) is counts
 
 

@@ -80,7 +80,7 @@ async def hang(kubelets):
         pytest.param({"probes_per_node": 2}, "node", id="on their own node"),
     ],
 )
-async def test_what_hangs_takes_no_place_from_others(kubelets, hang, limits, node):
+async def test_a_hanging_probe_takes_no_slot_of_others(kubelets, hang, limits, node):
     prober = Prober(kubelets, ClusterSettings("jhub", **limits))
     await hang(prober, *pods("node", *"abcdef"))
     assert len(kubelets.running) == 2, "bounded among themselves"
@@ -89,7 +89,7 @@ async def test_what_hangs_takes_no_place_from_others(kubelets, hang, limits, nod
         assert (await asyncio.wait_for(prober.probe(fine, 1, 60.0), 60)).text == "out"
 
 
-async def test_what_hung_is_one_of_the_others_again_once_it_is_well(kubelets, hang):
+async def test_a_recovered_probe_is_treated_like_the_others(kubelets, hang):
     prober = Prober(kubelets, ClusterSettings("jhub", probes_per_node=1))
     well, *stuck = pods("node", *"abc")
     kubelets.hanging.add(well.name)

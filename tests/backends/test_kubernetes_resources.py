@@ -18,7 +18,7 @@ def as_there(**rule):
     return there
 
 
-def test_what_the_api_server_fills_in_leaves_it_as_strict():
+def test_defaults_of_the_api_server_keep_a_policy_strict():
     assert _is_as_strict(as_there(), POLICY)
     assert _is_as_strict({**BINDING}, BINDING)
 

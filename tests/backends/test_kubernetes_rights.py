@@ -106,7 +106,7 @@ async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(ap
     assert backend.limits == ()
 
 
-async def test_an_api_server_that_knows_nobody_for_long_refuses_no_collection(api, a_view):
+async def test_an_api_server_that_refuses_every_user_for_long_loses_no_collection(api, a_view):
     """A token that ended, or what it is checked by is away: that says nothing of what the service may see."""
     api.known = False
     api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
@@ -133,7 +133,7 @@ async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view
     await api.followed()
 
 
-async def test_what_is_refused_is_asked_for_again_every_so_often_and_no_more(api, a_view, monkeypatch):
+async def test_a_refused_collection_is_asked_for_again_at_intervals_only(api, a_view, monkeypatch):
     api.refused.add(("get", QUOTAS))
     backend = a_view()
     await backend.fleet()

@@ -31,7 +31,7 @@ def test_a_node_that_a_label_calls_spot_has_the_spot_kind_and_others_the_other(l
     assert notice_seconds({label: value}) == (120 if label in ON_DEMAND else 30)
 
 
-def test_spot_gpus_that_no_kind_asks_for_are_given_to_nobody_and_it_says_how():
+def test_unrequested_spot_gpus_are_granted_to_no_workspace_and_the_page_says_how():
     _, (gpu,) = seen({"lent": {**T4, KARPENTER: "spot"}}, {"t4": KINDS["t4"]})
     assert gpu.pool == ""
     assert gpu.note == "add a kind with match: Tesla-T4 and spot: true to the catalog: its node is spot"
@@ -58,7 +58,7 @@ def test_a_kind_that_is_its_resource_keeps_off_spot_nodes_too():
     assert [fits(terms, node.labels) for node in nodes.values()] == [True, False]
 
 
-def test_where_no_label_of_spot_nodes_is_in_sight_none_is_named():
+def test_without_visible_spot_labels_no_label_is_named():
     nodes, gpus = seen({"there": A100})
     patch = pod_patch(slots("there", GPU, 0), nodes, gpus, KINDS, (), must_be_there=False)
     assert "NotIn" not in str(patch)

@@ -69,7 +69,7 @@ async def test_after_a_break_it_goes_on_where_it_was(api, a_view):
     assert lists(api) == 1
 
 
-async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_time(api, a_view, monkeypatch):
+async def test_a_repeatedly_cut_watch_is_opened_again_just_as_quickly(api, a_view, monkeypatch):
     monkeypatch.setattr(watches, "BACK_OFF_SECONDS", (0.05, 3600.0))
     backend = a_view(stale_seconds=600.0)
     await free(backend)()
@@ -80,7 +80,7 @@ async def test_a_watch_that_is_cut_again_and_again_is_asked_anew_as_soon_each_ti
         await eventually(free(backend), 4 - used)
 
 
-async def test_what_happened_while_the_past_was_forgotten_is_listed_anew(api, a_view, monkeypatch):
+async def test_changes_during_a_forgotten_history_are_listed_again(api, a_view, monkeypatch):
     monkeypatch.setattr(watches, "TRIES_BEFORE_LIST", 10**6)
     backend = a_view()
     gone = api.put(a_pod(gpus={"nvidia.com/gpu": 3}))
@@ -180,7 +180,7 @@ async def test_errors_and_rubbish_are_tried_again(api, a_view):
     await eventually(free(backend), 3)
 
 
-async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeypatch, caplog):
+async def test_an_unexpected_object_hides_no_other_object(api, a_view, monkeypatch, caplog):
     trim = views.to_pod
 
     def fails_at_one(data, named):
@@ -199,7 +199,7 @@ async def test_an_object_that_nobody_foresaw_hides_no_other(api, a_view, monkeyp
     assert "has an unreadable object, which is left out" in caplog.text
 
 
-async def test_what_was_understood_before_stands_where_an_object_is_not_any_more(api, a_view, monkeypatch, caplog):
+async def test_the_last_valid_version_of_an_object_is_used_if_it_becomes_invalid(api, a_view, monkeypatch, caplog):
     own = a_workspace("own", "a" * 32, gpus={"nvidia.com/gpu": 1})
     api.put(own)
     backend = a_view()
@@ -222,7 +222,7 @@ async def test_what_was_understood_before_stands_where_an_object_is_not_any_more
     await eventually(seen, [])
 
 
-async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
+async def test_a_silent_watch_is_opened_again(api, a_view):
     backend = a_view(silent_seconds=0.2)
     await free(backend)()
     await api.followed()
@@ -231,7 +231,7 @@ async def test_a_watch_that_falls_silent_is_asked_anew(api, a_view):
     await eventually(free(backend), 3)
 
 
-async def test_promise_2_a_store_that_was_restored_from_before_is_listed_anew(api, a_view):
+async def test_promise_2_a_restored_older_store_is_listed_again(api, a_view):
     backend = a_view(silent_seconds=0.3)
     await free(backend)()
     await api.followed()
@@ -251,7 +251,7 @@ async def test_nothing_is_known_before_the_first_whole_list(api, a_view, monkeyp
     await eventually(free(backend), 4)
 
 
-async def test_where_each_user_has_a_namespace_the_quotas_of_this_one_bound_nobody(api, a_view):
+async def test_with_a_namespace_for_each_user_the_quotas_of_this_one_limit_no_user(api, a_view):
     backend = a_view(all_namespaces=True)
     assert await free(backend)() == 4
     assert not lists(api, QUOTAS)
@@ -269,7 +269,7 @@ async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, 
     await eventually(running(backend), [])
 
 
-async def test_what_a_pod_carries_is_kept_from_users_but_in_namespaces_of_their_own(api, a_view):
+async def test_pod_metadata_is_hidden_from_users_except_in_their_own_namespaces(api, a_view):
     api.put(a_workspace("one", "a" * 32))
     (one,) = await a_view().workspaces()
     assert one.kept_since is not None

@@ -65,7 +65,7 @@ async def test_a_broken_tool_without_devices_is_no_gpu(bare: Path) -> None:
     assert len((await LocalBackend(KINDS, {"t4": 1}, bare).fleet()).gpus) == 1
 
 
-async def test_without_simulated_gpus_there_are_none(bare: Path) -> None:
+async def test_without_simulation_there_are_no_gpus(bare: Path) -> None:
     fleet = await LocalBackend(KINDS, {}, bare).fleet()
     assert (fleet.gpus, fleet.complete) == ((), True)
 

@@ -68,7 +68,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lo
     return machine
 
 
-def test_what_real_machines_list_is_understood(capture: dict[str, list[str]]) -> None:
+def test_output_of_real_mig_machines_is_parsed(capture: dict[str, list[str]]) -> None:
     found = mig_devices("\n".join(capture["capabilities :: list (-L)"]))
     header, row = capture["idle :: query-gpu (csv, what the exporter parses)"][:2]
     real = dict(zip(header.split(", "), row.split(", "), strict=True))
@@ -99,7 +99,7 @@ async def test_each_mig_device_is_offered_as_a_kind_of_its_own(machine: Callable
     assert backend.patch((Slot(M1),))["environment"]["CUDA_VISIBLE_DEVICES"] == M1
 
 
-async def test_who_has_one_of_them_is_no_stranger_on_their_gpu(
+async def test_the_holder_of_one_mig_device_is_no_stranger_on_its_gpu(
     machine: Callable[..., LocalBackend], start: Start, lease_id: str
 ) -> None:
     """The driver lists processes by the whole GPU: every workspace with a part of it may own them."""

@@ -197,7 +197,7 @@ async def test_memory_without_a_known_process_is_foreign_unless_leased(
     assert not (await backend.fleet()).gpus[0].foreign
 
 
-async def test_a_process_that_has_ended_is_nobody(backend: LocalBackend, driver: SimulatedDriver) -> None:
+async def test_an_ended_process_has_no_owner(backend: LocalBackend, driver: SimulatedDriver) -> None:
     compute(driver, 4194305)
     assert not (await backend.fleet()).gpus[0].foreign
 

@@ -69,14 +69,16 @@ def test_where_there_is_nothing_to_run_nothing_is_done(shell: list[str], tmp_pat
 
 
 @SHELLS
-def test_what_fails_says_with_which_code_and_the_users_own_runs_all_the_same(shell: list[str], tmp_path: Path) -> None:
+def test_a_failing_script_reports_its_exit_code_and_the_users_own_runs_all_the_same(
+    shell: list[str], tmp_path: Path
+) -> None:
     own(tmp_path, "echo mine")
     ran = run(tmp_path, "exit 7", shell=shell)
     assert (ran.code, "mine" in ran.output) == (7, True)
 
 
 @SHELLS
-def test_what_takes_too_long_is_ended_and_what_it_wrote_until_then_is_kept(shell: list[str], tmp_path: Path) -> None:
+def test_a_slow_script_is_ended_and_its_output_so_far_is_kept(shell: list[str], tmp_path: Path) -> None:
     began = time.monotonic()
     ran = run(tmp_path, "echo first; sleep 50; echo never", shell=shell, seconds=1)
     assert time.monotonic() - began < 40
@@ -89,12 +91,12 @@ def test_only_the_last_of_a_long_output_is_told(tmp_path: Path) -> None:
     assert ran.output.endswith("the end\n")
 
 
-def test_what_is_no_answer_is_a_problem_and_never_an_output() -> None:
+def test_an_invalid_answer_is_a_problem_and_never_an_output() -> None:
     assert read_on_stop("sh: syntax error\n").problem
     assert read_on_stop("").code is None
 
 
-async def test_it_runs_beside_the_workspaces_processes_in_their_home(
+async def test_the_script_runs_in_the_home_next_to_the_workspaces_processes(
     start: Callable[..., subprocess.Popen[bytes]], lease_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvidia, "find", lambda: None)

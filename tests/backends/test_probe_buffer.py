@@ -150,7 +150,7 @@ def test_bursts_of_one_height_keep_a_workspace_and_its_end_is_noticed_soon(lengt
     assert policy.for_seconds <= now - last <= policy.for_seconds + length_seconds + policy.sample_seconds
 
 
-def test_what_the_one_before_did_on_the_gpu_is_nobodys_use_here() -> None:
+def test_earlier_gpu_work_of_another_workspace_does_not_count_here() -> None:
     assert highest(read(REPORT, age=10.0)) == 0.0
     assert highest(read(REPORT, age=17.0)) == 97.0, "by then it is told whole, and is its own"
 

@@ -62,7 +62,7 @@ def assert_expected(environment: Environment, text: str) -> None:
 
 
 @ALL
-def test_what_the_probe_printed_there_is_understood(environment: Environment) -> None:
+def test_probe_output_of_that_environment_is_parsed(environment: Environment) -> None:
     assert_expected(environment, (OUTPUTS / f"{environment.name}.txt").read_text(encoding="utf-8"))
 
 

@@ -92,7 +92,7 @@ def test_work_counts_once_from_one_probe_to_the_next_and_none_falls_between() ->
     assert seen(told(document(gpu([80, 1.2, CLOCK - 7]))), clock=CLOCK + 5, previous=table) == 80.0
 
 
-def test_what_a_probe_may_have_caused_itself_is_none() -> None:
+def test_work_possibly_caused_by_the_probe_is_ignored() -> None:
     _, table = parse(asleep=True, opens=())
     own, other = ([100, 1.0, at] for at in (CLOCK + 3, CLOCK + 20))
 
@@ -106,7 +106,7 @@ def test_what_a_probe_may_have_caused_itself_is_none() -> None:
     assert later(own, asleep=False) == 100.0, "nothing wakes it"
 
 
-def test_who_keeps_a_monitor_holds_nothing_unless_it_computes() -> None:
+def test_a_process_that_keeps_a_monitor_holds_no_gpu_unless_it_computes() -> None:
     line = told(document(gpu()))
     assert parse(line)[0].gpus[0].holders == 0
     assert parse(line, opens=(50, 60))[0].gpus[0].holders == 1
@@ -136,7 +136,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_what_cannot_be_believed_is_none(text: str) -> None:
+def test_implausible_values_are_ignored(text: str) -> None:
     sample, _ = parse(told(text), percent=70, opens=(50, 60))
     without, _ = parse(percent=70, opens=(60,))
     assert sample == without

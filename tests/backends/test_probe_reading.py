@@ -178,7 +178,7 @@ def test_sixteen_gpus() -> None:
     assert [gpu.utilization_percent for gpu in parse(text, leased=uuids).gpus] == list(map(float, range(16)))
 
 
-def test_more_gpus_than_any_machine_has_are_nonsense_and_nobody_waits_for_their_reading() -> None:
+def test_an_impossible_number_of_gpus_is_rejected_without_waiting_for_the_reading() -> None:
     """A workspace's own nvidia-smi prints what its user likes: 1 MiB of rows once took the whole service hours."""
     uuids = [f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(15_000)]
     text = GOLDEN.replace("reading 0\n", "reading 0\n" + "".join(f"smi 0, {uuid}\n" for uuid in uuids), 1)
@@ -248,7 +248,7 @@ class TestCpu:
         assert sample.gpus[0].holders_cpu_cores == pytest.approx(0.05)
         assert sample.gpus[1].holders_cpu_cores == 0.0
 
-    def test_a_holder_without_a_line_of_its_own_computes_nobody_knows_what(self) -> None:
+    def test_a_holder_without_its_own_line_has_unknown_gpu_use(self) -> None:
         before = ProcessTable(940.0, 100, {})
         gpu = parse(GOLDEN.replace("open 11", "open 12"), previous=before).gpus[0]
         assert (gpu.holders, gpu.holders_cpu_cores) == (1, None)
@@ -297,7 +297,7 @@ def test_a_pods_gpu_is_held_by_who_has_its_own_device_open():
 
 
 def with_cores(text: str, **ticks: int) -> Sample:
-    """Return the second of two samples a minute apart; between them process 10 and 11 used so many ticks."""
+    """Return the second of two samples a minute apart, in which processes 10 and 11 used the given ticks."""
     _, table = parse_probe(ProbeResult(text), (A, B), None, interval_seconds=60.0, age_seconds=600.0)
     later = text.replace("clock 1000.00", "clock 1060.00")
     later = later.replace("500 1200 300", f"500 {1200 + ticks.get('p10', 0)} 300")
@@ -326,7 +326,7 @@ def test_where_no_open_files_could_be_listed_every_process_may_hold_every_gpu() 
         assert (gpu.holders, gpu.possible_holders, gpu.possible_cpu_cores) == (0, 2, 0.02)
 
 
-def test_a_program_that_only_reads_the_gpus_state_holds_none_unless_it_computes() -> None:
+def test_a_program_that_only_reads_gpu_state_holds_no_gpu_unless_it_computes() -> None:
     observing = GOLDEN.replace("process 10", "observes 11\nprocess 10")
     assert [gpu.holders for gpu in parse(observing).gpus] == [0, 0]
     assert [gpu.holders for gpu in parse(observing.replace("reading 0", "computes 11\nreading 0", 1)).gpus] == [1, 0]

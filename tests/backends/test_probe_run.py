@@ -121,7 +121,7 @@ async def test_the_probe_is_no_part_of_the_workspace(
     assert "GPUSPAWNER_PROBE=1" in (_tools(process.pid) / "seen").read_text(encoding="utf-8")
 
 
-async def test_what_a_users_nvidia_smi_leaves_behind_is_none_of_the_workspaces_processes_and_ends_with_it(
+async def test_processes_left_by_a_users_nvidia_smi_are_not_the_workspaces_and_end_with_it(
     backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
 ) -> None:
     device = next(backend._folder.glob("GPU-*"))

@@ -193,7 +193,7 @@ def test_any_lines_give_each_evidence_once_and_never_raise(lines: list[str]) -> 
 
 
 @given(st.lists(LINES.filter(is_soft), min_size=1, max_size=5), st.data())
-def test_what_is_cut_out_of_a_busy_kernels_line_never_makes_it_quiet(lines: list[str], data: st.DataObject) -> None:
+def test_a_truncated_line_of_a_busy_kernel_never_makes_it_quiet(lines: list[str], data: st.DataObject) -> None:
     line = kernels(("train.ipynb", True, 0.0))
     begin = data.draw(st.integers(8, len(line)))
     end = data.draw(st.integers(begin, len(line)))
@@ -204,7 +204,7 @@ def test_what_is_cut_out_of_a_busy_kernels_line_never_makes_it_quiet(lines: list
 
 
 @pytest.mark.parametrize("seconds", [10**400, float("inf"), float("nan"), -1, True])
-def test_a_time_that_can_be_none_is_unknown_and_breaks_nothing(seconds):
+def test_an_impossible_time_is_unknown_and_causes_no_error(seconds):
     (found,) = [
         one for one in soft_readings([kernels(("a.ipynb", False, seconds))], CLOCK, 60.0) if one.name == "kernel"
     ]

@@ -61,7 +61,7 @@ def parse(text: str, previous: ProcessTable | None = None) -> Sample:
 
 
 @pytest.mark.parametrize("tool", GOLDEN)
-def test_what_each_tool_tells(tool: str) -> None:
+def test_output_of_each_tool(tool: str) -> None:
     sample = parse(told(tool, GOLDEN[tool], GOLDEN[tool]))
     assert sample.problem == ""
     first, second = sample.gpus

@@ -69,7 +69,7 @@ def pids(lease_id: str) -> list[int]:
     return [process.pid for process in processes.scan() if process.lease_id == lease_id]
 
 
-async def test_what_runs_is_grouped_by_lease_and_attempt(backend: LocalBackend, start: Start, lease_id: str) -> None:
+async def test_processes_are_grouped_by_lease_and_attempt(backend: LocalBackend, start: Start, lease_id: str) -> None:
     first = start(SLEEP, GPUSPAWNER_LEASE='{"user": "ü"}', OTHER="x")
     second, other = start(SLEEP), start(SLEEP, attempt="2")
     mine = [running for running in await backend.workspaces() if running.lease_id == lease_id]
@@ -135,7 +135,7 @@ async def test_nothing_to_end_has_ended(backend: LocalBackend, lease_id: str) ->
     assert await backend.end(lease_id)
 
 
-async def test_what_cannot_be_killed_is_told(
+async def test_an_unkillable_process_is_reported(
     backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)

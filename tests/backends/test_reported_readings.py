@@ -187,7 +187,7 @@ def test_kubeflow_6648_a_new_start_is_not_stopped_for_the_idleness_before_it() -
 
 
 @pytest.mark.parametrize("percent", [3, 4])
-def test_what_a_look_a_minute_misses_costs_cpu(percent: int) -> None:
+def test_work_missed_by_a_look_a_minute_costs_cpu(percent: int) -> None:
     """Sampling error: a job at 3 % of the time is missed by 30 samples 40 % of the time. Its CPU time is not."""
     assert kind_of(sampled(reading(0), cpu_ticks=int(60 * percent))) is SOFT
 

@@ -62,7 +62,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_an_event_tells_of(case):
+def test_events_of_requests(case):
     before, after, expected = CASES[case]
     assert list(status_changes(before, after.status)) == expected
 

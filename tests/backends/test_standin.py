@@ -110,7 +110,7 @@ def test_every_field_shown_has_the_real_ones_name_and_unit(smi: Smi, h200: dict[
         ), name
 
 
-def test_what_the_probe_asks_for(smi: Smi, busy_gpu_1: int) -> None:
+def test_commands_of_the_probe(smi: Smi, busy_gpu_1: int) -> None:
     fields = "index,uuid,name,mig.mode.current,utilization.gpu,memory.used,memory.total,persistence_mode"
     done = smi("-i", UUIDS[1], f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     assert done.stdout == f"1, {UUIDS[1]}, {NAME}, Disabled, 70, 40960, 81920, Enabled\n"

@@ -1,4 +1,4 @@
-"""Benches are no package: what they are made of is found beside them."""
+"""The benchmarks are not a package. This file puts their folder on the import path."""
 
 import sys
 from pathlib import Path

@@ -47,7 +47,7 @@ def test_the_rules_are_those_of_the_notes() -> None:
     assert set(RULE) == JUPYTER | GPU | CONNECTIONS
 
 
-def test_all_stop_what_nobody_touches_for_half_an_hour() -> None:
+def test_all_tools_stop_a_workspace_unused_for_half_an_hour() -> None:
     stops = {name: rule(session(), 0.0) for name, rule in RULE.items()}
     assert all(at is not None and 1800 <= at <= 2160 for at in stops.values()), stops
 
@@ -68,7 +68,7 @@ def test_all_stop_what_nobody_touches_for_half_an_hour() -> None:
         pytest.param(session(ALWAYS, sharing=Sharing.MIG), GPU - {"cron script"}, id="at work on MIG"),
     ],
 )
-def test_whom_each_signal_spares(one: Session, spared_by: set[str]) -> None:
+def test_workspaces_spared_by_each_signal(one: Session, spared_by: set[str]) -> None:
     assert set(RULE) - who_stops(one) == spared_by
 
 

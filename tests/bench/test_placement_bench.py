@@ -49,7 +49,7 @@ def test_a_list_without_kinds_and_times_is_read(trace, tmp_path):
     assert {(task.created, task.seconds) for task in found} == {(0.0, 0.0)}
 
 
-def test_who_consents_takes_kinds_of_at_least_the_memory(trace):
+def test_consent_allows_kinds_with_at_least_the_memory(trace):
     assert [task.instead for task in with_consent(trace, 1.0).tasks] == [
         frozenset(), frozenset({"P100", "V100M16", "V100M32", "A10"}), frozenset(), frozenset()
     ]  # fmt: skip

@@ -19,7 +19,7 @@ TRACE = Trace(
 
 
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=lambda one: one.name)
-def test_nobody_is_given_a_gpu_that_another_holds(discipline):
+def test_no_held_gpu_is_granted_again(discipline):
     work = workload(TRACE, 1.5, 1, nodes=1)
     started = [x for x in serve(work, discipline) if x.started_at is not None]
     assert len(started) > 20

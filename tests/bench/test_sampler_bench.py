@@ -19,7 +19,7 @@ def test_virtual_time_waits_for_nothing() -> None:
     assert slept == pytest.approx([7200])
 
 
-# On one slot 40 probes of 2.3 s take 92 s; those that hang wait aside, and delay nobody after their first time.
+# On one slot 40 probes of 2.3 s take 92 s. After its first hang a probe waits apart and delays no other probe.
 @pytest.mark.parametrize(("slots", "longest_seconds"), [(64, (60, 62)), (1, (80, 120))])
 def test_lateness_is_of_slots_and_hanging_probes(monkeypatch, slots: int, longest_seconds: tuple[int, int]) -> None:
     monkeypatch.setattr(sampler, "MANY", 40)

@@ -25,7 +25,7 @@ async def backend(tmp_path):
     await api.stop()
 
 
-async def test_what_failed_is_told_from_what_ended_well(backend):
+async def test_failures_are_distinguished_from_successes(backend):
     found = await exec_load.alone(backend, count=6, seconds=60.0 / 6)
     assert (found["well"], found["failed"]) == (1, 0), "a sixth of a period"
     found = await exec_load.alone(backend, count=600, seconds=0.6)

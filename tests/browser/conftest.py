@@ -30,7 +30,7 @@ OF_COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]
 
 
 kept = contextlib.ExitStack()
-"""What all tests of this folder share: it ends with the last of them that a process runs."""
+"""Resources that all tests of this folder share. They close after the last test of the process."""
 
 
 @cache
@@ -62,7 +62,7 @@ def browser():
 def hub():
     """A real hub, proxy and service; 4 simulated GPUs, tiny single-user servers.
 
-    What a test changes of it, it changes back: others come after, of other files too.
+    A test must undo its changes, because tests of other files use the same hub.
     """
     return shared_hub()
 
@@ -169,7 +169,7 @@ def away(hub):
 
 
 def axe_problems(page: Page, within: str = "body", rules: Any = WCAG) -> list[str]:
-    """What axe finds against WCAG 2 A and AA, or these rules, and whether the page is wider than the window."""
+    """Return the violations of WCAG 2 A and AA, or of these rules, that axe finds, and whether the page is too wide."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe().axe_script)
     options = {"runOnly": rules, "resultTypes": ["violations"], "preload": False}  # no page plays audio

@@ -1,4 +1,4 @@
-"""What an administrator does on a real hub, with people who have its pages open, in a real browser."""
+"""Administrator actions on a real hub, while users have their pages open, in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator does, in a real Chromium: a dialog by keyboard, restrictions, the audit, and axe on each."""
+"""Administrator pages in a real Chromium: a dialog by keyboard, restrictions, the audit, and axe on each page."""
 
 import csv
 import re

@@ -1,4 +1,4 @@
-"""What the proxy shows for what does not answer: the GPU service's own words for it alone."""
+"""The proxy's page for a service that does not answer. Only the GPU service gets its own words."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_promise_7_consent_is_one_click_on_the_pages_of_who_waits(hub, page, use
     assert [line["why"] for line in hub.audit(now["id"], "consented")] == ["h100", "none but the one asked for"]
 
 
-def test_promise_7_a_spot_node_is_given_to_who_ticks_it_and_to_nobody_else(hub, page, user, assert_accessible):
+def test_promise_7_a_spot_node_is_granted_only_with_consent(hub, page, user, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn?opt-template=small")
     kind = page.locator("[data-kind=t4-spot]")
     expect(kind).to_contain_text("0.35 an hour, spot: the cloud may take it back at any time")

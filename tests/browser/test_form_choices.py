@@ -73,7 +73,7 @@ def open_dialog(page: Page) -> None:
     page.evaluate("document.getElementById('gs-preset-dialog').showModal()")
 
 
-def test_all_that_is_wrong_stands_beside_its_field_and_what_was_understood_too(asked: tuple[Page, list]):
+def test_all_errors_are_shown_at_their_fields_with_the_parsed_values(asked: tuple[Page, list]):
     page, _ = asked
     refused = {
         "message": "GPUs: no.",

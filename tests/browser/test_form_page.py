@@ -30,7 +30,7 @@ def test_the_form_is_preselected_and_says_what_start_will_do(hub, page, assert_a
     assert_accessible(page, phone=True)
 
 
-def test_all_that_is_needed_is_in_view_and_start_stays_in_reach(hub, page):
+def test_all_required_fields_are_in_view_and_start_stays_reachable(hub, page):
     def bottom(selector: str) -> float:
         box = page.locator(selector).bounding_box()
         return box["y"] + box["height"]
@@ -50,7 +50,7 @@ def test_all_that_is_needed_is_in_view_and_start_stays_in_reach(hub, page):
     assert page.locator("#gs-go-words").text_content().startswith("Starts now")
 
 
-def test_a_form_whose_ticket_is_over_takes_the_one_of_its_page_anew(hub, page):
+def test_a_form_with_an_expired_ticket_fetches_a_new_one(hub, page):
     asked: list[str] = []
 
     def until_a_fresh_one(route: Route) -> None:
@@ -109,7 +109,7 @@ def test_fields_follow_the_template_and_keep_what_was_typed(hub, page):
         pytest.param("gs-lifetime", "4h", marks=pytest.mark.slow),
     ],
 )
-def test_a_field_can_be_emptied_by_keyboard_and_typed_anew(hub, page, field, typed):
+def test_a_field_can_be_emptied_by_keyboard_and_typed_again(hub, page, field, typed):
     show_form(page, hub)
     page.locator("[data-other]").check()
     locator = page.locator(f"#{field}")
@@ -150,7 +150,7 @@ def test_polling_changes_numbers_and_neither_choice_nor_order(hub, page, all_tak
 
 
 @pytest.mark.slow
-def test_what_start_would_refuse_is_said_before(hub, page, assert_accessible):
+def test_refusals_of_start_are_shown_before_it_is_pressed(hub, page, assert_accessible):
     show_form(page, hub)
     page.fill("#gs-count", "5")
     expect(sentence(page)).to_contain_text("GPUs: You asked for 5. Allowed: 4 per user")
@@ -213,7 +213,7 @@ def test_the_copied_link_fills_in_what_was_chosen(hub, page):
     expect(page.locator("#gs-lifetime")).to_have_value("1h30m")
 
 
-def test_the_copied_link_of_a_named_servers_form_is_for_whoever_opens_it(hub, page, user):
+def test_the_copied_link_of_a_named_servers_form_works_for_every_reader(hub, page, user):
     page.goto(f"{hub.url}/hub/spawn/{user}/train")
     expect(sentence(page)).to_contain_text("Starts now")
     copied = page.locator("#gs-copy").get_attribute("data-copy")

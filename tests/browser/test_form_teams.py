@@ -67,12 +67,12 @@ def asked(browser: Browser):
 
 
 def sent(page: Page, name: str) -> list[str]:
-    """What a submit would send of a field."""
+    """Return the values that a submit would send for a field."""
     values: list[str] = page.evaluate(f"new FormData(document.querySelector('form')).getAll({name!r})")
     return values
 
 
-def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(asked, assert_accessible):
+def test_members_of_several_teams_choose_one_and_read_its_limits(asked, assert_accessible):
     page, checks = asked
     expect(page.locator("#gs-sentence")).to_have_text("Say for which team it is.")
     team = page.get_by_label("Team")
@@ -86,7 +86,7 @@ def test_who_is_in_several_teams_is_asked_for_one_and_reads_what_bounds_them(ask
     assert_accessible(page, "#gs-form")
 
 
-def test_what_else_is_accepted_follows_template_and_gpu_and_comes_back_with_them(asked, assert_accessible):
+def test_accepted_substitutes_follow_template_and_gpu_and_return_with_them(asked, assert_accessible):
     page, _ = asked
     page.get_by_label("Team").select_option("Vision lab")
     box = page.get_by_role("group", name="If another GPU is free sooner").get_by_label("Also accept H100 80 GB")

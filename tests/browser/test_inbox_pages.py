@@ -63,7 +63,7 @@ def test_a_message_stands_on_every_page_as_plain_text_until_it_is_read(browser, 
     assert page.problems == []
 
 
-def test_an_administrator_sees_whom_an_announcement_reaches_before_it_is_sent_and_ends_it(
+def test_an_administrator_sees_the_recipients_of_an_announcement_before_sending_and_ends_it(
     browser, world, assert_accessible
 ):
     world.signing_in = "admin"

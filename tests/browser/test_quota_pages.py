@@ -82,7 +82,7 @@ def test_a_limit_leads_to_its_rule(browser, world):
     expect(rule).to_be_in_viewport()
 
 
-def test_who_waits_reads_which_rule_holds_it_back_and_who_is_claimed_from_when_it_ends(browser, world):
+def test_a_waiting_user_reads_the_blocking_rule_and_the_end_of_the_claimed_workspace(browser, world):
     page = open_page(browser, world, "workspaces/waits")
     expect(page.locator("#waiting")).to_contain_text("You asked for 2 GPUs. Team vision has 2 of 3 in use. Ask for 1")
     page.get_by_role("link", name="quota vision").click()

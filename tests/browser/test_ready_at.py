@@ -41,7 +41,7 @@ def test_it_is_made_on_the_form_by_keyboard_and_changed_paused_and_removed_on_th
     expect(page.get_by_text("Scheduled")).to_have_count(0)
 
 
-def test_what_can_not_be_is_said_beside_it(hub, page):
+def test_an_impossible_time_is_reported_at_its_field(hub, page):
     page.goto(f"{hub.url}/hub/spawn#gs-ready")
     for day in ("Mon", "Tue", "Wed", "Thu", "Fri"):
         page.get_by_role("group", name="Days").get_by_label(day).uncheck()

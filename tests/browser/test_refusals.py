@@ -61,7 +61,7 @@ def test_more_gpus_than_a_quota_gives_are_refused_and_what_it_says_instead_start
 
 
 @pytest.mark.slow  # test_form_choices.py has it without a hub
-def test_what_a_template_bounds_is_told_of_every_field_at_once_and_the_allowed_starts(hub, page, user):
+def test_limits_of_a_template_are_reported_for_all_fields_at_once_with_the_allowed_starts(hub, page, user):
     sentence = show_form(page, hub)
     page.fill("#gs-memory", "64GB")
     page.locator("[data-other]").check()
@@ -126,7 +126,7 @@ def test_a_budget_that_is_set_aside_refuses_and_what_it_says_frees_it(hub, page,
 
 
 @pytest.mark.slow  # tests/hub/test_teams.py has the rule
-def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, user):
+def test_a_template_for_others_is_hidden_and_a_link_to_it_says_so(hub, page, user):
     sentence = show_form(page, hub, "?opt-gpu=h100")
     expect(page.locator("[data-kind=h100]")).to_have_count(0)
     expect(page.get_by_role("alert").first).to_contain_text("h100")
@@ -138,7 +138,7 @@ def test_what_is_for_others_is_not_there_and_a_link_to_it_says_so(hub, page, use
 
 
 @pytest.mark.slow  # catalog/test_own_software.py has the rule
-def test_a_password_in_the_address_of_a_repository_is_refused_beside_it(hub, page, user):
+def test_a_password_in_a_repository_address_is_refused_at_its_field(hub, page, user):
     show_form(page, hub)
     page.get_by_text("Advanced options").click()
     page.fill("#gs-repository", "https://me:secret@git.example.org/a.git")
@@ -160,7 +160,7 @@ def test_paused_grants_are_waited_for_with_the_reason_and_lifting_starts_it(hub,
 
 
 @pytest.mark.slow  # core/test_restrictions.py has the rule
-def test_gpus_that_are_held_for_somebody_are_told_and_waited_for(hub, page, user):
+def test_gpus_held_for_others_are_explained_and_waited_for(hub, page, user):
     hub.add_user("guest")
     held = {"what": "reserve", "kind": "a100", "count": 4, "user": "guest", "until": "1h", "reason": "a demonstration"}
     made = hub.gpu("/admin/restrictions", "POST", held)["restrictions"][0]

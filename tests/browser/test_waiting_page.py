@@ -21,10 +21,10 @@ if (window.Notification) {
   };
 }
 """
-"""A tab that nobody sees, and a browser that notifies, as this one without a screen has neither."""
+"""Simulates a hidden tab and a browser with notifications. The browser of the tests has neither."""
 
 
-def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, user, all_taken, assert_accessible):
+def test_an_absent_user_is_notified_and_the_workspace_opens_on_return(hub, page, user, all_taken, assert_accessible):
     page.clock.install()
     page.add_init_script(AWAY)
     page.goto(f"{hub.url}/hub/spawn")
@@ -45,7 +45,7 @@ def test_who_is_away_is_told_and_the_workspace_opens_once_they_look(hub, page, u
     hub.until(user, "running")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.clock.run_for(16_000)  # a page that nobody sees looks every 15 s
+    page.clock.run_for(16_000)  # a hidden page asks every 15 s
     expect(page).to_have_title(re.compile("^Ready - "))
     page.clock.run_for(16_000)
     came = ("/api/v1/workspaces", "/hub/gpuspawner/ticket")

@@ -118,7 +118,7 @@ def test_the_chart_of_a_gpu_that_something_else_used_says_so_and_never_calls_it_
 
 
 @pytest.mark.parametrize("policy", ["default", "kernels"])
-def test_use_beside_the_gpu_is_said_to_count_for_nothing_where_the_policy_does_not_count_it(browser, world, policy):
+def test_use_outside_the_gpu_is_reported_as_ignored_under_a_policy_without_it(browser, world, policy):
     lease = pages.running("mine")
     busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     rows = [replace(row, soft=busy) for row in pages.readings(lease, [1.0] * 20)]
@@ -171,7 +171,7 @@ def test_a_warning_leads_to_going_on_without_a_gpu_which_says_what_is_lost_befor
     assert page.problems == []
 
 
-def test_promise_5_a_home_page_in_which_somebody_clicked_warns_all_the_same(browser, world):
+def test_promise_5_a_clicked_home_page_warns_all_the_same(browser, world):
     world.save(pages.running("mine"))
     world.save(pages.running("second", server="second", gpus=(1,)))
     page = open_page(browser, world, "")
@@ -204,7 +204,7 @@ def test_a_focus_never_slips_to_another_workspace(browser, world):
 
 
 @pytest.mark.parametrize("path", ["workspaces/mine", ""])
-def test_a_warning_that_stands_is_read_out_once_while_numbers_beside_it_change(browser, world, path):
+def test_a_warning_is_read_aloud_once_while_numbers_next_to_it_change(browser, world, path):
     world.save(pages.running("mine", deadline_at=NOW + 540, warned_seconds=(3600.0, 600.0)))
     page = open_page(browser, world, path)
     alert = page.get_by_role("alert")
@@ -215,7 +215,7 @@ def test_a_warning_that_stands_is_read_out_once_while_numbers_beside_it_change(b
     assert page.evaluate("alert => window.alert_before === alert", alert.element_handle())
 
 
-def test_a_change_of_place_stands_in_the_live_region_that_was_there(browser, world):
+def test_a_changed_queue_position_is_shown_in_the_existing_live_region(browser, world):
     world.save(pages.running("a", user="carol", gpus=(0, 1, 2, 3), deadline_at=NOW + 1200))
     world.save(pages.waiting("mine", user="alice", count=1))
     page = open_page(browser, world, "workspaces/mine")
@@ -293,7 +293,7 @@ def test_a_page_that_can_not_be_told_of_changes_asks_twice_a_minute(browser, wor
     expect(page.locator("#main")).to_contain_text("Kept until")
 
 
-def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):
+def test_a_user_signed_in_to_a_real_hub_is_shown_in(page, hub):
     page.goto(f"{hub.url}/services/gpu/")
     expect(page.get_by_role("heading", name="Workspaces", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="Start your first workspace")).to_be_visible()
@@ -301,7 +301,7 @@ def test_somebody_signed_in_to_a_real_hub_is_shown_in(page, hub):
     expect(page).to_have_url(re.compile("/hub/spawn"))
 
 
-def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world):
+def test_a_signed_out_user_reads_it_at_the_top_with_the_way_back(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
     page.route("**/workspaces/mine", lambda route: route.fulfill(status=403, body="no"))
@@ -315,7 +315,7 @@ def test_who_is_signed_out_reads_it_at_the_top_with_the_way_back(browser, world)
     expect(note).to_have_count(0, timeout=40_000)
 
 
-def test_what_is_told_of_notifications_stands_apart_from_start(browser, world):
+def test_notification_settings_are_apart_from_start(browser, world):
     seed(world)
     page = open_page(browser, world, "")
     told = page.locator("#ready")

@@ -51,7 +51,7 @@ def test_a_share_without_enforced_memory_is_no_substitute():
     assert resolve(ENFORCED, {**asked, "substitutes": ["half"]}, "alice").substitutes == ("half",)
 
 
-def test_a_template_that_needs_memory_may_not_offer_such_a_share():
+def test_a_template_that_needs_memory_may_not_offer_a_too_small_share():
     needs = CATALOG.replace("gpus: {half: 1}}", "gpus: {half: 1}, needs: {memory: 20GiB}}")
     with pytest.raises(CatalogError, match=r"templates.shares.gpus.half: nothing enforces the memory"):
         load_text(needs.replace("@", ""))
@@ -78,5 +78,5 @@ def test_the_form_says_that_it_is_not_enforced():
     ],
     ids=["whole", "MIG", "share", "replica", "enforced", "capacity of a claim"],
 )
-def test_whose_memory_is_its_own(kind, own):
+def test_shares_with_their_own_memory(kind, own):
     assert kind.own_memory_bytes == own

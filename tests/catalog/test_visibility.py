@@ -25,7 +25,7 @@ quotas: {robots: {group: robots, gpus: {hard: 8}}}
 GROUPS = ["vision", "speech", "robots", "leads", "staff"]
 
 
-def test_who_is_in_no_group_sees_what_is_for_everybody():
+def test_users_without_groups_see_everything_for_everybody():
     seen = visible(CATALOG, frozenset())
     assert (list(seen.gpus), list(seen.templates), seen.simulated) == (["t4"], ["lab"], {"t4": 1})
     lab = seen.templates["lab"]
@@ -49,7 +49,7 @@ def refused(options, groups=frozenset(), **more):
 @pytest.mark.parametrize(
     ("field", "hidden"), [("template", "leads"), ("template", "whole"), ("gpu", "h100"), ("substitutes", "half")]
 )
-def test_what_is_hidden_answers_as_a_name_that_does_not_exist(field, hidden):
+def test_a_hidden_entry_answers_as_an_unknown_name(field, hidden):
     told, unknown = refused({field: hidden, **({"gpu": "t4"} if field == "substitutes" else {})}), "xyz"
     same = refused({field: unknown, **({"gpu": "t4"} if field == "substitutes" else {})})
     assert str(told).replace(hidden, unknown) == str(same)
@@ -86,7 +86,7 @@ def test_the_team(options, groups, last, team):
     assert resolve(CATALOG, to_options(request), "alice", groups=groups) == request
 
 
-def test_who_is_in_several_teams_says_for_which():
+def test_members_of_several_teams_must_choose_one():
     several = refused({}, {"vision", "speech"}, last_team="robots")
     assert str(several) == "Team: You asked for none. Allowed: vision, speech. Say for which of them it is."
     foreign = refused({"team": "robots"}, {"vision", "speech"})

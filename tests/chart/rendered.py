@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "gpuspawner"
 UMBRELLA = ROOT / "helm" / "gpuspawner-jupyterhub"
 Z2JH = os.environ.get("GPUSPAWNER_TEST_Z2JH", "")
-"""A folder with the source of Zero to JupyterHub's chart; "" where none is at hand."""
+"""A folder with the source of Zero to JupyterHub's chart, or "" if this machine has no copy."""
 
 
 class Chart:
@@ -24,7 +24,7 @@ class Chart:
         self._folder = folder
 
     def text(self, values=None, *arguments):
-        """What is rendered with ``values`` by their path, such as {"hub.url": "http://hub:8081"}."""
+        """Return the manifests rendered with ``values``, which are by path like {"hub.url": "http://hub:8081"}."""
         given = self._folder / "values.yaml"
         given.write_text(yaml.safe_dump(nested({"catalog": self.catalog.read_text(), **(values or {})})))
         return self.helm("template", "gpuspawner", CHART, "--namespace=jhub", f"--values={given}", *arguments)

@@ -1,4 +1,4 @@
-"""What the how-to pages write into values: both charts take it, and it has the effect that the page tells."""
+"""The values in the how-to pages: both charts accept them, and they have the documented effect."""
 
 import json
 import re

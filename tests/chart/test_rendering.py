@@ -88,7 +88,7 @@ WITH = {
     "expose.httpRoute.enabled": ROUTE,
     "monitoring.serviceMonitor.": MONITOR,
 }
-"""What must be set beside a switch, by the beginning of its path, for it to count."""
+"""Settings that a switch needs to have an effect, by the beginning of the switch's path."""
 DEFAULTS = yaml.safe_load(chart_schema.VALUES.read_text())
 VALUES = dict(chart_schema.paths(chart_schema.schema()))
 SETTABLE = sorted(VALUES.keys() - {"catalog", "global", "replicas"})
@@ -177,12 +177,12 @@ def test_ingress_and_route_lead_to_the_proxy_under_the_hubs_prefix_where_the_hub
     assert ("Service", "gpuspawner-hub") not in chart.objects()
 
 
-def test_rendering_anew_changes_nothing_so_no_secret_is_made_anew(chart):
+def test_rendering_again_changes_nothing_so_no_secret_is_made_again(chart):
     assert chart.text(EVERYTHING) == chart.text(EVERYTHING)
     assert [name for kind, name in chart.objects(EVERYTHING) if kind == "Secret"] == ["gpuspawner-settings"]
 
 
-def test_on_postgresql_there_is_no_claim_and_a_second_service_may_stand_by(chart):
+def test_on_postgresql_there_is_no_claim_and_a_second_service_may_be_standby(chart):
     url = "postgresql://gpu@db.example.org:5433/gpu?sslmode=verify-full"
     made = chart.objects({"store.postgresql.url": url, "store.postgresql.existingSecret": "gpu-store", "replicas": 2})
     assert [name for kind, name in made if kind == "PersistentVolumeClaim"] == []
@@ -221,7 +221,7 @@ def test_the_service_reaches_each_server_that_its_store_s_address_names(chart, u
     assert allowed[0] == [{"port": port} for port in ports]
 
 
-def test_what_is_kept_is_neither_removed_nor_may_be(chart):
+def test_kept_objects_are_neither_removed_nor_removable(chart):
     removed, kept = chart.objects({"keepOnUninstall": False}), chart.objects()
     assert removed["Job", "gpuspawner-secret-remove"]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
     assert ("Job", "gpuspawner-secret-remove") not in kept
@@ -332,7 +332,7 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
         assert probed["livenessProbe"]["httpGet"]["path"] == ALIVE, "they are ended where they do not converge"
 
 
-def test_requests_are_let_go_once_the_service_and_its_rights_are_gone(chart):
+def test_requests_lose_their_finalizers_once_the_service_and_its_rights_are_gone(chart):
     rendered = chart.objects({"customResources.enabled": True})
     parts = [rendered[kind, "gpuspawner-finalizers"] for kind in ("ServiceAccount", "Role", "RoleBinding", "Job")]
     assert {part["metadata"]["annotations"]["helm.sh/hook"] for part in parts} == {"post-delete"}
@@ -417,7 +417,7 @@ def test_the_image_puller_has_the_images_of_the_templates(chart):
         pytest.param({"expose.service.type": "External"}, "'NodePort'", id="type of Service"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_made(chart, values, told):
+def test_invalid_values_are_reported_before_any_object_is_made(chart, values, told):
     with pytest.raises(StepError, match="helm template") as refused:
         chart.text(values)
     assert told in str(refused.value)

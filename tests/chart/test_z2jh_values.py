@@ -103,7 +103,7 @@ def test_the_chart_pulls_the_catalogs_images():
     }
 
 
-def test_what_is_brought_to_the_hubs_image_is_python_alone():
+def test_files_added_to_the_hubs_image_are_python_alone():
     found = [__import__(name) for name in PURE]
     compiled = [path for module in found for path in Path(module.__path__[0]).rglob("*.so")]
     assert compiled == []
@@ -130,7 +130,7 @@ def test_the_command_reads_what_helm_prints_of_a_release():
         pytest.param("a: [", "cannot be read as YAML", id="no YAML"),
     ],
 )
-def test_values_that_are_none_are_refused(given, told):
+def test_invalid_values_are_refused(given, told):
     done = command("--values=-", given=given)
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr
@@ -165,7 +165,7 @@ def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(ch
         ("a: " + "[" * 5000, "cannot be read as YAML"),
     ],
 )
-def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, told):
+def test_values_unknown_to_the_release_are_refused_by_their_key(tmp_path, capsys, values, told):
     (tmp_path / "hub.yaml").write_text(values)
     assert main(["kube", "values", "--values", str(tmp_path / "hub.yaml")]) == 1
     assert told in capsys.readouterr().err
@@ -180,6 +180,6 @@ def test_what_is_no_release_s_is_refused_by_its_key(tmp_path, capsys, values, to
         ("--service-url", "http://gpuspawner:9470/api", "is no address of a service."),
     ],
 )
-def test_a_name_or_an_address_that_is_none_is_refused(capsys, option, value, told):
+def test_an_invalid_name_or_address_is_refused(capsys, option, value, told):
     assert main(["kube", "values", option, value]) == 1
     assert told in capsys.readouterr().err

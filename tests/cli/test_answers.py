@@ -29,7 +29,7 @@ TRAIN = {"id": "a" * 32, "server": "train", "phase": "running", "opens": ["ssh"]
     ],
     ids=["a line more", "an option", "two keys", "none"],
 )
-def test_what_a_workspace_says_of_its_ssh_adds_no_lines(monkeypatch, tmp_path, answer):
+def test_ssh_information_of_a_workspace_adds_no_lines(monkeypatch, tmp_path, answer):
     monkeypatch.setattr(ssh, "call", lambda url, *_: {"user": "alice", "workspaces": [TRAIN]})
     monkeypatch.setattr(ssh, "_send", lambda *_, **__: answer)
     monkeypatch.setattr(ssh, "public_keys", lambda _: [HOST_KEY])
@@ -94,7 +94,7 @@ def test_a_token_follows_no_redirect(hosts, path):
         "",
     ],
 )
-def test_an_address_that_is_none_is_refused_with_an_example(monkeypatch, capsys, url):
+def test_an_invalid_address_is_refused_with_an_example(monkeypatch, capsys, url):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", "abc")
     assert main(["list", "--url", url]) == 2
     assert (
@@ -103,13 +103,13 @@ def test_an_address_that_is_none_is_refused_with_an_example(monkeypatch, capsys,
     )
 
 
-def test_an_address_that_is_none_is_told_to_who_is_not_signed_in_too(monkeypatch, capsys):
+def test_an_invalid_address_is_reported_before_sign_in_too(monkeypatch, capsys):
     monkeypatch.delenv("GPUSPAWNER_TOKEN", raising=False)
     assert main(["list", "--url", "notaurl"]) == 2
     assert "'notaurl' is not an http address." in capsys.readouterr().err
 
 
-def test_what_a_terminal_of_another_encoding_sends_is_refused_in_words(monkeypatch, capsys):
+def test_text_of_a_terminal_with_another_encoding_is_refused_in_words(monkeypatch, capsys):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", "t")
     assert (
         main(["admin", "audit", "--who", "m\udcfcller", "--url", "http://127.0.0.1:9"]) == 1
@@ -118,7 +118,7 @@ def test_what_a_terminal_of_another_encoding_sends_is_refused_in_words(monkeypat
 
 
 @pytest.mark.parametrize("token", ["t\u00f6ken", "one\ntwo", "a b"])
-def test_a_token_that_is_none_is_named_and_not_the_service(monkeypatch, capsys, token):
+def test_an_invalid_token_is_named_and_the_service_is_not(monkeypatch, capsys, token):
     monkeypatch.setenv("GPUSPAWNER_TOKEN", token)
     assert main(["list", "--url", "http://127.0.0.1:9"]) == 2
     assert "GPUSPAWNER_TOKEN holds no token" in capsys.readouterr().err

@@ -37,9 +37,9 @@ ARGUMENTS = {
     "admin preempt cancel": ("3f",),
     "admin preempt claimed": ("3f",),
 }
-"""What a command needs besides the address."""
+"""Arguments that a command needs in addition to the address."""
 WITHOUT_AN_ANSWER = {"logout"}
-"""Commands that ask nothing before somebody has signed in."""
+"""Commands that send no request before the user has signed in."""
 
 
 def commands_with_a_service(group=gpuspawner, above=()):

@@ -34,7 +34,7 @@ def files(tmp_path):
         ("--listen", "banana", "--listen banana is not an address with a port. Write it like"),
     ],
 )
-def test_what_it_cannot_begin_with_is_named_with_what_would_be_right(files, capsys, option, value, words):
+def test_an_impossible_argument_is_named_with_a_correct_one(files, capsys, option, value, words):
     of_file = option in {"--secret-file", "--cluster"}
     options = {
         "--service-url": "http://127.0.0.1:9",

@@ -92,7 +92,7 @@ def run(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_the_history_tells_whom_when_and_whether_rightly(draft, data, capsys):
+def test_the_history_says_who_was_warned_when_and_whether_rightly(draft, data, capsys):
     code, out, _ = run(capsys, draft, "--data", data)
     assert code == DONE
     assert "2 workspaces held GPUs for 4.0 GPU hours." in out
@@ -112,7 +112,7 @@ def test_a_policy_that_would_be_wrong_is_told_so(draft, data, capsys):
     assert report["stopped_in_use_per_100000_session_hours"] == 25_000
 
 
-def test_each_is_judged_by_its_own_policy_where_none_is_named(draft, data, capsys):
+def test_each_workspace_is_judged_by_its_own_policy_by_default(draft, data, capsys):
     report = json.loads(run(capsys, draft, "--store", f"sqlite:///{data}/gpuspawner.sqlite", "--json")[1])
     assert [policy["name"] for policy in report["policies"]] == ["default"]
 
@@ -152,7 +152,7 @@ def away(tmp_path):
         ("90m", "10m", 1, {"dora": 90, "eve": 40, "fay": 110, "gus": 20}),
     ],
 )
-def test_what_nobody_would_have_come_to_is_given_back(draft, away, capsys, claim, idle, nobody, stopped):
+def test_unvisited_workspaces_are_given_back(draft, away, capsys, claim, idle, nobody, stopped):
     """A claim longer than the recorded one is judged without evidence of whether fay opened hers later."""
     catalog = Path(draft)
     catalog.write_text(f"{DRAFT}  claims: {{claim: {claim}, idle: {{for: {idle}, grace: 10m}}}}\n")
@@ -184,7 +184,7 @@ def cleo(data):
     store.close()
 
 
-def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cleo, tmp_path, capsys):
+def test_a_warned_workspace_is_named_with_the_time_and_outcome(draft, data, cleo, tmp_path, capsys):
     path = tmp_path / "report.html"
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE
@@ -201,7 +201,7 @@ def test_who_is_only_warned_is_named_with_when_and_what_followed(draft, data, cl
     )
 
 
-def test_a_policy_that_warns_stops_nobody(draft, data, cleo, tmp_path, capsys):
+def test_a_policy_in_warn_mode_stops_no_workspace(draft, data, cleo, tmp_path, capsys):
     path = tmp_path / "report.html"
     _, out, _ = run(capsys, draft, "--data", data, "--policy", "told", "--html", str(path))
     assert "mode warn as it is, others as if they enforced; nothing is changed." in out
@@ -289,7 +289,9 @@ def test_nothing_stopped_is_said(draft, data, tmp_path, capsys):
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(draft, data, capsys, monkeypatch, tmp_path, arguments, code, said):
+def test_an_impossible_simulation_is_reported_in_one_line(
+    draft, data, capsys, monkeypatch, tmp_path, arguments, code, said
+):
     monkeypatch.chdir(tmp_path)
     given = [{"DRAFT": draft, "DATA": data}.get(argument, argument) for argument in arguments]
     returned, _, err = run(capsys, *given)
@@ -357,7 +359,7 @@ def seen(percent):
     return asdict(SourceReading("c", Source.MONITOR, Measure.UTILIZATION, percent, 65.0, 5.0, 1.0))
 
 
-def test_what_each_source_was_worth_is_told(capsys, draft, data):
+def test_the_value_of_each_source_is_reported(capsys, draft, data):
     store = Store(f"sqlite:///{data}/gpuspawner.sqlite")
     store.open()
     start = NOW - 2 * 3600 - 60

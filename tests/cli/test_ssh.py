@@ -149,7 +149,7 @@ def signed_in(hub, person):
     return make
 
 
-def test_one_login_serves_ssh_and_scp_and_leads_to_nobody_else_s_workspace(hub, signed_in, tmp_path):
+def test_one_login_serves_ssh_and_scp_and_reaches_no_other_users_workspace(hub, signed_in, tmp_path):
     alice = signed_in("alice")
     done = alice.ssh("-", "echo $GPUSPAWNER_LEASE_ID; exit 7")
     assert (done.returncode, done.stdout.strip()) == (7, hub.lease("alice")["id"]), done.stderr
@@ -196,7 +196,7 @@ def test_a_token_that_may_not_open_the_workspace_is_refused_in_words(person):
     assert "Run gpuspawner login as its user, or use a token of that user" in none.stderr
 
 
-def test_what_is_not_there_does_not_run_or_has_no_ssh_is_told(hub, person):
+def test_a_missing_stopped_or_ssh_less_workspace_is_reported(hub, person):
     alice = person("alice")
     hub.delay("alice", "before-start", 3600)
     hub.begin("alice", "slow", template="cpu")

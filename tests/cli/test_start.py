@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_it_its_place_and_detached_it_is_not_waited_for(hub):
     hub.until_ended("carol", "stopped")
 
 
-def test_what_does_not_start_is_a_2_and_a_service_that_is_away_a_3(hub):
+def test_a_failed_start_exits_with_2_and_an_absent_service_with_3(hub):
     bob = Command(hub, "bob")
     assert "GPUs: You asked for '9'. Allowed: 1 to 8" in bob.run("start", "lab", "--count", "9", code=REFUSED)[1]
     out, err = bob.run("start", "lab", "--tool", "mine", code=REFUSED)

@@ -13,14 +13,14 @@ from gpuspawner import __version__
 
 PATH = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/sbin:/bin"
 ALONE = ["unshare", "--mount"]
-"""What it mounts is not seen by others, of whom one looks whether anything stayed mounted."""
+"""A private mount namespace, because other tests check that no mount remains."""
 NEEDED = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("buildah", path=PATH), reason="buildah mounts, as root"
 )
 
 
 class Buildah:
-    """Calls buildah with this machine's certificates, over images that lie in ``folder`` alone."""
+    """Calls buildah with this machine's certificates. Its images are only in ``folder``."""
 
     def __init__(self, folder: Path):
         (folder / "pip.conf").write_text("[global]\ncert = /run/ca.crt\ndefault-timeout = 180\n")
@@ -63,7 +63,7 @@ class Buildah:
         return name
 
     def built(self, name: str, **settings: str) -> str:
-        """Build one of `images/` by `make images` with ``settings``, such as BASE; return the image's whole name."""
+        """Build one of `images/` by `make images` with ``settings`` like BASE; return the image's full name."""
         words = [*ALONE, "buildah", "bud", *self._mounts]
         done = subprocess.run(
             [sys.executable, "-m", "tools.images"],

@@ -79,7 +79,7 @@ class ChartHub(KubeHub):
 
     claim: str = ""
     values: dict[str, Any] = field(default_factory=dict)
-    """Of its release."""
+    """Values of its chart release."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,7 +209,7 @@ class ChartHub(KubeHub):
 
 @contextmanager
 def beside(release: Release, folder: Path, *images: str) -> Iterator[ChartHub]:
-    """Start a hub without gpuspawner, install the chart beside it, and give the hub the values printed for it.
+    """Start a hub without gpuspawner, install the chart next to it, and give the hub the values printed for it.
 
     ``images`` are options of the command that prints them; without any, the service's image brings the package.
     """

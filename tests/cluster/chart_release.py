@@ -36,7 +36,7 @@ policies:
 
 
 class Release:
-    """The release `gpuspawner` of ``chart`` in ``namespace``; its image is of this checkout where none is named."""
+    """The release `gpuspawner` of ``chart`` in ``namespace``. By default, its image is built from this checkout."""
 
     def __init__(self, cluster, namespace, folder, image="", chart=CHART):
         self.cluster, self.namespace, self.folder, self.chart = cluster, namespace, folder, chart
@@ -48,7 +48,7 @@ class Release:
         self.values = {}
 
     def write(self, hub_url):
-        """Say what it is installed with."""
+        """Write the values for the installation."""
         self.values = {
             "hub": {"url": f"{hub_url}/hub/api", "rights": {"output": True}},
             "settings": {"hub_seconds": 1.0, "settle_seconds": 1.0},
@@ -92,7 +92,7 @@ class Release:
         self.cluster.core.create_persistent_volume({"metadata": {"name": path.name}, "spec": spec})
 
     def secret(self):
-        """What hub and service share, and when it was made."""
+        """Return the secret of hub and service, and the UID of its object."""
         found = self.cluster.core.read_namespaced_secret(f"{NAME}-secret", self.namespace)
         return found.data["secret"], found.metadata.uid
 

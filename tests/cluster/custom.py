@@ -44,7 +44,7 @@ def hub_with_requests(cluster, new_folder, more=""):
         finally:
             hub.close()
             kubectl = Typed(cluster, namespace)
-            for name in names(kubectl):  # nobody is there any more who would let them go
+            for name in names(kubectl):  # the service that would remove the finalizers has ended
                 kubectl.run("patch", "gvm", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
 
 
@@ -64,7 +64,7 @@ def manifest(kind, spec, name="one"):
 
 
 class Typed:
-    """kubectl in one namespace, as the administrator or as somebody else."""
+    """kubectl in one namespace, as the administrator or as another user."""
 
     def __init__(self, cluster, namespace):
         self.objects = client.CustomObjectsApi(cluster.api)

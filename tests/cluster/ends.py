@@ -1,4 +1,4 @@
-"""What the tests of ends share: a server that ends as it is told, and the page on which its user reads why."""
+"""Helpers for the tests of exits: a server that ends on request, and the page on which its user reads the reason."""
 
 SERVER = """
 import http.server, os, signal, sys, threading, time

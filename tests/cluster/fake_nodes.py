@@ -1,4 +1,4 @@
-"""Nodes that exist only in the API server, by KWOK, beside the real one: for scale.
+"""Nodes that exist only in the API server, by KWOK, in addition to the real node: for tests of scale.
 
 A pod runs there as soon as it is bound, and does nothing. Each node has a taint, so that no pod comes by chance.
 """
@@ -28,7 +28,7 @@ LABELS = {
 
 @contextlib.contextmanager
 def fake_nodes(cluster, count, gpus=8, labels=LABELS):
-    """Give the cluster ``count`` nodes of so many ``gpus`` each, named fake-0 and on, and take them away at the end."""
+    """Give the cluster ``count`` nodes with ``gpus`` GPUs each, named fake-0 and on. Remove them at the end."""
     own = cluster.own
     programs = ensure_component(KWOK)
     stages = own.folder / "kwok.yaml"

@@ -108,7 +108,7 @@ class KubeHub(RealHub):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.catalog.write_text(CATALOG)
-        # Of the process itself: Kubernetes' client reads it as soon as it is imported.
+        # Set for this process too: the Kubernetes client reads it during its import.
         self.environment_of_hub["KUBECONFIG"] = self.hub_kubeconfig or str(self.cluster.kubeconfig)
 
     def config(self) -> str:
@@ -135,7 +135,7 @@ class KubeHub(RealHub):
         )
 
     def first_steps(self, user: str, words: str) -> str:
-        """What the progress page tells of a start that is under way, up to these words or for 15 s."""
+        """Return the text of the progress page of a start, up to these words or for 15 s."""
         url = f"{self.url}/hub/api/users/{user}/server/progress"
         told, until = "", time.monotonic() + 15
         with requests.get(url, headers={"Authorization": f"token {ADMIN_TOKEN}"}, stream=True, timeout=15) as answer:

@@ -161,7 +161,7 @@ class World:
         await self.api.close()
 
     def begin_again(self):
-        """The service starts anew, and knows nothing of what was said before."""
+        """Restart the service, which loses everything it knew."""
         self.kueue = KueueCluster(self.api, self.kueue._settings, self.namespace, HUB)
         self.scheduler = KueueScheduler(self.kueue, self.mine, self.queues, HUB)
 
@@ -182,7 +182,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def a_world(cluster, namespace, also=(), **queues):
-    """A World whose namespace has a LocalQueue for each of the ClusterQueues ours, theirs and those beside."""
+    """Yield a World whose namespace has LocalQueues for the ClusterQueues ours, theirs and each of ``also``."""
     for name in ("ours", "theirs", *also):
         spec = {"clusterQueue": name}
         apply(cluster, {"kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": spec})

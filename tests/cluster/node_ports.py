@@ -1,4 +1,4 @@
-"""What kube-proxy does for Services of type NodePort: no node of the tests' clusters runs it."""
+"""Replaces kube-proxy for Services of type NodePort. The nodes of the tests' clusters run no kube-proxy."""
 
 import contextlib
 import threading
@@ -30,7 +30,7 @@ def ways(cluster, namespace):
 def served(cluster, namespace):
     """Have the node lead each NodePort of a namespace to the pod behind it, and leave no rule.
 
-    Yields a lock: while it is held, the API server is asked nothing. Who ends an API server holds it, as Python 3.11
+    Yields a lock: while it is held, the API server gets no request. Hold it to end an API server, because Python 3.11
     loses a TLS socket that is reset before its handshake: open still, it is met by the garbage collector.
     """
     run, ended = lambda script: cluster.own.namespaces.run(script, env={"PATH": PATH}), threading.Event()

@@ -1,4 +1,4 @@
-"""What tests do on a cluster: namespaces of their own, pods, and commands in them."""
+"""Helpers for tests on a cluster: their own namespaces, pods, and commands in pods."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ WAIT_SECONDS = 90
 
 
 def wait_for(look, what, seconds=WAIT_SECONDS):
-    """Return what ``look()`` returns once that is true.
+    """Call ``look()`` until it returns a true value, and return that value.
 
     Raises:
         AssertionError: it was not within ``seconds``; the message tells ``what`` and the last answer.

@@ -38,7 +38,7 @@ async def found_by_init(cluster, file, capsys):
 
 
 async def found_by_doctor(cluster, namespace, catalog, capsys):
-    """Return what `gpuspawner server doctor` finds of the node's GPUs that is not good, as (check, words)."""
+    """Return the findings of `gpuspawner server doctor` on the node's GPUs that are not good, as (check, words)."""
     nobody = ["--hub", "http://127.0.0.1:9/hub/api", "--service", "http://127.0.0.1:9"]
     where = ["--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
     await asyncio.to_thread(main, ["server", "doctor", "--json", *nobody, *where, "--catalog", str(catalog)])
@@ -47,7 +47,7 @@ async def found_by_doctor(cluster, namespace, catalog, capsys):
 
 
 def asked(cluster, namespace, pod, *fields):
-    """Return what nvidia-smi tells in a pod of each GPU that it sees."""
+    """Return the nvidia-smi values of each GPU that a pod sees."""
     query = ("/usr/bin/nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
     code, told, said = cluster.run_in(namespace, pod, *query)
     assert (code, said) == (0, ""), told

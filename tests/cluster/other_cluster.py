@@ -12,7 +12,7 @@ MADE, KUEUE = "kubernetes-other-cluster.yaml", "kubernetes-kueue-rbac.yaml"
 NAMESPACE, CONTEXT = "gpu-workspaces", "--context us-east "
 HUB_S = "{kind: ServiceAccount, name: gpuspawner-hub, namespace: jhub}"
 ITS_OWN = f"{{kind: ServiceAccount, name: gpuspawner, namespace: {NAMESPACE}}}"
-"""Whom the manifests for the hub's own cluster give rights, and who has them in another one."""
+"""The account with rights in the manifests for the hub's own cluster, and the account with rights in another one."""
 WAIT_SECONDS = 90
 
 

@@ -1,4 +1,4 @@
-"""What enforces network policies on a cluster: kube-router's firewall, as a process of the node."""
+"""Enforces network policies on a cluster with kube-router's firewall, as a process of the node."""
 
 import contextlib
 
@@ -9,7 +9,7 @@ from tools.cluster.settings import NODE
 
 NAME = "kube-router"
 BRIDGED = "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables"
-"""What one pod of a node sends to another goes by a bridge, past the firewall else."""
+"""Without this setting, traffic between two pods of a node goes over a bridge and avoids the firewall."""
 FORGOTTEN = """
 for table in filter mangle nat; do
     iptables --table $table --flush

@@ -1,4 +1,4 @@
-"""What a name server and kube-proxy do elsewhere: an address on the machine that leads to a Service's ready pods.
+"""Replaces a name server and kube-proxy: an address on the machine that leads to a Service's ready pods.
 
 A process of its own, `python -m reach PKI API_SERVER NAMESPACE SERVICE ADDRESS PORT`, which prints its port.
 """
@@ -69,7 +69,7 @@ async def serve(target, address, port):
     """Forward each connection for as long as this process lives."""
     from demo.forward import copy  # noqa: PLC0415 - of the process alone: its path has the checkout
 
-    connections = set()  # nobody else holds their tasks
+    connections = set()  # asyncio keeps only weak references to the tasks
 
     async def forward(reader, writer):
         connections.add(task := asyncio.current_task())

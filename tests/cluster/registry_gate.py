@@ -1,4 +1,4 @@
-"""What stands before the tests' open registry: ``registry_gate.py GATE``.
+"""A gate before the tests' open registry: ``registry_gate.py GATE``.
 
 Under ``slow/`` no blob comes whole as long as there is a file GATE; under ``busy/`` nothing comes at all, as from a
 registry that is asked too often.

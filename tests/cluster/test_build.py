@@ -77,7 +77,7 @@ def test_parts_that_are_built_together_get_the_same_versions_and_one_apart_its_o
     assert wrappers[2].splitlines()[2:] == ["require example.org/apart v2.0.0"]
 
 
-def test_what_builds_share_is_removed_at_the_end_but_not_under_one_that_runs(go):
+def test_shared_build_files_are_removed_at_the_end_but_not_during_a_build(go):
     shared = go / "cache" / "go" / "mod"
     shared.mkdir(parents=True)
     with build.one_at_a_time("part"):

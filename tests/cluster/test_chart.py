@@ -1,4 +1,4 @@
-"""The chart on a real cluster under the restricted standard, beside a hub in a pod that behaves as that of z2jh."""
+"""The chart on a real cluster under the restricted standard, with a hub in a pod that behaves as that of z2jh."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -176,7 +176,7 @@ def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(
 
 
 def output_of_a_failure(hub, before):
-    """What the user `fails` reads of a server that failed since ``before``."""
+    """Return the output that the user `fails` reads of a server that failed since ``before``."""
     begin(hub, "fails", "cpu")
     ended = eventually(lambda: (end := hub.last_end("fails"))["id"] != before and end, WAIT_SECONDS, "it fails")
     token = hub.api("POST", "/users/fails/tokens", {}).json()["token"]
@@ -207,7 +207,7 @@ def test_without_the_right_to_read_output_its_user_is_told_so(hub, release):
 
 @pytest.fixture
 def kinds_of_others(one_machine):
-    """Those of the Gateway API and of the Prometheus Operator, by their own definitions."""
+    """Install the kinds of the Gateway API and of the Prometheus Operator, from their own definitions."""
     kubectl, files = one_machine.own.kubectl, []
     for component in OTHERS_KINDS:
         folder = ensure_component(component).parent

@@ -50,7 +50,7 @@ def release(one_machine, earlier, tmp_path):
 
 
 def on_the_store(release, folder):
-    """What the page's pod prints by this checkout's image."""
+    """Return the output of the page's pod with this checkout's image."""
     (pod,) = pages.blocks(PAGE, "yaml")
     made = yaml.safe_load(pod)
     (container,) = made["spec"]["containers"]

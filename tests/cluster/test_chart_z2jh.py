@@ -1,6 +1,6 @@
 """Hub and service with the chart of Zero to JupyterHub itself, whose source is a folder here: one release, or two.
 
-Its hub's image is the one of the clusters, with what its configuration imports besides, and also runs its proxy. The
+Its hub's image is the one of the clusters, with the other imports of its configuration, and also runs its proxy. The
 package comes to it by an init container, or is in it: then it is the one of images/hub, built on that. Names are told
 by hostAliases, since the cluster has no name server.
 """
@@ -49,7 +49,7 @@ def named(image, **more):
 
 
 def values_of(release, hub, address):
-    """What differs from the defaults of both charts: images that are here, and names that no server tells."""
+    """Return the differences from the defaults of both charts: local images, and names that no name server resolves."""
     aliases = {"hostAliases": [{"ip": address, "hostnames": list(PORTS)}]}
     own = {
         "hub": {

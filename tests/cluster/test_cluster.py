@@ -32,7 +32,7 @@ def slow(*arguments):
 commands, settings.commands = settings.commands, slow
 sys.exit(__main__.main())
 """
-"""`make cluster` with a part that begins so many seconds late."""
+"""`make cluster` with a part that starts the given seconds late."""
 
 
 THREAD = """
@@ -53,7 +53,7 @@ def make(action, folder, **env):
 
 
 def traces():
-    """What a cluster could leave on the machine, but for processes, one line each."""
+    """Return the traces that a cluster could leave on the machine, except processes, one line each."""
     routes = subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout
     folders = (Path("/run/containerd"), Path("/var/lib/kubelet"), Path("/var/lib/cni"), Path("/etc/cni"))
     return {
@@ -130,7 +130,7 @@ def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
         second.kubectl("wait", "--for=condition=Ready", "pod/pod", "--timeout=90s")
         assert any(second.link in line for line in traces() - before)
         running = processes(second)
-        assert len(running) > len(second.processes) + 1  # a shim and the pod's own, besides
+        assert len(running) > len(second.processes) + 1  # plus the container's shim and the process in the pod
         again = make("start", folder)
         assert again.returncode == 1
         assert "runs already" in again.stderr
@@ -139,7 +139,7 @@ def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):
     assert stopped.returncode == 0, stopped.stderr
     assert secret.read_text() == "not to be read"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kubeconfig"]
-    # Another cluster may run beside: its links and groups are its own.
+    # Another cluster may run on this machine. It has its own links and groups.
     assert not {line for line in traces() - before if "gpus-" not in line or second.link in line}
     assert not {pid for pid, started in running.items() if started_at(pid) == started}
     assert make("stop", folder).returncode == 0
@@ -157,7 +157,7 @@ def test_a_part_that_is_slow_on_a_full_machine_is_waited_for(one_machine, tmp_pa
         assert make("stop", folder).returncode == 0
 
 
-def test_who_is_not_root_is_told(tmp_path, monkeypatch, capsys):
+def test_a_user_other_than_root_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(sys, "argv", ["cluster", "start", "--folder", str(tmp_path / "cluster")])
     assert main() == 1

@@ -1,6 +1,6 @@
 """Two real clusters under one hub: each has nodes, kubelets, watches, homes and an API server of its own.
 
-The proxy reaches workspaces of the other one by a NodePort. What kube-proxy does for that, `node_ports` does.
+The proxy reaches workspaces of the other cluster by a NodePort. `node_ports` replaces kube-proxy for that.
 """
 
 import json
@@ -157,7 +157,7 @@ def home(hub, one_machine, east, tmp_path_factory):
 
 
 def ask(hub, path, body=None):
-    """What frank's server answers."""
+    """Return the answer of frank's server."""
     token = hub.api("POST", "/users/frank/tokens", {"scopes": ["access:servers!user=frank"]}).json()["token"]
     method, headers = "GET" if body is None else "POST", {"Authorization": f"token {token}"}
     told = requests.request(method, f"{hub.url}/user/frank/{path}", headers=headers, json=body, timeout=60)
@@ -173,7 +173,7 @@ def run_in(cluster, hub, *command):
 
 
 @pytest.mark.slow
-def test_what_was_open_and_installed_in_a_home_comes_back_in_the_other_cluster(hub, east, one_machine, home):
+def test_open_documents_and_installed_packages_return_in_the_other_cluster(hub, east, one_machine, home):
     start(hub, "frank", HERE)
     hub.until("frank", "running", WAIT_SECONDS)
     for name in ("work.ipynb", "gone.ipynb"):
@@ -327,7 +327,7 @@ def test_ingresses_and_routes_to_a_workspace_are_taken_and_go_with_its_pod(hub, 
 
 
 @pytest.mark.slow
-def test_who_takes_either_gets_the_one_that_is_free(hub, east):
+def test_a_request_for_either_cluster_gets_the_free_one(hub, east):
     # alice and bob hold both GPUs of eu-west
     start(hub, "erin", HERE, substitutes=[THERE])
     lease = hub.until("erin", "running", WAIT_SECONDS)

@@ -156,7 +156,7 @@ def test_the_chart_upgrades_definitions_and_what_is_stored_stays(helm, kubectl, 
 
 
 @pytest.mark.slow
-def test_what_a_service_left_is_let_go_by_the_chart_s_own_rights(helm, kubectl, one_machine, namespace, tmp_path):
+def test_leftover_finalizers_are_removed_with_the_charts_own_rights(helm, kubectl, one_machine, namespace, tmp_path):
     told = [f"--namespace={namespace}", f"--set-file=catalog={ROOT / 'hub_config' / 'kubernetes-catalog.yaml'}"]
     told += ["--set=customResources.enabled=true", "--show-only=templates/finalizers-job.yaml"]
     *rights, job = yaml.safe_load_all(helm("template", "gpuspawner", ROOT / "helm" / "gpuspawner", *told))

@@ -28,7 +28,7 @@ def service(one_machine, namespace, tmp_path):
 
 
 def examined(service, capsys):
-    """What doctor finds with the account's own token, by check, but for GPUs that another test had."""
+    """Return doctor's findings with the account's own token, by check, without the GPUs of other tests."""
     where = ["--kubernetes", "--kubeconfig", service.kubeconfig(), "--namespace", service.namespace]
     main(["server", "doctor", "--json", *NOBODY, *where])
     found = json.loads(capsys.readouterr().out)["findings"]

@@ -142,7 +142,7 @@ async def test_a_workspace_has_what_its_claim_was_given_and_leaves_nothing(one_m
     wait_for(lambda: not claims_in(one_machine, namespace), "its claim is gone")
 
 
-async def test_what_others_claim_is_foreign_with_its_holder(one_machine, namespace, backend):
+async def test_devices_claimed_by_others_are_foreign_with_their_holder(one_machine, namespace, backend):
     start(one_machine, namespace, "nightly-0", [A100_KIND], **{"ray.io/cluster": "nightly"})
     await until(counts(backend, "a100"), {"a100": (1, 2)})
     (foreign,) = [gpu for gpu in (await backend.fleet()).gpus if gpu.foreign]
@@ -225,7 +225,7 @@ async def test_of_several_kinds_the_first_that_is_free_is_given(one_machine, nam
         assert requests == {"gpu/a100", "gpu/h100"}
 
 
-async def test_what_is_asked_for_by_a_resource_that_claims_serve_is_counted_once(one_machine, namespace, claimed):
+async def test_a_request_for_a_resource_served_by_claims_is_counted_once(one_machine, namespace, claimed):
     """On Kubernetes 1.36 the pod stays as it is; the scheduler makes a claim for it."""
     resource = "nvidia.com/gpu"
     by_match = GpuKind("l40s", "L40S", 48 * GIB, match="NVIDIA L40S")

@@ -1,4 +1,4 @@
-"""Fake nodes stand beside the real one: pods are bound to them and run."""
+"""Fake nodes exist next to the real one: pods are bound to them and run."""
 
 import pytest
 from fake_nodes import TOLERATION, fake_nodes

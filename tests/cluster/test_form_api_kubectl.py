@@ -43,7 +43,7 @@ WAYS = {"form": by_form, "api": by_api, "kubectl": by_kubectl}
 
 
 def resource_of(kubectl, lease):
-    """The status of the request that has this workspace; {} where none has."""
+    """Return the status of the request that has this workspace, or {} if no request has it."""
     found = [seen(kubectl, name).get("status", {}) for name in names(kubectl)]
     return next((status for status in found if status.get("lease") == lease), {})
 
@@ -74,7 +74,7 @@ def views(hub, kubectl, lease):  # noqa: F811
 
 
 def page_text(hub, session, lease):  # noqa: F811
-    """Return the words of a workspace's page. Each time stands in it as the API writes it for Kubernetes."""
+    """Return the text of a workspace's page, with each time as the API writes it for Kubernetes."""
     page = session.get(f"{hub.url}/services/gpu/workspaces/{lease}", timeout=20)
     assert page.status_code == 200, page.url
     text = re.sub(r'<time [^>]*data-at="([\d.]+)"', lambda found: f"{written_at(float(found[1]))} <time", page.text)
@@ -82,7 +82,7 @@ def page_text(hub, session, lease):  # noqa: F811
 
 
 def missing_on_page(text, view):
-    """Return what the API tells and the page does not."""
+    """Return the values of the API that the page lacks."""
     words = [view["reason"], *view["gpus"], *([view["ends"]] if view["ends"] else [])]
     if view["position"]:
         words.append(f"Place {view['position']}")
@@ -90,7 +90,7 @@ def missing_on_page(text, view):
 
 
 def same_views(hub, kubectl, session, lease, phase):  # noqa: F811
-    """Wait until API, kubectl and page say the same of a workspace in that phase. Return what they say."""
+    """Wait until API, kubectl and page agree about a workspace in that phase. Return their values."""
     last = []
 
     def agree():

@@ -23,7 +23,7 @@ def test_a_container_sees_those_that_it_was_given(one_machine, namespace, gpus):
     assert set(uuids) < set(gpus.uuids)
 
 
-def test_a_container_that_asks_for_none_sees_none(one_machine, namespace, gpus):
+def test_a_container_without_a_gpu_request_sees_no_gpu(one_machine, namespace, gpus):
     one_machine.start_pod(namespace, "none", ["sleep", "600"])
     _, seen, _ = one_machine.run_in(namespace, "none", *ASK_FOR_NONE)
     assert seen == ""

@@ -36,7 +36,7 @@ def buildah(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def images(buildah):
-    """Those of service and hub."""
+    """The images of service and hub."""
     return {"service": buildah.built("service", BASE=BASE), "hub": buildah.built("hub", HUB_BASE=HUB_BASE)}
 
 

@@ -152,7 +152,7 @@ async def test_a_flavor_in_which_its_pod_found_no_place_twice_is_left_out(world)
     assert world.of(lease)["metadata"]["uid"] == made, "one Workload for one place"
 
 
-async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_runs(world):
+async def test_a_workload_evicted_during_its_start_continues_and_is_warned_once_it_runs(world):
     lease = asks("starts", count=2)
     world.put(lease)
     (grant,) = await world.until(lambda answer: answer.grants(), "it is granted")

@@ -58,7 +58,7 @@ def hub(one_machine, tmp_path_factory):
             kueue.stop()
 
 
-def test_what_was_borrowed_is_taken_back_with_notice_and_comes_again(hub):
+def test_borrowed_gpus_are_taken_back_with_notice_and_return(hub):
     asked = {"template": "lab", "gpu": "a100", "count": 1}
     for user in ("alice", "bob"):
         hub.add_user(user)

@@ -109,7 +109,7 @@ async def test_queues_that_send_work_elsewhere_or_move_it_are_refused_with_the_r
 
 
 def examined(cluster, namespace, tmp_path, capsys):
-    """What doctor finds of Kueue, by check."""
+    """Return doctor's findings on Kueue, by check."""
     catalog = tmp_path / "catalog.yaml"
     catalog.write_text(CATALOG)
     where = ["--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]

@@ -1,4 +1,4 @@
-"""The service's rights on Kueue suffice, and none is spare."""
+"""The service's rights on Kueue suffice, and each of them is needed."""
 
 from dataclasses import replace
 
@@ -55,13 +55,13 @@ def service(kueue, one_machine, tmp_path):
         apply(one_machine, {"kind": "LocalQueue", "metadata": place, "spec": {"clusterQueue": QUEUE}})
         service = Service(one_machine, namespace, tmp_path, MANIFEST)
         nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
-        service.parts["ClusterRole"]["rules"].append(nodes)  # it has that right beside these
+        service.parts["ClusterRole"]["rules"].append(nodes)  # it also has that right
         yield service
         service.revoke()
 
 
 async def what_works(service, lost=frozenset()):
-    """What the service can do: be granted GPUs, say that they are used, tell a place, and free the quota.
+    """Return the abilities of the service: be granted GPUs, report their use, report a position, and free the quota.
 
     For what is thought to be ``lost`` it waits less.
     """

@@ -1,4 +1,4 @@
-"""What a namespace's own quotas and limits leave, told by hub and service before a pod is made; on a real cluster."""
+"""A namespace's quotas and limit ranges, which hub and service report before a pod is made; on a real cluster."""
 
 import pytest
 from kube_hub import KubeHub, eventually

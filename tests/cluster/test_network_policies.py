@@ -1,6 +1,6 @@
-"""Who reaches whom under the chart's network policy, and under those of Zero to JupyterHub where its source is at hand.
+"""Connections under the chart's network policy, and under those of Zero to JupyterHub if its source is available.
 
-Pods with the labels of the charts stand for the real ones. Each listens at every port that is asked for, so a refusal
+Pods with the labels of the charts replace the real ones. Each listens at every port that is asked for, so a refusal
 is the policies'.
 """
 
@@ -60,7 +60,7 @@ def firewall(one_machine):
 
 
 def rendered(chart, namespace, folder, values):
-    """What a chart renders as the release jhub, by kind and name; each kind that has pods with their labels."""
+    """Return what a chart renders as the release jhub, by kind and name; each kind that has pods with their labels."""
     text = Helm(folder)(
         "template", "jhub", chart, f"--namespace={namespace}", "--values=-", given=yaml.safe_dump(values)
     )
@@ -72,7 +72,7 @@ def labels(found, name):
 
 
 def make(cluster, namespace, found, pods):
-    """Start pods of those labels; return a function that tells who reaches whom, once their policies are there."""
+    """Start pods of those labels. Return a function that reports their connections under the policies."""
     for name, its_labels in pods.items():
         cluster.start_pod(namespace, name, ["sh", "-c", LISTEN], wait=False)
         cluster.core.patch_namespaced_pod(name, namespace, {"metadata": {"labels": its_labels}})

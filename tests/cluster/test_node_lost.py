@@ -1,4 +1,4 @@
-"""A node that is heard of no more: its workspaces are held until they are known to be gone, and then come back."""
+"""A node is lost: its workspaces keep their leases until the node is known to be gone, and then come back."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ c.KubeSpawner.tolerations = [{{**lost, "tolerationSeconds": 5}}]  # Kubernetes' 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    # Where no node at all is heard of, Kubernetes takes itself for the cause and ends nothing: another one stays.
+    # If all nodes are lost, Kubernetes blames its own network and evicts nothing. So one node stays.
     with (
         fake_nodes(one_machine, 1, gpus=0, labels={}),
         simulated(one_machine, 2),
@@ -40,7 +40,7 @@ def hub(one_machine, tmp_path_factory):
 
 @pytest.fixture
 def silence(one_machine):
-    """What stops the node's kubelet where it stands; returns what lets it go on, as the end of the test does too."""
+    """Freeze the node's kubelet. Return a function that continues it; the end of the test does so too."""
     kubelet = one_machine.own.processes["kubelet"]
 
     def go_on():
@@ -56,7 +56,7 @@ def silence(one_machine):
 
 
 def ready(cluster):
-    """Whether Kubernetes hears of the node, and lets pods onto it."""
+    """Return whether Kubernetes gets heartbeats of the node and schedules pods on it."""
     node = cluster.core.read_node(NODE)
     heard = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
     return heard and not node.spec.taints

@@ -136,7 +136,7 @@ async def test_shares_are_counted_offered_and_told_apart(
         tables = {}
 
         async def reading(lease):
-            """Return what a second probe tells of the share, with the CPU of its own processes since the first."""
+            """Return the second probe's reading of the share, with the CPU time of its processes since the first."""
             result = await backend.probe(lease, 1, (slot.gpu(0),), 20.0)
             sample, tables[lease] = parse_probe(
                 result, (slot.gpu(0),), tables.get(lease), interval_seconds=5, age_seconds=600

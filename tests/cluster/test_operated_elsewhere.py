@@ -1,4 +1,4 @@
-"""`gpuspawner kube operate` beside a real hub and service on a real cluster: killed at each step, and two at once."""
+"""`gpuspawner kube operate` with a real hub and service on a real cluster: killed at each step, and two at once."""
 
 import os
 import signal

@@ -32,7 +32,7 @@ def hub(one_machine, tmp_path_factory):
 
 @pytest.fixture
 def train(hub):
-    """Start a pod of higher priority that needs every GPU; returns what starts it. It ends with the test."""
+    """Return a function that starts a pod of higher priority which needs every GPU. The pod ends with the test."""
     scheduling, core = client.SchedulingV1Api(hub.cluster.api), hub.cluster.core
     scheduling.create_priority_class({"metadata": {"name": hub.namespace}, "value": 1000})
 

@@ -411,6 +411,6 @@ def test_promise_2_nothing_is_lost_when_hub_service_and_api_server_end_at_once(h
 
 
 def kept_of(lease):
-    """What no restart may change of a workspace, or of one that waits."""
+    """Return the values of a running or waiting workspace that a restart must keep."""
     place = (lease["queue"] or {}).get("place")
     return {**{name: lease[name] for name in ("id", "asked_at", "ends_at")}, "gpus": len(lease["gpus"]), "place": place}

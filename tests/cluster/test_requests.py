@@ -68,7 +68,7 @@ SHIFTING = (
     (r"Namespace: \S+", "Namespace: (namespace)"),
     (r" \d+[smhd](\d+[smh])?( gpuspawner|$)", r" (age)\2"),
 )
-"""What is another one in each run, and what stands for it."""
+"""Text that differs between runs, and its replacement."""
 
 
 def steady(text):
@@ -81,7 +81,7 @@ def steady(text):
 
 
 def shown(command):
-    """What the documents print after a command."""
+    """Return the output that the documents print after a command."""
     text = pages.page("how-to/administrators/custom-resources").partition(f"{command} --namespace jhub\n```\n")[2]
     return list(steady(pages.blocks(text, "text")[0]))
 
@@ -110,7 +110,7 @@ def test_lists_and_descriptions_are_as_the_documents_show(hub, kubectl):
         wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
-def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
+def test_workspaces_started_by_form_and_api_are_listed_alike(hub, kubectl):
     hub.add_user("form", "program")
     session = hub.login("form")
     assert hub.submit(session, "form", template="lab", gpu="a100", count="1").status_code == 302
@@ -135,7 +135,7 @@ def test_what_is_started_by_form_and_api_is_listed_alike(hub, kubectl):
     wait_for(lambda: not names(kubectl), "all are gone", WAIT_SECONDS)
 
 
-def test_what_cannot_be_is_refused_in_words_and_what_is_to_be_ready_at_a_time_runs_by_then(hub, kubectl):
+def test_an_impossible_request_is_refused_in_words_and_a_scheduled_one_runs_in_time(hub, kubectl):
     hub.add_user("bob", "cal")
     soon = datetime.now(timezone.utc) + timedelta(minutes=4)
     ask(kubectl, "morning", user="cal", template="cpu", ready_at={"time": f"{soon:%H:%M}", "days": "daily"})

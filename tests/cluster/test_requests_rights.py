@@ -20,7 +20,7 @@ OWN = ("service-rights", "custom-resources")
 
 @pytest.fixture
 def service(one_machine, namespace, tmp_path):
-    """The custom resources as the chart's service account sees them, and kubectl beside it."""
+    """The custom resources with the rights of the chart's service account, and an administrator's kubectl."""
     kubectl = Typed(one_machine, namespace)
     with installed(one_machine, tmp_path / "helm") as helm:
         catalog = ROOT / "hub_config" / "kubernetes-catalog.yaml"
@@ -41,7 +41,7 @@ async def seen(resources, name):
     return next((one for one in await resources.requests() if one.name == name), None)
 
 
-async def test_all_that_the_service_does_is_granted_and_a_changed_policy_is_seen(service):
+async def test_all_calls_of_the_service_are_permitted_and_a_changed_policy_is_seen(service):
     settings, kubectl = service
     account = f"system:serviceaccount:{settings.namespace}:gpuspawner"
     wait_for(lambda: kubectl.run("auth", "can-i", "list", REQUESTS, f"--as={account}").returncode == 0, "rights hold")

@@ -1,4 +1,4 @@
-"""The service's rights on the cluster suffice, and none is spare."""
+"""The service's rights on the cluster suffice, and each of them is needed."""
 
 import asyncio
 import itertools
@@ -95,7 +95,7 @@ class Service:
             remove(self.name)
 
     def kubeconfig(self):
-        """A kubeconfig of this service account and nobody else."""
+        """Return a kubeconfig with only this service account."""
         answer = self.cluster.core.create_namespaced_service_account_token(
             self.account, self.namespace, {"spec": {"expirationSeconds": 3600}}
         )
@@ -121,7 +121,7 @@ def service(one_machine, namespace, tmp_path):
 
 
 async def what_works(service):
-    """What the service can do: fleet, workspaces, probe, quota, limit, end; and what it says that it may not see."""
+    """Return the abilities of the service, for example to read the fleet, and its messages about missing rights."""
     start(service.cluster, service.namespace, "one", LEASE)
     service.cluster.core.create_namespaced_resource_quota(
         service.namespace, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}

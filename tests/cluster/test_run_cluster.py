@@ -90,7 +90,7 @@ def test_on_another_cluster_it_keeps_to_a_namespace_of_its_own_and_outlives_hub_
     own = one_machine.own
     everything = ("get", "namespaces,clusterroles,clusterrolebindings,priorityclasses", "--output=name")
     before = set(own.kubectl(*everything).split())
-    monkeypatch.setenv("PATH", str(own.folder), prepend=":")  # its kubectl, where the machine has none
+    monkeypatch.setenv("PATH", str(own.folder), prepend=":")  # the cluster's kubectl, if the machine has no other
     launcher = launch(
         GPUSPAWNER_TEST_KUBECONFIG=str(one_machine.kubeconfig),
         GPUSPAWNER_TEST_IMAGE=one_machine.image,

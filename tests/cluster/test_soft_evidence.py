@@ -1,4 +1,4 @@
-"""Softer evidence in pods of the restricted standard, beside sidecars: what the probe's exec sees decides."""
+"""Soft evidence in pods of the restricted standard with sidecars: the probe's exec decides by what it sees."""
 
 import json
 
@@ -58,7 +58,7 @@ def hub(one_machine, tmp_path_factory):
         "name": "sidecar",
         "image": one_machine.image,
         "imagePullPolicy": "Never",
-        # KubeSpawner expands what stands in braces.
+        # KubeSpawner expands text in braces.
         "command": ["python3", "-c", SIDECAR.replace("{", "{{").replace("}", "}}")],
         "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
     }

@@ -1,4 +1,4 @@
-"""What can never start is told at once, with the reason and the remedy; on a real cluster."""
+"""A start that can never succeed ends at once, with the reason and the remedy; on a real cluster."""
 
 import time
 
@@ -83,7 +83,7 @@ def hub(one_machine, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("template", "words"), FAILURES.items())
-def test_what_can_never_start_is_told_long_before_the_start_would_time_out(hub, template, words):
+def test_a_hopeless_start_is_reported_long_before_the_start_timeout(hub, template, words):
     hub.add_user(template)
     options = {"quota": {"template": "cpu", "memory": "8GiB"}, "hook": {"template": "cpu"}}
     begun = time.monotonic()
@@ -96,7 +96,7 @@ def test_what_can_never_start_is_told_long_before_the_start_would_time_out(hub, 
     assert end["end"]["reason"] == "failed"
 
 
-def test_a_hub_that_dies_in_a_start_that_can_never_come_right_ends_it_with_its_reason(hub):
+def test_a_hub_that_dies_during_a_hopeless_start_ends_it_with_its_reason(hub):
     hub.add_user("ghost")
     hub.begin("ghost", template="claim")
     eventually(lambda: hub.pod("ghost"), 30, "its pod is there")

@@ -1,4 +1,4 @@
-"""The hub's rights and the workspaces' priority, as hub_config/ and the chart have them: none is spare."""
+"""The hub's rights and the workspaces' priority in hub_config/ and the chart: each right is needed."""
 
 import contextlib
 import copy
@@ -71,7 +71,7 @@ class Rights:
         return self.cluster.own.kubectl(f"--namespace={self.namespace}", *arguments, given=given)
 
     def kubeconfig(self, folder):
-        """A kubeconfig of this account and nobody else."""
+        """Return a kubeconfig with only this account."""
         config = yaml.safe_load(Path(self.cluster.kubeconfig).read_text())
         token = self.kubectl("create", "token", "gpuspawner-hub", "--duration=1h").strip()
         for user in config["users"]:
@@ -99,7 +99,7 @@ def a_hub(cluster, folder, *without):
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    """A hub with all rights: those that each act needs anew may be taken away while it runs."""
+    """A hub with all rights. Each call checks its rights again, so tests may remove rights while the hub runs."""
     with a_hub(one_machine, tmp_path_factory.mktemp("hub")) as hub:
         yield hub.start()
 
@@ -127,7 +127,7 @@ def soon(look):
 
 
 def what_works(hub, run=""):
-    """Yield what a hub may be able to do and whether it can, one after the other, by users of this run alone."""
+    """Yield the name of each ability of a hub and whether it works, with users of this run only."""
     core, namespace = hub.cluster.core, hub.namespace
     alice, carol, vera = f"alice{run}", f"carol{run}", f"vera{run}"
     for user in (alice, carol):
@@ -177,7 +177,7 @@ def left_empty(hub):
 
 
 @pytest.mark.usefixtures("left_empty")
-def test_a_hub_with_these_rights_can_do_all_of_it_and_its_workspaces_preempt_nobody(hub):
+def test_a_hub_with_these_rights_can_do_everything_and_its_workspaces_preempt_no_pod(hub):
     assert {name for name, works in what_works(hub) if works} == ALL
     spec = hub.pod("carol").spec
     assert (spec.priority, spec.preemption_policy) == (-5, "Never")

@@ -42,7 +42,7 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": 
 
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
-    # What finds no room goes back to its place in the queue, and a volume that is late is no want of room.
+    # A start without room goes back to the queue. A late volume must not count as missing room.
     impatient = {"no_room_seconds": 5.0}
     with one_machine.namespace() as namespace:
         folder = tmp_path_factory.mktemp("hub")

@@ -53,7 +53,7 @@ def test_a_template_that_is_a_resource_is_offered_and_started_by_each_door(hub, 
         hub.until(user, "running", WAIT_SECONDS)
         lease = hub.lease(user)
         assert (lease["request"]["template"], lease["policy"]["name"]) == ("big", "night"), user
-    # Of one that is spoilt the one before stays, also over a restart of the service.
+    # If a template becomes invalid, its last valid version stays in force, also over a restart of the service.
     bad = {**BIG, "gpus": {"a10": 1}}
     kubectl("apply", "--filename=-", given=manifest("DevGPUVMTemplate", bad, "big"))
     right = "The one before stays in force. spec.gpus.a10: no GPU kind is called `a10`."

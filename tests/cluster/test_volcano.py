@@ -84,7 +84,7 @@ def test_a_workspace_starts_in_its_queue_on_the_gpus_that_volcano_gives(hub):
     end(hub, "alice")
 
 
-def test_one_that_finds_no_gpu_waits_with_the_reason_for_so_long_and_is_put_into_the_queue_again(hub):
+def test_a_pod_without_a_gpu_waits_with_the_reason_and_returns_to_the_queue_after_its_time(hub):
     begin(hub, "alice", 1)
     hub.until("alice", "running", WAIT_SECONDS)
     begin(hub, "bob", 2)
@@ -112,7 +112,7 @@ def test_one_that_finds_no_gpu_waits_with_the_reason_for_so_long_and_is_put_into
     end(hub, "bob")
 
 
-def test_one_that_volcano_evicts_is_told_and_comes_back_to_its_place(hub, volcano):
+def test_a_workspace_evicted_by_volcano_is_notified_and_returns_to_its_place(hub, volcano):
     volcano.configure(TAKES_ALL)
     begin(hub, "carol", 2)
     lease = hub.until("carol", "running", WAIT_SECONDS)

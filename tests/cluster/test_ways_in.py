@@ -105,7 +105,7 @@ def sign_in(hub, browser):
 
 
 def set_utilization(hub, user, percent):
-    """Let the GPUs of a user's pod be busy to so many percent."""
+    """Make the GPUs of a user's pod busy to the given percentage."""
     for uuid in uuids_in(hub.cluster, hub.namespace, hub.pod(user).metadata.name):
         hub.gpus.set_utilization(uuid, percent)
 

@@ -1,4 +1,4 @@
-"""The chart's admission policy: beside hub and proxy in one namespace, the service acts on workspaces alone."""
+"""The chart's admission policy: hub and proxy share the namespace, and the service may act only on workspaces."""
 
 import pytest
 import yaml

@@ -15,7 +15,7 @@ IDLE = ["sleep", "600"]
 
 
 async def eventually(look, what, seconds=60):
-    """Return what ``look()`` returns once that is true. Its view may be away in between."""
+    """Call ``look()`` until it returns a true value, and return that value. The view may be unavailable meanwhile."""
     until, away = time.monotonic() + seconds, ""
     while True:
         try:
@@ -59,7 +59,7 @@ def start(cluster, namespace, name, lease, command=IDLE, gpus=1, *, attempt=1, w
 
 
 async def one_of(backend, lease):
-    """What runs for a lease, once it is seen."""
+    """Return the processes or the pod of a lease, after it is seen."""
 
     async def look():
         return next((one for one in await backend.workspaces() if one.lease_id == lease), None)

@@ -83,7 +83,7 @@ def test_the_streak_is_that_of_gpus() -> None:
     assert verdicts.index(Verdict.RECLAIM) == 24
 
 
-def test_what_the_hub_tells_late_counts_once() -> None:
+def test_late_reports_of_the_hub_count_once() -> None:
     """The hub records traffic every five minutes. A record newer than the last known use resets the streak once."""
     streak = Streak(mode=Mode.ENFORCE)
     kinds = []

@@ -67,7 +67,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, only=st.sampled_from([None, *Mode]))
-def test_it_is_given_back_only_where_nobody_came_who_was_warned_and_only_under_enforce(steps, only):
+def test_a_claim_is_given_back_only_after_a_warned_absence_under_enforce(steps, only):
     arrival, told, known, passed = Arrival(CLAIM), None, 0.0, 0.0
     for sign, credit, any_mode, restarts in steps:
         mode = only or any_mode
@@ -91,7 +91,7 @@ def test_it_is_given_back_only_where_nobody_came_who_was_warned_and_only_under_e
 
 
 @given(steps=STEPS)
-def test_nobody_waits_for_ever(steps):
+def test_no_claim_waits_for_ever(steps):
     """However samples fail, it is over by the time that its unknown part could hide: nothing shields an idle GPU."""
     arrival, passed = Arrival(CLAIM), 0.0
     for sign, credit, _, _ in steps:
@@ -144,7 +144,7 @@ def test_a_service_that_was_away_leaves_time_to_object(passed, since):
 STARTING = replace(a_lease(phase=Phase.STARTING), slots=(Slot("gpu"),), granted_at=5.0, unwatched=True)
 
 
-def test_only_what_came_while_nobody_looked_waits_for_somebody():
+def test_only_unattended_arrivals_wait_for_a_visit():
     assert transitions.run(STARTING, "s", 9.0).arrival == Arrival(CLAIM)
     assert transitions.run(replace(STARTING, unwatched=False), "s", 9.0).arrival is None
     assert transitions.run(replace(STARTING, slots=()), "s", 9.0).arrival is None
@@ -155,7 +155,7 @@ def test_only_what_came_while_nobody_looked_waits_for_somebody():
     assert recover(dropped, "s", 1, STARTING.slots, 9.0).arrival is None
 
 
-def test_keep_is_somebody_and_a_clock_that_went_back_moves_when_they_came():
+def test_keep_counts_as_a_visit_and_a_clock_moved_back_moves_the_visit_time():
     kept = transitions.keep(transitions.run(STARTING, "s", 9.0), until=99.0, now=20.0)
     assert (kept.arrival, kept.claimed_at, kept.kept_until) == (None, 20.0, 99.0)
     assert move_back(kept, 5.0).claimed_at == 15.0

@@ -42,7 +42,7 @@ def test_a_node_that_a_pod_runs_on_is_there_though_it_is_not_seen_yet():
     assert nodes(coming_gpus([POOL], THERE, [unseen])) == ["~t4-0"]
 
 
-def test_what_is_there_goes_first():
+def test_existing_gpus_are_used_first():
     all_of_it = fleet(*THERE, *coming_gpus([POOL], THERE, ()))
     first = place(POOL, 1, all_of_it, {})
     assert [slot.gpu for slot in first] == ["t4-2"]
@@ -54,7 +54,7 @@ def nodes_of(slots):
     return {slot.gpu.partition("/")[0] for slot in slots}
 
 
-def test_what_is_coming_is_neither_free_nor_there_and_still_may_be_asked_for():
+def test_future_gpus_are_neither_free_nor_present_and_can_be_requested():
     only_coming = fleet(*coming_gpus([POOL], (), ()))
     assert (count_free(POOL, only_coming, {}), count_all(POOL, only_coming), largest_fit(POOL, only_coming)) == (
         0,

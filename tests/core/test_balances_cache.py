@@ -56,7 +56,7 @@ def steps(draw):
 
 
 @given(steps())
-def test_kept_balances_are_those_counted_anew(line):
+def test_cached_balances_equal_recomputed_ones(line):
     kept = BudgetBalancesCache()
     for now, leases, accounts in line:
         ours, anew = kept.of(now, leases, RULES, accounts, ()), BudgetBalances(now, leases, RULES, accounts)

@@ -70,7 +70,7 @@ def balances(entries, leases=(), *, now=TUESDAY, charged=0, grants=()):
     return BudgetBalances(now, leases, rules(*entries), used, grants)
 
 
-def test_what_ran_runs_and_will_run_is_told_apart():
+def test_past_current_and_future_usage_are_shown_apart():
     week = balances(
         [each(40)],
         [
@@ -87,7 +87,7 @@ def test_what_ran_runs_and_will_run_is_told_apart():
     assert (balance.renews(TUESDAY), balance.renews(MONDAY)) == ("Mon 30 Nov 00:00", "00:00")
 
 
-def test_who_uses_nothing_has_it_until_it_renews():
+def test_unused_budget_remains_until_it_renews():
     (balance,) = balances([each(40)]).of(ALICE)
     assert balance.lasts_until(TUESDAY) is None
     (balance,) = balances([each(400)], [runs(TUESDAY, MONDAY)]).of(ALICE)
@@ -143,7 +143,7 @@ def test_the_tightest_of_all_that_bind_decides():
     assert "vision's 6.00 of today" in of_team.latest_end.words
 
 
-def test_what_takes_nothing_is_bound_by_nothing():
+def test_a_request_without_gpus_is_limited_by_no_budget():
     assert balances([each(0)]).verdict(ALICE, Rate(), TUESDAY, HOUR).latest_end is None
     money = balances([each(0, what=BudgetUnit.COST)]).verdict(ALICE, ONE, TUESDAY, HOUR)
     assert money.latest_end is None  # no price
@@ -173,7 +173,7 @@ def test_nothing_is_set_aside_for_what_holds_nothing(phase):
     assert (balance.used, balance.reserved) == (0, 0)
 
 
-def test_what_was_adopted_is_charged_and_sets_nothing_aside():
+def test_an_adopted_workspace_is_charged_and_reserves_no_hours():
     (balance,) = balances([each(40)], [runs(TUESDAY - HOUR, None)]).of(ALICE)
     assert (balance.used, balance.reserved) == (1, 0)
 
@@ -216,7 +216,7 @@ def situations(draw):
 
 
 @given(situations())
-def test_no_period_is_ever_given_more_than_it_has_and_none_is_cut_without_need(situation):
+def test_no_period_exceeds_its_budget_and_no_grant_is_shortened_needlessly(situation):
     entries, zone, now, asks = situation
     whole, held, lines = rules(*entries, timezone=zone), [], []
     for number, (user, team, rate, seconds, passes) in enumerate(asks):

@@ -42,7 +42,7 @@ def given(snapshot):
     return [one.claim.id for one in decide(snapshot).grants]
 
 
-def test_who_has_used_up_a_budget_is_held_back_and_keeps_nothing_from_others():
+def test_an_exhausted_budget_holds_its_user_back_and_blocks_no_other():
     snapshot = seen(waits("a", "alice", 2), waits("b", "bob", 2), used=10)
     decision = decide(snapshot)
     assert [one.claim.id for one in decision.grants] == ["b"]
@@ -54,7 +54,7 @@ def test_who_has_used_up_a_budget_is_held_back_and_keeps_nothing_from_others():
     assert decision.reservations == ()
 
 
-def test_what_one_pass_grants_is_set_aside_for_the_next_in_it():
+def test_grants_of_one_pass_are_set_aside_for_the_next_in_it():
     first, second = waits("a", "alice", hours=1), waits("b", "alice", hours=1)
     assert given(seen(first, second, hard=2)) == ["a", "b"]
     assert given(seen(first, second, hard=1)) == ["a"]

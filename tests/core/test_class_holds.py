@@ -76,7 +76,7 @@ def test_those_are_held_that_come_free_first_for_the_next_time():
     assert later.opening.opens_at == NINE + 7 * 24 * HOUR
 
 
-def test_what_members_use_is_held_for_them_already():
+def test_gpus_in_use_by_members_are_already_held_for_them():
     member = running("x", "a100-2", until=NINE + HOUR, classes=("cs231",))
     assert held(seen(member, running("y", "a100-0", until=NINE + HOUR))) == [["a100-2", "a100-1"]]
     assert held(seen(member)) == [["a100-2", "a100-0"]]
@@ -100,7 +100,7 @@ def test_shares_are_held_as_whole_gpus():
     assert held(seen(holds=(replace(HOLD, kind="half", count=3),))) == [["a100-0", "a100-1"]]
 
 
-def test_who_is_no_member_gets_what_is_not_held_with_the_whole_lifetime():
+def test_other_users_get_unheld_gpus_with_the_whole_lifetime():
     (grant,) = decide(seen(waiting())).grants
     assert (grant.slots, grant.latest_end) == (slots("a100-2"), None)
 
@@ -122,7 +122,7 @@ def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
     assert len(decide(seen(waiting(count=2), now=NINE - 1800)).grants) == 1
 
 
-def test_while_it_goes_on_members_get_them_and_nobody_else():
+def test_during_a_hold_only_members_get_its_gpus():
     assert decide(seen(waiting(count=2), now=NINE + 60)).grants == ()
     (grant,) = decide(seen(waiting(count=2, classes=("cs231",)), now=NINE + 60)).grants
     assert grant.latest_end is None
@@ -143,7 +143,7 @@ def test_members_may_use_them_before_and_beyond():
     assert grant.latest_end is None
 
 
-def test_what_runs_into_it_is_told_and_what_ends_before_is_not():
+def test_workspaces_that_run_into_a_hold_are_reported_and_earlier_ends_are_not():
     into, before = running("x", "a100-0", "a100-1", until=NINE + HOUR), running("y", "a100-2", until=NINE - 60)
     assert list(leases_reaching_into_holds(seen(into, before))) == ["x"]
     assert list(leases_reaching_into_holds(seen(before, gpus=3))) == []
@@ -158,11 +158,11 @@ def test_an_extension_is_bound_only_where_the_class_would_lack_gpus():
     assert extension_bound(one, NINE + HOUR, seen(one, two, gpus=2)).hold == HOLD
 
 
-def test_of_the_groups_of_a_user_those_count_that_gpus_are_held_for():
+def test_a_users_groups_count_if_gpus_are_held_for_them():
     assert classes_of((HOLD, replace(HOLD, group="cs101")), {"vision", "cs231"}) == ("cs231",)
 
 
-def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it_is_for():
+def test_gpus_held_now_count_if_they_are_free_and_name_their_group():
     of_team = ClassHold("vision", "half", 3, None, NINE + HOUR, NINE - HOUR, Account("vision"))
     world = seen(running("x", "a100-2", until=NINE + HOUR, classes=("cs231",)), holds=(HOLD, of_team))
     assert [hold.group for hold in active_holds(world)] == [one.hold.group for one in current_hold_gpus(world)] == []
@@ -188,7 +188,7 @@ def test_what_is_held_now_is_counted_as_far_as_it_is_free_and_noted_with_whom_it
         pytest.param(Account("", "then"), HoldUser("later"), False, id="another user of the name"),
     ],
 )
-def test_somebody_may_use_what_is_held_for_their_class_team_or_themselves(account, asker, may):
+def test_held_gpus_may_be_used_by_their_class_team_or_user(account, asker, may):
     assert may_use(asker, replace(HOLD, account=account)) is may
 
 
@@ -198,7 +198,7 @@ def test_somebody_may_use_what_is_held_for_their_class_team_or_themselves(accoun
     st.floats(0.1, 6),
 )
 @settings(max_examples=200)
-def test_what_is_granted_before_a_hold_leaves_its_gpus_free_in_time(asks, gpus, hours_before):
+def test_a_grant_before_a_hold_frees_its_gpus_in_time(asks, gpus, hours_before):
     """After any requests in one pass, the GPUs of the hold are free at its beginning, or its members have them."""
     now = NINE - hours_before * HOUR
     leases = [
@@ -218,7 +218,7 @@ def test_what_is_granted_before_a_hold_leaves_its_gpus_free_in_time(asks, gpus, 
 
 
 @pytest.mark.parametrize("hours", [1.0, 20.0])
-def test_holds_change_nothing_where_there_are_none(hours):
+def test_without_holds_nothing_changes(hours):
     (grant,) = decide(seen(waiting(count=2, hours=hours), holds=())).grants
     assert grant.latest_end is None
 

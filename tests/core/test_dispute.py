@@ -37,7 +37,7 @@ def test_only_an_end_that_others_decided_is_disputed(reason):
             transitions.dispute(lease, "", SINCE, LATER)
 
 
-def test_what_lives_is_not_disputed_nor_an_end_twice():
+def test_a_live_workspace_is_not_disputed_nor_an_end_twice():
     with pytest.raises(Conflict, match="has not ended"):
         transitions.dispute(a_lease(phase=Phase.RUNNING), "", SINCE, LATER)
     with pytest.raises(Conflict, match="said so already"):
@@ -56,7 +56,7 @@ def test_it_is_answered_once_and_its_user_has_something_new_to_read():
         transitions.answer(answered, "Again.", "other", LATER + 6)
 
 
-def test_what_was_written_is_kept_as_one_paragraph_that_every_store_can_hold():
+def test_user_text_is_stored_as_one_paragraph_for_every_store():
     assert written("  one\n\ntwo\tthree \0\ud800 ☃ ") == "one two three ☃"
     assert written("") == ""
     assert written("x" * LONGEST_CHARACTERS) == "x" * LONGEST_CHARACTERS
@@ -71,7 +71,7 @@ def test_what_was_written_is_kept_as_one_paragraph_that_every_store_can_hold():
         pytest.param(" \n", True, "0 characters", id="empty, where something is needed"),
     ],
 )
-def test_what_is_refused_names_what_was_written_and_the_limit(text, needed, asked):
+def test_a_refusal_names_the_input_and_the_limit(text, needed, asked):
     with pytest.raises(RequestRefused, match=asked) as refused:
         written(text, needed=needed)
     assert str(LONGEST_CHARACTERS) in str(refused.value)

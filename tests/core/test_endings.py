@@ -40,7 +40,7 @@ def every_end():
 
 
 @pytest.mark.parametrize("how", every_end(), ids=lambda how: f"{how.reason.value}-{how.by}")
-def test_every_end_is_a_sentence_by_somebody(how):
+def test_every_exit_is_a_sentence_with_an_actor(how):
     assert EXIT_KINDS[how.reason]
     assert how.by
     assert how.message == how.message.strip()
@@ -55,14 +55,14 @@ def test_every_reason_is_in_the_table_and_only_what_others_decided_may_come_back
     }
 
 
-def test_what_died_as_the_cluster_had_announced_was_preempted():
+def test_a_death_announced_by_the_cluster_was_a_preemption():
     how = exits.released("died", user="ann", up=True, disruption="Training needs it.", stopper="")
     assert how == Exit(ExitReason.PREEMPTED, "cluster", "Training needs it.")
 
 
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_what_cannot_run_any_more_has_ended_and_all_else_is_stopping(phase, gone):
+def test_an_impossible_run_has_ended_and_every_other_is_stopping(phase, gone):
     how = Exit(ExitReason.IDLE, "gpuspawner", "Why.")
     lease = a_lease(phase=phase)
     finished = finish(lease, how, 9.0, gone=gone)

@@ -76,7 +76,7 @@ def test_the_oldest_runs_are_forgotten():
     assert set(ends(RUNS, past)) == {1800}
 
 
-def test_what_is_told_at_once_goes_by_the_same_run_times():
+def test_estimates_made_at_once_use_the_same_run_times():
     def told(*leases, past):
         place = queue_positions(Snapshot(NOW, KINDS, (*leases, waits), fleet(gpu(0))), run_times=past)["w"]
         return place.likely_seconds, place.unchanged_seconds
@@ -88,7 +88,7 @@ def test_what_is_told_at_once_goes_by_the_same_run_times():
     assert told(RUNS, behind, past=RunTimes(runs(900))) == (1200, 4000), "the one before it runs as long"
 
 
-def test_what_never_ran_tells_nothing():
+def test_sessions_that_never_ran_give_no_estimates():
     ended = replace(RUNS, phase=Phase.ENDED)
     assert past_run(ended, NOW) == PastRun("alice born", 600, 3600)
     assert past_run(replace(ended, running_at=None), NOW) is None

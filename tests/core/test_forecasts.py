@@ -190,7 +190,7 @@ def test_a_long_line_for_one_kind_takes_no_forecast_from_the_first_of_another():
     assert places["t4 000"].unchanged_seconds == 60
 
 
-def test_what_the_fleet_is_too_small_for_gets_no_time_behind_the_first_hundred():
+def test_an_impossible_request_has_no_forecast_behind_the_first_hundred():
     large = a_lease("large", user="large", request=a_request("large", count=2))
     leases = (*full(1, 10), *waiting(110), large)
     places = queue_positions(Snapshot(NOW, KINDS, leases, fleet(gpu(0))))
@@ -198,7 +198,7 @@ def test_what_the_fleet_is_too_small_for_gets_no_time_behind_the_first_hundred()
     assert places["large"].likely_seconds is None
 
 
-def test_what_a_workspace_used_stays_charged_to_its_budget_after_it_ends_in_the_forecast():
+def test_past_use_of_a_workspace_stays_charged_to_its_budget_in_the_forecast():
     budget = Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(1))
     rules = Rules(quotas=(Quota("hours", QuotaScope.EACH_USER, budgets=(budget,)),))
     monday = 4 * 86400.0  # NOW is on Thursday, 1 January 1970

@@ -57,7 +57,7 @@ def test_cores_may_be_called_so():
 
 
 @given(st.text(alphabet="0123456789. dhmsGiBTM:,andoury", max_size=45) | st.integers() | st.floats() | st.none())
-def test_what_the_strict_readers_take_means_the_same_and_nothing_else_is_raised(value):
+def test_values_of_strict_readers_mean_the_same_and_raise_nothing_else(value):
     for strict, reader in (
         (parse_bytes, parse_form_bytes),
         (parse_duration, parse_form_duration),

@@ -61,7 +61,7 @@ def test_the_tables_say_what_the_asks_say_one_by_one(look, asks):
 
 
 @given(looks, asks, demands)
-def test_what_is_taken_fits_and_all_else_stays(look, ask, asks):
+def test_taken_gpus_fit_and_the_rest_stays(look, ask, asks):
     if not look.fits(ask):
         return
     taken = Demand(asks, GPUS).growth(look, ask).taken
@@ -91,7 +91,7 @@ def test_no_choice_of_one_gpu_costs_less_and_the_same_is_answered_again(look, as
     assert Demand(asks, GPUS, wanted=0).growth(look, ask) == found
 
 
-def test_a_rest_that_many_ask_for_is_left_rather_than_one_that_nobody_does():
+def test_a_wanted_remainder_of_a_node_is_preferred_to_an_unwanted_one():
     half, fifth = ResourceRequest(A, 0.5, 1), ResourceRequest(A, 0.2, 1)
     look = NodeState("a", (0.7, 1.0))
     assert Demand({half: 9.0, fifth: 1.0}, GPUS).growth(look, fifth).taken == (0.7,), "leaves a half"
@@ -117,7 +117,7 @@ def test_memory_counts_as_cpu_does():
     assert demand.growth(NodeState("a", (1.0,), None, None), small).cost == 0, "not known"
 
 
-def test_who_takes_any_kind_leaves_those_that_others_name():
+def test_a_flexible_request_leaves_the_kinds_that_others_name():
     anyone = ResourceRequest(A | B, 1.0, 1)
     demand = Demand({anyone: 5.0, ResourceRequest(B, 1.0, 1): 5.0}, GPUS)
     assert demand.growth(NodeState("a", (1.0,)), anyone).cost < demand.growth(NodeState("b", (1.0,)), anyone).cost
@@ -129,7 +129,7 @@ def test_without_demand_nothing_costs_anything_and_the_tightest_gpus_are_taken()
     assert unknown.waste(NodeState("a", (0.5,))) == 0.0
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_the_memory_of_requests_is_bounded(monkeypatch):
     monkeypatch.setattr(fragmentation, "REMEMBERED", 3)
     demand, ask = Demand({ResourceRequest(A, 1.0, 1, 1000): 1.0}, GPUS), ResourceRequest(A, 1.0, 1, 1000)
     for cpu in range(1000, 20000, 1000):

@@ -48,7 +48,7 @@ def test_an_amount_is_read_and_told_again(text, what, kind, number, shown):
         ("4 " + "x" * 50, "not an amount"),
     ],
 )
-def test_what_adds_nothing_is_refused(text, wrong):
+def test_an_amount_of_zero_is_refused(text, wrong):
     with pytest.raises(BadValue, match=wrong):
         parse_grant_amount(text, KINDS)
 

@@ -89,7 +89,7 @@ def test_marks_stay_where_they_cannot_go_elsewhere(seen, held):
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.sets(st.integers(0, 7)))
-def test_what_is_free_is_what_the_numbers_say(foreign, sick, held):
+def test_free_gpus_equal_the_numbers(foreign, sick, held):
     gpus = counted(8, foreign=foreign)
     gpus = [replace(x, healthy=False) if 8 - foreign - sick <= x.index < 8 - foreign else x for x in gpus]
     names = {G.gpu(number) for number in held}

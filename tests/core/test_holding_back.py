@@ -8,7 +8,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import hold_back, let_go
 
 
-def test_the_time_of_each_rule_adds_up_and_a_clock_put_back_takes_none_away():
+def test_the_time_of_each_rule_adds_up_and_a_clock_moved_back_removes_no_time():
     waits = a_lease()
     assert let_go(waits, NOW) is waits
     first = hold_back(waits, "a quota", "You have 4 of 4.", NOW + 10)

@@ -199,7 +199,7 @@ def test_a_workspace_without_grace_is_still_told_first() -> None:
     assert play(31 * ["idle"], policy=policy)[1][-2:] == [BEGIN, RECLAIM]
 
 
-def test_work_that_may_hide_between_readings_begins_the_streak_anew_and_ends_the_grace() -> None:
+def test_work_possibly_hidden_between_readings_restarts_the_streak_and_ends_the_grace() -> None:
     grace, verdicts = play([*30 * ["idle"], "idle"])
     assert verdicts[-1] is GRACE
     streak, verdict = judge(grace, hidden(), POLICY, ENFORCE)
@@ -222,7 +222,7 @@ def test_the_longest_gap_is_from_work_or_the_start_to_the_next_work() -> None:
     assert streak.longest_gap_seconds == 900
 
 
-def test_a_gap_that_nobody_saw_spends_no_budget() -> None:
+def test_a_gap_without_readings_spends_no_budget() -> None:
     streak, _ = play(["busy", "idle"])
     after, _ = judge(streak, evidence("idle", 3600.0), POLICY, ENFORCE)
     assert after.since_busy_seconds == 60.0 + 1.5 * POLICY.sample_seconds

@@ -69,7 +69,7 @@ def test_never_closer_than_a_probe_takes_nor_rarer_than_the_policy() -> None:
         pytest.param(sample(LOW), list(range(15, 40)), id="nothing but the probe"),
     ],
 )
-def test_what_a_source_sees_all_of_the_time_needs_no_closer_look(seen: Sample, closely: list[int]) -> None:
+def test_continuous_sources_need_no_closer_look(seen: Sample, closely: list[int]) -> None:
     streak, found = Streak(mode=ENFORCE), []
     for minute in range(1, 40):
         streak, _ = judge(streak, read_evidence(seen, POLICY), POLICY, ENFORCE)

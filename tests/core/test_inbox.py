@@ -55,7 +55,7 @@ def test_that_it_came_is_a_notice_to_who_waited_for_long():
     assert notices_of([replace(came, asked_at=came.at - UNWATCHED_SECONDS + 1)], ReadMarks()) == ()
 
 
-def test_who_acted_was_there_and_who_read_of_the_end_has_read_what_led_to_it():
+def test_acting_marks_a_user_as_present_and_reading_an_end_marks_its_causes_read():
     came, left = step(1, GRANTED), step(3, ENDED)
     assert [one.unread for one in notices_of([came, left], ReadMarks())] == [True, True]
     did = step(2, events.Stopped("stopped", "By their own hand."), actor="alice")
@@ -70,7 +70,7 @@ def test_who_acted_was_there_and_who_read_of_the_end_has_read_what_led_to_it():
 
 
 @given(until=st.floats(0, 2 * NOW), ids=st.sets(st.sampled_from(["s1", "s2", "m1"])))
-def test_what_is_marked_is_read_and_nothing_else(until, ids):
+def test_only_marked_messages_become_read(until, ids):
     marks = ReadMarks(until, frozenset(ids))
     steps = [step(1, GRANTED, lease="a"), step(2, ENDED, lease="b")]
     for one in notices_of(steps, marks):
@@ -86,7 +86,7 @@ def message(**changes):
     return replace(usual, **changes)
 
 
-def test_a_message_is_shown_to_whom_it_is_until_its_end():
+def test_a_message_is_shown_to_its_recipients_until_its_end():
     own, to_all = message(), message(whom=AnnouncementAudience.ALL, name="", recipients=frozenset())
     assert (own.is_for("alice born"), own.is_for("bob born"), to_all.is_for("bob born")) == (True, False, True)
     assert (own.to, own.to_words, to_all.to, to_all.to_words) == (
@@ -102,7 +102,7 @@ def test_a_message_is_shown_to_whom_it_is_until_its_end():
     assert merge_notices([own.notice(ReadMarks())], notices_of([step(9, ENDED)], ReadMarks()))[0].kind == ENDED.name
 
 
-def test_whom_and_what_are_read_strictly():
+def test_recipients_and_texts_are_parsed_strictly():
     assert parse_audience("all") == (AnnouncementAudience.ALL, "")
     assert parse_audience("user:a:b") == (AnnouncementAudience.USER, "a:b")
     assert parse_announcement("  one \n two ") == "one\ntwo"

@@ -195,7 +195,7 @@ def charges_of(index, seen):
 @mock.patch.object(snapshot, "CHUNK_LEASES", 2)
 @settings(max_examples=40)
 @given(st.data())
-def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_the_same(data):
+def test_a_state_kept_through_any_history_equals_the_recomputed_one_and_decides_the_same(data):
     history, kept = History(), None
     for _ in range(data.draw(st.integers(1, 8))):
         for _ in range(data.draw(st.integers(1, 4))):
@@ -217,7 +217,7 @@ def test_what_is_kept_through_any_history_is_what_is_derived_anew_and_decides_th
 
 @settings(max_examples=75)
 @given(st.data())
-def test_what_is_derived_is_what_the_snapshot_says(data):
+def test_the_derived_index_equals_the_snapshot(data):
     history = History()
     for _ in range(data.draw(st.integers(1, 25))):
         history.happens(data.draw)

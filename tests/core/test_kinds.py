@@ -23,7 +23,7 @@ CLAIMED = {name: replace(kind, claim=CLAIM) for name, kind in KINDS.items()}
 HELD = a_lease(phase=Phase.RUNNING, request=a_request(substitutes=("t4",)))
 
 
-def test_a_kind_that_left_the_catalog_is_taken_by_nobody_and_counts_one():
+def test_a_kind_removed_from_the_catalog_is_not_granted_and_counts_one():
     assert accepted_kinds(a_request(gpu="v100"), KINDS) == accepted_kinds(a_request(gpu=None), KINDS) == ()
     assert pools_of(a_lease(request=a_request(gpu="v100")), KINDS) == ("v100",)
     assert (quota_weight(None), quota_weight(HALF), quota_weight(replace(T4, counts=Fraction(2)))) == (

@@ -190,7 +190,7 @@ def test_a_lease_whose_times_go_back_is_as_old_and_as_far_from_its_end_as_before
     assert move_back(back, -3600.0) == lease
 
 
-def test_what_could_not_be_had_waits_at_its_old_place_and_counts_as_no_failure():
+def test_an_unsuccessful_grant_waits_at_its_old_place_and_counts_as_no_failure():
     starting = a_lease(phase=Phase.STARTING, held=SLOTS, attempt=2, failed_starts=1, token_hash="hash")
     parked = transitions.requeue(starting, "taken by another pod", 30.0, LATER)
     assert (parked.asked_at, parked.slots, parked.granted_at, parked.unattended) == (starting.asked_at, (), None, True)
@@ -208,7 +208,7 @@ def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without
     assert transitions.requeue(many, "no room", 30.0, LATER, "new").tried_nodes == (*many.tried_nodes[1:], "new")
 
 
-def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_one_stood():
+def test_an_evicted_lease_waits_again_as_a_new_lease_at_its_old_place():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
     new = transitions.successor(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
@@ -225,12 +225,12 @@ def test_what_its_place_ended_waits_again_as_a_lease_of_its_own_where_the_old_on
         (ExitReason.MADE_ROOM, "gpuspawner", False),
     ],
 )
-def test_what_ends_for_others_comes_back_before_later_requests_unless_its_share_was_exceeded(reason, by, before_later):
+def test_an_evicted_lease_returns_before_later_requests_unless_it_exceeded_its_share(reason, by, before_later):
     new = transitions.successor(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
     assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is ExitReason.MADE_ROOM else None)
 
 
-def test_the_first_grant_stands_when_a_later_one_follows_a_lapse():
+def test_the_first_grant_remains_when_a_later_one_follows_an_expiry():
     first = transitions.grant(a_lease(), SLOTS, LATER)
     again = transitions.grant(transitions.park(first, LATER + 60), SLOTS, LATER + 90)
     assert (again.granted_at, again.first_granted_at) == (LATER + 90, LATER)
@@ -257,7 +257,7 @@ def test_a_start_that_was_given_up_runs_after_all_as_it_was_asked(phase):
     assert up.request == given_up.request
 
 
-def test_what_runs_or_stops_is_not_found_again():
+def test_a_running_or_stopping_lease_is_not_recovered_again():
     with pytest.raises(Conflict):
         transitions.recover(a_lease(phase=Phase.RUNNING, held=SLOTS), "then", 1, SLOTS, LATER)
 
@@ -287,7 +287,7 @@ def test_an_end_is_judged_by_the_readings_that_decided(changes, since):
         pytest.param(ExitReason.IDLE, "stopped", None, ExitReason.IDLE, id="it does not start again"),
     ],
 )
-def test_what_was_to_start_again_and_is_stopped_in_the_hub_does_not(reason, outcome, sent_at, ends_as):
+def test_a_lease_to_restart_that_is_stopped_in_the_hub_does_not_restart(reason, outcome, sent_at, ends_as):
     stopping = replace(a_lease(phase=Phase.STOPPING), reason=reason, stop_sent_at=sent_at)
     assert transitions.stopped_in_hub(stopping, outcome).reason is ends_as
     assert not transitions.stops_to_start_again(a_lease())

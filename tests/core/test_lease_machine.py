@@ -1,4 +1,4 @@
-"""Leases under hypothesis: no interleaving of starts, grants, lapses, stops and left-over processes breaks them."""
+"""Leases under hypothesis: no interleaving of starts, grants, timeouts, stops and left-over processes breaks them."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,7 +30,7 @@ def waiting_in_order(found):
 
 @dataclass(frozen=True)
 class Process:
-    """What one attempt of a lease runs, on the GPUs that the lease held when it was created."""
+    """The process of one attempt of a lease, on the GPUs that the lease held when it was created."""
 
     lease: str
     attempt: int
@@ -115,7 +115,7 @@ class Leases(RuleBasedStateMachine):
         self._nobody_was_overtaken(before, decision, limited, all_start=under_way.total() >= most)
 
     def _nobody_was_overtaken(self, before, decision, limited, *, all_start):
-        """Where somebody of a pool is not granted who could be, GPUs are kept for the first of them.
+        """If a pool's claim fits and gets no grant, GPUs are reserved for the first such claim.
 
         Or they may not start more at once. ``limited`` are users who start as many as one may.
         """

@@ -117,7 +117,7 @@ def test_a_line_says_who_used_what_when():
     )  # fmt: skip
 
 
-def test_what_was_given_in_place_of_what_was_asked_is_charged():
+def test_a_granted_substitute_is_charged_in_place_of_the_request():
     assert [line.kind for line in lines(ran(NOW, given="h100"), NOW + 60)] == ["h100"]
 
 

@@ -43,7 +43,7 @@ def test_extend_beyond_the_total_is_refused_with_both_quantities_and_the_next_st
 
 
 @pytest.mark.parametrize("late", [0.0, 120.0])
-def test_what_has_ended_is_not_extended(late: float) -> None:
+def test_an_ended_lease_is_not_extended(late: float) -> None:
     with pytest.raises(Conflict, match=r"time ended \d+ \w+ ago. Start it again; its files are kept"):
         extend(END, 0, POLICY, END + late)
 

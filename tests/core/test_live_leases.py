@@ -36,7 +36,7 @@ def test_chunks_hold_through_any_history_what_a_mapping_does_and_tell_what_chang
             assert kept.get(name) is plain.get(name)
 
 
-def test_what_one_lease_changes_is_looked_for_in_its_chunk_alone_and_an_instant_stays_as_it_was():
+def test_a_changed_lease_is_searched_only_in_its_chunk_and_an_instant_stays_unchanged():
     leases = [a_lease(f"w{number}") for number in range(3 * snapshot.CHUNK_LEASES)]
     kept = LiveLeases(leases)
     before = kept.seen()

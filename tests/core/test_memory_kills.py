@@ -14,7 +14,7 @@ NOW = 1_000_000.0
 @pytest.mark.parametrize(
     ("known", "count", "new"), [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 3, 2), (3, 0, 0), (3, 1, 1), (2, None, 0)]
 )
-def test_each_kill_is_counted_once_also_where_the_container_was_started_anew(known, count, new):
+def test_each_memory_kill_is_counted_once_also_after_a_container_restart(known, count, new):
     lease, event = count_kills(replace(a_lease(), memory_kills=known), count, NOW)
     assert lease.memory_kills == (known if count is None else count)
     assert event == (KilledForMemory(new, lease.request.memory_bytes) if new else None)

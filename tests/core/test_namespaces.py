@@ -25,7 +25,7 @@ from gpuspawner.core.quotas.namespaces import (
 MEMORY = NamespaceQuota("team", "memory", 64 * GIB, 40 * GIB)
 
 
-def test_what_a_request_takes():
+def test_resources_of_a_request():
     asked = pod_amounts(a_request(cpu_cores=0.1, memory_bytes=GIB), {"nvidia.com/gpu": 1})
     whole = {"cpu": 100, "memory": GIB, "limits.cpu": 100, "limits.memory": GIB}
     assert asked == {**whole, "pods": 1, "nvidia.com/gpu": 1}
@@ -123,13 +123,13 @@ def test_promise_8_what_no_node_can_hold_is_refused_with_both_quantities(size, w
     check_nodes({"cpu": 1000 * cores, "memory": memory_gib * GIB}, "h100", NODES)
 
 
-def test_what_a_node_can_hold_and_a_pool_that_is_not_seen_are_not_refused():
+def test_requests_that_a_node_can_hold_and_unseen_pools_are_not_refused():
     check_nodes({"cpu": 16_000, "memory": 64 * GIB}, "a100", NODES)
     check_nodes({"cpu": 8_000, "memory": 256 * GIB}, "a100", NODES)
     check_nodes({"cpu": 10**9, "memory": 1}, "l4", NODES)
 
 
-def test_what_others_use_of_a_quota_is_not_refused():
+def test_a_quota_used_by_others_is_not_refused():
     check_namespace({"memory": 30 * GIB}, NamespaceBounds(quotas=(MEMORY,)))
     check_namespace({"cpu": 1}, NamespaceBounds((NamespaceLimit("each", "memory", 1, 1),), (MEMORY,)))
 
@@ -146,7 +146,7 @@ def test_a_quota_that_is_seen_late_does_not_leave_what_leases_hold():
     assert left.left == 4 * GIB
 
 
-def test_what_is_full_is_named_with_both_quantities():
+def test_an_exhausted_quota_is_named_with_both_quantities():
     left = (QuotaRemainder(MEMORY, GIB), QuotaRemainder(NamespaceQuota("few", "pods", 1, 1), 0))
     asked = {"memory": 2 * GIB, "pods": 1}
     short = find_lacking_quota(asked, left)

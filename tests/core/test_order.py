@@ -100,7 +100,7 @@ def test_the_order_is_total_and_transitive(seen):
 
 
 @given(queues(), st.data())
-def test_the_line_is_the_order_judged_anew_after_each_grant(seen, data):
+def test_the_queue_order_is_computed_again_after_each_grant(seen, data):
     standing, tally, uses = standing_of(seen)
     left = list(seen.claims)
     line = QueueLine(left, standing)
@@ -205,7 +205,7 @@ def test_nobody_starves(data):
 
 
 @given(st.data())
-def test_backfill_delays_nobody_beyond_the_reserved_time(data):
+def test_backfill_delays_no_request_beyond_its_reserved_time(data):
     """A request that passes another leaves its GPUs in time, and cannot be extended."""
     nodes = fleet(*(gpu(i, node=f"node-{i // 2}") for i in range(4)))
     held = [
@@ -252,7 +252,7 @@ def test_a_request_that_ends_before_it_is_needed_passes_and_its_end_is_fixed():
     assert not decide(seen_by(endless, large, short, gpus=2, rules=Rules())).grants, "no end is known: only by others"
 
 
-def test_who_waits_reads_why_another_goes_first():
+def test_a_waiting_user_reads_why_another_request_goes_first():
     def why(*line, **more):
         seen = seen_by(*line, **{"rules": Rules(teams=TEAMS, quotas=(EACH2,)), **more})
         return queue_positions(seen)["w"].why
@@ -343,7 +343,7 @@ def test_positions_equal_the_order_of_grants_when_all_ends_happen_as_declared(da
     assert sorted(places, key=lambda name: places[name].number)[: len(told)] == [who for _, who in told]
 
 
-def test_what_a_budget_leaves_too_little_for_takes_another_kind_or_waits_and_blocks_nobody():
+def test_an_insufficient_budget_takes_another_kind_or_waits_and_blocks_no_other():
     budget = Budget(BudgetUnit.GPU_HOURS, Per.WEEK, hard=Fraction(1, 2))
     rules = Rules(quotas=(Quota("hours", QuotaScope.USER, "poor", budgets=(budget,)),))
     used = {(Account("", "poor born"), BudgetUnit.GPU_HOURS, Per.WEEK): Fraction(1, 2)}

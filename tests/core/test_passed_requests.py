@@ -29,7 +29,7 @@ def passed(granted, *others, **more):
     return list(passed_requests(claim, longest_waiting(seen, [claim]), seen, standing))
 
 
-def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
+def test_an_earlier_request_that_is_passed_reads_why():
     (told,) = passed(waits("late", NOW + 10, 1), waits("early", NOW), waits("later", NOW + 20))
     assert told == ("early", "Another request goes first, because it has priority 1 and yours has 0.")
     assert passed(waits("late", NOW + 10), waits("early", NOW)) == [], "both were granted"
@@ -48,7 +48,7 @@ def test_who_was_made_earlier_and_stands_behind_is_passed_and_reads_why():
     ],
     ids=["held back", "impossible", "backs off", "parked while the hub is away", "granted", "another pool"],
 )
-def test_what_could_not_have_been_granted_is_not_passed(changes):
+def test_an_ungrantable_request_is_not_passed(changes):
     assert passed(waits("late", NOW + 10, 1), waits("early", NOW, **changes), hub_answers=False) == []
 
 
@@ -58,7 +58,7 @@ def test_of_many_those_are_told_that_have_waited_longest():
     assert longest_waiting(Snapshot(NOW, KINDS, [waits("one", NOW)]), []) == {}
 
 
-def test_who_makes_room_by_share_is_known_before_and_after_its_end():
+def test_a_preemption_by_share_is_reported_before_and_after_the_end():
     lease, notice = a_lease("a", Phase.RUNNING), EndNotice("claim", NOW, "Because.", "gpuspawner")
     assert not is_by_share(lease)
     assert is_by_share(replace(lease, notice=notice))

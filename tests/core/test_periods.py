@@ -61,7 +61,7 @@ def test_periods_leave_no_gap_and_do_not_overlap(zone, at, per):
 
 
 @given(zone=ZONES, at=MOMENTS, length=st.integers(0, 70 * 86_400_000), per=st.sampled_from(Per))
-def test_what_is_split_adds_up(zone, at, length, per):
+def test_split_periods_add_up(zone, at, length, per):
     parts = list(split_by_period(at, at + length, per, zone))
     assert sum(part.end_ms - part.start_ms for part, _ in parts) == length
     assert [part.start_ms for part, _ in parts[1:]] == [part.end_ms for part, _ in parts[:-1]]

@@ -68,12 +68,12 @@ def test_a_gpu_is_used_from_its_grant_to_the_end(phase):
     assert used_shares([a_lease(phase=phase, held=slots("a100-0"))]) == (ALL_OF_0 if phase in HOLDING else {})
 
 
-def test_what_runs_without_a_lease_uses_its_gpus_all_the_same():
+def test_an_unleased_process_uses_its_gpus_all_the_same():
     lease = a_lease(phase=Phase.RUNNING, held=slots("a100-0", share="1/2"))
     assert used_shares([lease], slots("a100-0", share="1/2")) == ALL_OF_0
 
 
-def test_what_is_free_and_what_there_is_in_units_of_a_kind():
+def test_free_and_total_amounts_in_units_of_a_kind():
     seen = fleet(gpu(0), gpu(1), gpu(2, healthy=False), gpu(3, foreign=True), gpu(0, pool="t4"))
     assert (count_free(A100, seen, HALF_USED), count_all(A100, seen)) == (1, 4)
     assert (count_free(HALF, seen, HALF_USED), count_all(HALF, seen)) == (3, 8)
@@ -88,5 +88,5 @@ def test_the_most_that_one_lease_could_get_is_what_one_node_has():
     assert largest_fit(T4, fleet(*TWO_NODES)) == 0
 
 
-def test_only_a_healthy_gpu_that_nobody_foreign_uses_is_given():
+def test_only_a_healthy_gpu_without_foreign_use_is_granted():
     assert [is_grantable(gpu(0)), is_grantable(gpu(0, healthy=False)), is_grantable(gpu(0, foreign=True))] == [1, 0, 0]

@@ -96,7 +96,7 @@ def test_nodes_of_one_name_in_two_clusters_are_two():
     assert place(A100, 1, fleet(*gpus), {"a100-0": Fraction(1)}) == slots("a100-1")
 
 
-def test_what_takes_little_cpu_goes_where_little_is_left():
+def test_small_cpu_requests_go_to_nodes_with_little_left():
     left = {NODE_1: HostResources(64000, 512 * GIB), NODE_2: HostResources(4000, 512 * GIB)}
     small, large = HostResources(2000, GIB), HostResources(16000, GIB)
     assert place(A100, 1, fleet(*ONE_EACH), {}, needs=small, left=left, demand=WHOLES) == slots("a100-1")

@@ -73,7 +73,7 @@ def test_of_two_that_are_open_the_first_written_counts_and_the_end_is_where_it_c
     ]
 
 
-def test_what_it_was_granted_by_stays_and_the_rest_follows():
+def test_the_policy_of_the_grant_stays_and_the_rest_follows_the_hour():
     day, night = at("2026-11-24 18:00"), at("2026-11-24 22:00")
     lease = a_lease(request=a_request(), terms=DEFAULT.terms)
     assert policy_of_lease(lease, POLICIES, RULES, day) == DEFAULT

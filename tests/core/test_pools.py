@@ -58,7 +58,7 @@ steps = st.lists(
 
 @settings(max_examples=300)
 @given(fleets(), steps, st.sampled_from([UNKNOWN_DEMAND, KNOWN]))
-def test_what_is_found_is_what_place_says(case, steps, demand):
+def test_the_found_gpus_are_those_of_place(case, steps, demand):
     seen, used, left = case
     used, left, pools = dict(used), dict(left), Pools(seen, used, left, demand)
     for kind, count, needs, tried, kept_gpus in steps:
@@ -77,7 +77,7 @@ def test_what_is_found_is_what_place_says(case, steps, demand):
         assert pools.used == used
 
 
-def test_of_a_fleet_that_was_not_seen_whole_nothing_is_found():
+def test_a_partially_seen_fleet_gives_no_result():
     assert Pools(fleet(gpu(0), complete=False), {}).find(A100, 1) is None
     assert Pools(fleet(gpu(0)), {}).find(T4, 1) is None
 

@@ -81,7 +81,7 @@ def test_free_gpus_are_taken_before_anybody_ends():
     assert (names(found), given_up(found)) == ([], ["a100-2", "a100-3"])
 
 
-def test_what_stops_by_itself_frees_its_gpus_without_anybody_ending():
+def test_a_stopping_workspace_frees_its_gpus_without_an_eviction():
     stopping = replace(running("one", "a100-0"), phase=Phase.STOPPING)
     found = plan_preemption(claim(1), seen([stopping, running("two", "a100-1")], FOUR[:2]), frozenset())
     assert (names(found), given_up(found)) == ([], ["a100-0"])
@@ -99,7 +99,7 @@ ORDER = [
 
 
 @pytest.mark.parametrize("at", range(len(ORDER)))
-def test_who_gives_way_first(at):
+def test_order_of_eviction(at):
     """The first line in which two differ decides, whatever the lines after it say."""
     spared, given = ({}, {})
     for line in reversed(ORDER[at:]):
@@ -130,7 +130,7 @@ def test_a_teams_priority_counts_with_the_templates():
     ],
     ids=lambda x: x.id,
 )
-def test_who_is_never_ended_for_it(lease):
+def test_workspaces_that_are_never_evicted(lease):
     mine = claim(account=Account("", "claimant born"))
     assert plan_preemption(mine, seen([lease], FOUR[:1]), frozenset()) is None
 
@@ -172,7 +172,7 @@ def test_one_workspace_ends_rather_than_two_where_nothing_else_tells_them_apart(
     assert names(plan_preemption(claim(1), seen(leases, FOUR), frozenset())) == ["a"]
 
 
-def test_what_is_kept_for_another_claim_is_not_taken():
+def test_gpus_kept_for_another_claim_are_not_taken():
     other = claim(1, id="other", slots=slots("a100-1"))
     found = plan_preemption(
         claim(1), seen([running("one", "a100-0")], FOUR[:2], kept=(preempted_gpus(other),)), frozenset()
@@ -180,7 +180,7 @@ def test_what_is_kept_for_another_claim_is_not_taken():
     assert (names(found), given_up(found)) == (["one"], ["a100-0"])
 
 
-def test_what_another_victim_frees_beyond_its_claims_need_serves_the_next_without_a_victim():
+def test_surplus_gpus_of_a_victim_serve_the_next_claim_without_a_victim():
     other = claim(1, id="other", slots=slots("a100-0"))
     both = running("one", "a100-0", "a100-1", notice=EndNotice("other", LATER + 300, "Because.", "root"))
     world = seen([both, running("two", "a100-2")], FOUR[:3], kept=(preempted_gpus(other),))
@@ -211,7 +211,7 @@ def test_all_end_at_once_after_the_longest_notice_and_not_before_they_are_needed
 # The life of a claim
 
 
-def test_it_is_held_once_all_are_free_and_lapses_after_its_time():
+def test_claimed_gpus_are_held_once_all_are_free_and_expire():
     mine = claim(2, slots=slots("a100-0", "a100-1"), ends_at=LATER + 300)
     ends = replace(running("one", "a100-0"), phase=Phase.STOPPING)
     assert advance_preemption(mine, seen([ends], FOUR)).state is PreemptionState.COMING
@@ -231,7 +231,7 @@ def test_it_keeps_nothing_without_a_bound_also_where_its_gpus_never_come_free():
     assert advance_preemption(mine, seen([busy], FOUR, now=LATER + 300 + HOLD_SECONDS)).state is PreemptionState.LAPSED
 
 
-def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
+def test_an_outside_claimant_may_use_them_and_evicts_no_other():
     mine = claim(1, slots=slots("a100-0"))
     foreign = [replace(FOUR[0], foreign=True), FOUR[1]]
     leases = [running("one", "a100-1")]
@@ -243,7 +243,7 @@ def test_whoever_is_outside_may_begin_to_use_them_and_nobody_else_ends_for_it():
     assert advance_preemption(mine, world).state is PreemptionState.HELD
 
 
-def test_what_its_account_is_granted_of_them_counts_no_more():
+def test_granted_gpus_of_an_outside_account_count_no_more():
     mine = claim(2, account=Account("vision", ""), slots=slots("a100-0", "a100-1"))
     one = a_lease("x", Phase.STARTING, asked_at=LATER, held=slots("a100-0"), request=a_request(team="vision"))
     rest = advance_preemption(mine, seen([one], FOUR))
@@ -335,7 +335,7 @@ def test_preemption_is_bounded_without_any_one_of_its_victims_it_would_not_be_co
 
 @given(worlds(), st.data())
 @settings(max_examples=300)
-def test_preemption_is_stable_asking_again_takes_nobody_else(case, data):
+def test_preemption_is_stable_a_second_decision_evicts_no_other_workspace(case, data):
     mine, world, over = case
     found = plan_preemption(mine, world, over)
     if found is None:

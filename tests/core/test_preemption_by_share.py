@@ -78,7 +78,7 @@ def test_use_is_divided_by_share_and_the_larger_counts():
     assert over_share(seen(more, by=rules(none))) == {"x", "y", "z"}
 
 
-def test_a_kind_has_a_share_of_its_own_and_everybody_s_limits_are_nobody_s():
+def test_a_kind_has_its_own_share_and_limits_for_everybody_are_no_users_limits():
     of_kind = Quota("each-user", QuotaScope.EACH_USER, limits=(share(1, LimitedResource.KIND, "a100"), share(8)))
     assert over_share(seen(ALICE, by=rules(of_kind))) == {x.id for x in ALICE}
     of_others = Quota(
@@ -98,7 +98,7 @@ def test_a_grant_raises_the_share_while_it_lasts():
     assert over_share(seen(ALICE, quota_grants=(more,), now=LATER + 60)) == {x.id for x in ALICE}
 
 
-def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
+def test_a_user_within_the_share_claims_the_excess_of_others():
     (wish,) = room_requests(seen([*ALICE, waiting("bob-1", "bob")], gpus=3), ())
     assert (wish.claim.id, len(wish.candidates)) == ("bob-1", 1), "with one less she is over her share no more"
 
@@ -118,7 +118,7 @@ def test_who_is_within_the_share_claims_what_others_have_beyond_theirs():
     ],
     ids=["too soon", "beyond", "over", "held back", "backs off", "hub away", "off", "no share", "no user over"],
 )
-def test_who_may_not(lease, changes):
+def test_users_who_may_not_preempt(lease, changes):
     assert list(room_requests(seen([*ALICE, lease], gpus=3, **changes), ())) == []
 
 
@@ -127,7 +127,7 @@ def test_once_is_enough():
     assert list(room_requests(world, ["bob-1"])) == []
 
 
-def test_who_gives_room_already_counts_no_more():
+def test_a_workspace_already_giving_way_is_not_counted_again():
     notice = EndNotice("another", LATER + 300, "Because.", "root")
     given = [replace(ALICE[0], notice=notice), *ALICE[1:]]
     assert list(room_requests(seen([*given, waiting("bob-1", "bob")], gpus=3), ())) == []
@@ -156,7 +156,7 @@ def crowds(draw):
 
 @given(crowds())
 @settings(max_examples=300)
-def test_preemption_has_no_loop_room_is_made_until_nobody_has_a_claim_and_then_never_again(crowd):
+def test_preemption_has_no_loop_and_stops_once_no_user_has_a_claim(crowd):
     """Each claimant gets the GPUs, each victim waits again; all of them have always waited long enough."""
     leases, count, by = crowd
     made = 0

@@ -73,7 +73,7 @@ def granted(leases, seen=TWO, **conditions):
         ),
     ],
 )
-def test_who_gets_gpus_now(line, expected):
+def test_grants_of_a_decision(line, expected):
     assert granted(line) == expected
 
 
@@ -110,7 +110,7 @@ def test_a_start_is_under_way_from_its_grant_until_it_runs(phase, limit):
 
 
 @pytest.mark.parametrize("limit", ["most_starts", "most_starts_each"])
-def test_a_start_that_waits_for_a_node_to_come_keeps_nobody_from_starting(limit):
+def test_a_start_that_waits_for_a_new_node_blocks_no_other_start(limit):
     coming = of("me", a_lease("s", Phase.STARTING, held=slots("~t4-0/nvidia.com/gpu/0")))
     assert list(granted([coming, of("me", waits("a", 1)), of("me", waits("n", 2, gpu=None))], **{limit: 1})) == ["a"]
     scaled = fleet(
@@ -122,7 +122,7 @@ def test_a_start_that_waits_for_a_node_to_come_keeps_nobody_from_starting(limit)
     assert told == {"a": ["a100-0"], "b": ["~a100-0/nvidia.com/gpu/0"], "n": []}, "nor in the same moment"
 
 
-def test_what_runs_without_a_lease_is_not_given_away():
+def test_an_unleased_gpu_is_not_granted():
     assert granted([waits("a", 1), waits("b", 2)], others=slots("a100-0")) == {"a": ["a100-1"]}
 
 
@@ -226,11 +226,11 @@ def test_the_tightest_node_is_taken_in_a_replay_too():
     assert estimate(line[1], line, nodes) == (0, 0)
 
 
-def test_what_runs_without_a_lease_has_no_end():
+def test_an_unleased_gpu_has_no_end():
     assert estimate(waits("a", 1), [], fleet(gpu(0)), slots("a100-0")) == (None, None)
 
 
-def test_a_gpu_that_may_not_be_given_any_more_helps_nobody():
+def test_an_unavailable_gpu_helps_no_claim():
     assert estimate(waits("a", 1), FULL, fleet(gpu(0, healthy=False), gpu(1))) == (900, 900)
 
 

@@ -58,12 +58,12 @@ def test_an_entry_counts_what_it_is_about(entry, account):
     assert account in accounts_of(BORN, "vision")
 
 
-def test_what_an_entry_of_a_team_binds_does_not_count_for_each_user():
+def test_a_team_entry_does_not_count_for_each_user():
     assert accounts_bound_elsewhere(QUOTAS, QUOTAS[0], BORN) == (Account("vision", BORN),)
     assert [accounts_bound_elsewhere(QUOTAS, entry, BORN) for entry in QUOTAS[1:]] == [()] * 5
 
 
-def test_who_charges_no_team_counts_for_oneself_and_for_all():
+def test_a_request_without_a_team_counts_for_the_user_and_for_all():
     assert sorted(accounts_of(BORN, "")) == [Account(), Account("", BORN)]
     assert len(accounts_of(BORN, "vision")) == 4
 

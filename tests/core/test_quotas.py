@@ -76,18 +76,18 @@ def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_of_a_limit_for_users_counts_what_they_hold_and_wait_for(phase):
+def test_a_user_limit_counts_held_and_waiting_gpus(phase):
     assert refused(asks(), [has(number=4, phase=phase)], EACH4)
     assert not refused(asks(), [has("bob", number=4, phase=phase)], EACH4)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_of_a_limit_of_a_team_counts_what_is_held(phase):
+def test_a_team_limit_counts_held_gpus(phase):
     leases = [has(team="vision", number=4, phase=phase)]
     assert bool(refused(asks(team="vision"), leases, TEAM4)) is (phase not in {Phase.QUEUED, Phase.PARKED})
 
 
-def test_what_is_changed_does_not_count_against_itself():
+def test_a_changed_lease_does_not_count_against_itself():
     mine = has(number=3, phase=Phase.QUEUED)
     claim = replace(mine, request=a_request(count=4))
     check_quotas(claim_of(claim), seen_by([mine], EACH4))
@@ -100,7 +100,7 @@ def test_a_quota_is_a_users_whatever_the_name():
     assert not refused(asks(), [earlier], EACH4)
 
 
-def test_the_most_specific_entry_for_users_is_in_force_and_all_others_besides():
+def test_the_most_specific_user_entry_applies_and_all_other_entries_too():
     of_team, of_alice = quota(QuotaScope.EACH_OF_TEAM, "vision", hard=6), quota(QuotaScope.USER, "alice", hard=1)
     everybody = quota(QuotaScope.EVERYBODY, hard=5)
     held = [has("bob", "vision", number=4)]
@@ -154,7 +154,7 @@ def test_each_thing_is_counted_as_it_is_called(what, kind, hard, mine, asked, wo
     assert bool(told) is bool(words)
 
 
-def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_says_so():
+def test_a_quota_filled_by_teammates_is_waited_for_or_refused_as_configured():
     held = [has("bob", "vision", number=3)]
     claim = asks(team="vision", number=2)
     assert not refused(claim, held, TEAM4)
@@ -168,7 +168,7 @@ def test_what_others_of_a_team_have_filled_is_waited_for_or_refused_where_it_say
     assert "Ask for 1" in alone, "no other user could release GPUs"
 
 
-def test_who_waits_for_a_quota_reads_both_quantities_and_the_next_step():
+def test_a_request_that_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     held = [has("bob", "vision", number=3)]
     bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(
         asks(team="vision", number=2), KINDS["a100"]
@@ -195,7 +195,7 @@ def grant(account, amount=2, since=NOW, until=NOW + 1, what=LimitedResource.GPUS
         (grant(Account("vision", "")), False),
     ],
 )
-def test_a_grant_raises_the_limits_of_whom_it_is_for_while_it_lasts(given_to, raises):
+def test_a_quota_grant_raises_its_users_limits_until_it_expires(given_to, raises):
     assert bool(refused(asks(number=5), [], EACH4, grants=[given_to])) is not raises
 
 
@@ -246,7 +246,7 @@ def test_soft_limits_are_a_share_that_is_told_and_passed():
     )
 
 
-def test_what_is_held_back_keeps_no_gpu_from_others_and_nobody_passes_in_its_quota():
+def test_a_request_held_back_by_a_quota_blocks_no_gpus_and_is_not_passed_in_it():
     held = [has("bob", "vision", number=3)]
     large = has("alice", "vision", number=2, phase=Phase.QUEUED)
     small = replace(has("carl", "vision", phase=Phase.QUEUED, lifetime_seconds=7200), asked_at=NOW + 1)
@@ -328,7 +328,7 @@ def test_a_lease_holds_what_it_was_given():
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RUNNING])
-def test_what_is_kept_of_a_lease_and_what_it_would_be_changed_to_say_nothing_of_each_other(phase):
+def test_the_stored_and_the_changed_lease_are_independent(phase):
     mine, kept = has(phase=phase), QuotaUsageCache()
     seen = seen_by([mine], EACH4)
     as_it_is = claim_of(mine)
@@ -339,7 +339,7 @@ def test_what_is_kept_of_a_lease_and_what_it_would_be_changed_to_say_nothing_of_
         check_quotas(as_it_is, seen, kept.of(seen))
 
 
-def test_who_only_looks_what_more_would_mean_is_granted_what_they_wait_for():
+def test_a_viewer_of_larger_requests_is_granted_the_original_one():
     mine, kept = has(phase=Phase.PARKED), QuotaUsageCache()
     seen = seen_by([mine], EACH4)
     more = claim_of(mine)._replace(request=replace(mine.request, count=5))

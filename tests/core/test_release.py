@@ -14,7 +14,7 @@ RELEASES = st.builds(
 
 
 @given(RELEASES)
-def test_what_was_written_is_read_again(release):
+def test_a_written_report_is_read_again(release):
     assert ReleaseReport.from_json(release.to_json()) == release
 
 
@@ -37,6 +37,6 @@ def test_anything_else_is_refused(text):
         ReleaseReport.from_json(text)
 
 
-def test_of_a_message_is_kept_what_every_store_can_hold():
+def test_stored_messages_are_limited_to_text_of_every_store():
     assert storable("a\0b\ud800") == "a?b?"
     assert storable("x" * (MESSAGE_CHARACTERS + 1)) == "x" * MESSAGE_CHARACTERS

@@ -46,7 +46,7 @@ def test_the_digest_tells_requests_apart_by_every_field(name):
 
 
 @given(st.integers(1, 64_000), st.integers(1, 2**45), st.floats(1, 100))
-def test_what_is_guaranteed_is_never_less_than_the_percentage_nor_more_than_is_asked(thousandths, size_bytes, percent):
+def test_the_guarantee_is_never_below_the_percentage_nor_above_the_request(thousandths, size_bytes, percent):
     request = a_request(cpu_cores=thousandths / 1000, memory_bytes=size_bytes)
     assert (request.guaranteed_cpu_cores, request.guaranteed_memory_bytes) == (thousandths / 1000, size_bytes)
     part = replace(request, cpu_guarantee_percent=percent, memory_guarantee_percent=percent)

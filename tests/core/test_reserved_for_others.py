@@ -37,7 +37,7 @@ def kept_of(name, snapshot):
 TWO = runs("holder", "a100-0", "a100-1")
 
 
-def test_what_is_free_is_kept_for_who_goes_first_and_until_when_is_told():
+def test_free_gpus_are_reserved_for_the_first_request_with_their_end_time():
     assert kept_of("small", seen(TWO, waits("large", 0, 4), waits("small", 1))) == ReservedForOthers(2, 4, NOW + 4000)
 
 

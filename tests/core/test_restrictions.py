@@ -117,7 +117,7 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
     assert not [x for x in world.leases.values() if x.phase in WAITING]
 
 
-def test_what_is_closed_is_out_of_service_and_still_waited_for():
+def test_closed_gpus_are_out_of_service_and_still_waited_for():
     world = seen(restrictions=[closing(RestrictionKind.DRAIN, "node-0"), closing(RestrictionKind.QUARANTINE, "a100-2")])
     kind = KINDS["a100"]
     assert (count_free(kind, world.fleet, {}), count_unavailable(kind, world.fleet)) == (3, 3)
@@ -127,7 +127,7 @@ def test_what_is_closed_is_out_of_service_and_still_waited_for():
     assert close_gpus(world.fleet, []) is world.fleet
 
 
-def test_who_waits_for_what_is_paused_reads_so_keeps_nothing_from_others_and_has_no_estimate():
+def test_a_request_for_paused_gpus_is_told_so_blocks_no_other_and_has_no_estimate():
     first = a_lease("first", request=a_request("alice", "a100", 2))
     later = a_lease("later", asked_at=NOW + 1, request=a_request("bob", "t4"))
     world = seen(first, later, paused={"a100": "No A100 is given."})
@@ -169,7 +169,7 @@ def test_a_substitute_is_given_while_the_kind_asked_for_is_paused():
     assert [x.kind for x in decide(seen(one, paused={"a100": "No A100 is given."})).grants] == ["t4"]
 
 
-def test_gpus_held_for_somebody_go_to_them_alone_until_the_time_said():
+def test_reserved_gpus_go_only_to_their_user_until_the_end_time():
     hold = closing(
         RestrictionKind.RESERVE, "a100", NOW + HOUR, count=6, account=Account("", "alice born"), whom="alice"
     )

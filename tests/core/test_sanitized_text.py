@@ -17,7 +17,7 @@ from gpuspawner.schedulers.http.models import Capabilities, Reason
         ("Zürich, 東京, שלום", "Zürich, 東京, שלום"),
     ],
 )
-def test_what_changes_how_a_text_is_shown_is_left_out(text, shown):
+def test_characters_that_change_the_display_of_text_are_removed(text, shown):
     assert sanitize_text(text) == shown
 
 

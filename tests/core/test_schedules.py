@@ -64,7 +64,7 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
     assert sentence.endswith("present queue. Not asked for last time: no.")
 
 
-def test_three_days_in_vain_pause_it_and_one_on_which_its_user_came_begins_anew():
+def test_three_unused_days_pause_a_schedule_and_a_used_one_restarts_the_count():
     wish = a_wish(lease="l")
     for came in (False, False, None):
         wish = after_outcome(replace(wish, lease="l"), came=came)
@@ -101,7 +101,7 @@ def test_each_time_is_asked_for_once_and_only_near_it_and_never_while_paused(min
     assert LEAST_LEAD_SECONDS < 60 * LATE_MINUTES
 
 
-def test_one_that_takes_long_to_start_as_where_its_image_is_pulled_is_asked_for_earlier():
+def test_a_slow_start_for_example_an_image_pull_is_requested_earlier():
     slow = a_wish(start_seconds=900.0)
     assert (do(slow, "2026-11-26 07:44").do, do(slow, "2026-11-26 07:45").do) == (ScheduleStep.WAIT, ScheduleStep.ASK)
     assert do(slow, "2026-11-26 07:30", 900.0).do is ScheduleStep.ASK

@@ -94,7 +94,7 @@ class TestWarnings:
         seen = replay(looking(samples(*percents)), POLICY, mode)
         return warnings([seen], work, 60.0 * len(percents), POLICY)
 
-    def test_one_that_is_carried_out(self) -> None:
+    def test_a_warning_that_is_carried_out(self) -> None:
         assert self.warned(*60 * [0.0]) == [Warned(29 * 60.0, wrong=False, then=Then.STOPPED, then_at=39 * 60.0)]
 
     def test_one_after_which_it_is_used_again(self) -> None:
@@ -234,7 +234,7 @@ class TestWhatTheProbeSees:
         assert at is not None
         assert at <= 45 * MINUTE
 
-    def test_what_cannot_be_read_is_left_alone(self) -> None:
+    def test_an_unreadable_record_is_skipped(self) -> None:
         forever = Timeline([(0.0, 4 * HOUR, 1.0)])
         assert stopped(session(lost=forever)) is None
         assert stopped(session(faults=forever)) is None
@@ -283,13 +283,13 @@ class TestDrawing:
             assert all(one.held.at(begin) for begin, _, _ in one.used.spans)
             assert one.used.spans[-1][1] <= one.end
 
-    def test_all_that_a_peer_may_look_at_happens(self) -> None:
+    def test_all_activity_that_a_peer_reads_occurs(self) -> None:
         many = list(sessions(1, 5000))
         for name in ("neighbours", "browser", "kernel", "terminal", "connected", "lost", "faults", "restarts", "steps"):
             assert any(getattr(one, name) for one in many), name
 
 
-def test_after_a_stop_it_is_judged_anew_from_its_next_start() -> None:
+def test_after_a_stop_a_workspace_is_judged_from_its_next_start() -> None:
     work = Timeline([(60.0, 600.0, 60.0), (3 * HOUR, 3.2 * HOUR, 60.0)])
     one = session(work, hours=6.0)
     seen, replays = simulate(Looking(one, POLICY, SURE), one.used, 1, one.end, POLICY)

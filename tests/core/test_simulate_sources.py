@@ -47,7 +47,7 @@ def exported(session: Session, since: float, until: float, tells: Exporter = Exp
 @pytest.mark.parametrize(
     ("since", "until", "percent"), [(0, 60, 0), (60, 150, 30), (100.05, 100.15, 15), (150, 300, 80), (205, 206, 80)]
 )
-def test_a_monitor_misses_nothing_and_a_short_burst_stands_in_two_samples(
+def test_a_monitor_misses_no_burst_and_a_short_burst_is_in_two_samples(
     since: float, until: float, percent: float
 ) -> None:
     (seen,) = monitored(PLAIN, since, until)
@@ -100,7 +100,7 @@ def test_encoder_and_decoder_have_readings_of_their_own() -> None:
     assert one.used.at(50.0), "it is use"
 
 
-def test_sources_that_see_all_of_the_time_spare_an_endpoint_that_somebody_tests() -> None:
+def test_continuous_sources_spare_an_endpoint_that_is_being_tested() -> None:
     habits = Habits(
         never_share=0.0,
         works=((Work.ENDPOINT, 1.0),),

@@ -19,7 +19,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_revision_changes_with_the_request_the_attempt_and_each_lapse(change):
+def test_the_revision_changes_with_the_request_the_attempt_and_each_expiry(change):
     lease = a_lease("a")
     assert claim_of(change(lease)).revision != claim_of(lease).revision
     assert claim_of(transitions.note_heard(transitions.park(lease, NOW), NOW)).revision == claim_of(lease).revision, (
@@ -27,7 +27,7 @@ def test_the_revision_changes_with_the_request_the_attempt_and_each_lapse(change
     )
 
 
-def test_a_grant_that_lapses_keeps_its_place_and_whoever_waits_goes_on_waiting():
+def test_an_expired_grant_keeps_its_place_and_other_requests_keep_waiting():
     reserved = transitions.grant(a_lease("a"), (), NOW + 1)
     for lease, phase in ((reserved, Phase.QUEUED), (replace(reserved, unattended=True), Phase.PARKED)):
         lapsed = transitions.lapse(lease, NOW + 2)

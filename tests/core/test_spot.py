@@ -15,6 +15,6 @@ from gpuspawner.core.gpus.vendors import notice_seconds, spot_labels
         ({}, None),
     ],
 )
-def test_the_shortest_notice_of_a_spot_node_counts_and_another_has_none(labels, seconds):
+def test_the_shortest_notice_of_a_spot_node_counts_and_other_nodes_have_no_notice(labels, seconds):
     assert notice_seconds(labels) == seconds
     assert bool(spot_labels(labels)) is (seconds is not None)

@@ -140,7 +140,7 @@ def test_a_start_runs_once_its_own_server_answers():
     assert step(lease, processes=(process(2),), outcome=asked(server())).lease is lease, "another attempt's process"
 
 
-def test_a_start_of_which_nothing_is_heard_or_seen_is_dropped_but_not_while_the_hub_ends_it():
+def test_a_silent_start_without_processes_is_dropped_but_not_while_the_hub_ends_it():
     lease = a_lease(phase=Phase.STARTING)
     silent = {"heard_at": LATER - 61}
     assert step(lease, **silent).effect is Effect.ASK_SERVER
@@ -178,7 +178,7 @@ def test_nothing_follows_for_a_quiet_workspace_before_its_next_rule():
     assert step(lease, missing_since=LATER).wake_at == LATER
 
 
-def test_a_workspace_that_nobody_shows_ends_after_the_hub_confirms_it():
+def test_a_workspace_missing_in_the_backend_ends_after_the_hub_confirms_it():
     lease = a_lease(phase=Phase.RUNNING)
     gone = {"missing_since": LATER - 4}
     assert step(lease, missing_since=LATER - 2).effect is None
@@ -229,7 +229,7 @@ def test_a_claim_s_notice_is_carried_out_or_taken_back_only_when_its_claim_was_j
     assert (spared.lease.notice, told(spared)) == (None, ["claim gone"])
 
 
-def test_what_an_administrator_extended_before_is_asked_for_and_moves_the_deadline_once():
+def test_an_earlier_administrator_extension_is_applied_once_to_the_deadline():
     lease = a_lease(phase=Phase.RUNNING, granted_until=LATER + 9000, warned_seconds=(600.0,))
     longer = Extension(lease.deadline_at, LATER + 9000, None)
     changes = {"extension": lambda: longer}
@@ -292,7 +292,7 @@ def test_an_idle_workspace_is_spared_if(why, changes, seen):
     assert "stop" not in told(found)
 
 
-def test_a_workspace_that_nobody_came_to_is_given_back_only_while_the_hub_answers():
+def test_an_unvisited_workspace_is_given_back_only_while_the_hub_answers():
     arrival = Arrival(600.0, passed_seconds=600.0, absent_seconds=600.0, warned_after_seconds=300.0)
     lease = replace(in_grace(arrival=arrival), phase=Phase.RUNNING)
     nobody = tuple(SoftReading(name, active=False) for name in PROBED)

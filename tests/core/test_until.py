@@ -60,7 +60,7 @@ def test_a_time_may_name_its_own_zone():
         (5, "is not a time"),
     ],
 )
-def test_what_is_none_is_refused_with_what_would_be(text, wrong):
+def test_an_invalid_time_is_refused_with_valid_examples(text, wrong):
     with pytest.raises(BadValue, match=wrong) as refused:
         parse_until(text, NOW, ZURICH)
     assert "2026-12-24 18:00" in refused.value.right
@@ -103,12 +103,12 @@ def test_a_day_that_is_read_begins_and_ends(day):
         ("2h", "2026-11-26 12:00"),
     ],
 )
-def test_what_begins_on_a_day_begins_with_it(text, expected):
+def test_a_time_on_a_day_starts_with_that_day(text, expected):
     now = datetime(2026, 11, 26, 10, tzinfo=ZURICH).timestamp()
     assert datetime.fromtimestamp(parse_from(text, now, ZURICH), ZURICH).strftime("%Y-%m-%d %H:%M") == expected
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-25", "this week", None, 3, "9999-12-31"])
-def test_what_is_no_beginning_is_refused(text):
+def test_an_invalid_start_time_is_refused(text):
     with pytest.raises(BadValue):
         parse_from(text, datetime(2026, 11, 26, 10, tzinfo=ZURICH).timestamp(), ZURICH)

@@ -22,7 +22,7 @@ def test_the_hub_refuses_all_that_the_service_counts(resource):
     "resource",
     ["nvidia.com/gpumem", "gpu.intel.com/i915_monitoring", "gpu.intel.com/millicores", "volcano.sh/vgpu-number"],
 )
-def test_what_reaches_gpus_without_counting_them_is_refused_and_not_counted(resource):
+def test_uncounted_gpu_access_is_refused_and_not_counted(resource):
     assert exposes_gpus(resource)
     assert not is_gpu_resource(resource)
 
@@ -46,6 +46,6 @@ def test_taints_are_resources_and_labels_are_of_one_vendor():
     ("resource", "words"),
     [("", ""), ("nvidia.com/gpu", ""), ("amd.com/gpu", "Measured by amd-smi or"), ("fpga.example/x", "is not known")],
 )
-def test_who_reads_a_resource_is_told_how_it_is_measured(resource, words):
+def test_a_readable_resource_names_its_measurement(resource, words):
     assert words in measurement_note(resource)
     assert bool(measurement_note(resource)) == bool(words)

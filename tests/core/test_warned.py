@@ -1,4 +1,4 @@
-"""What came of a warning: whether it was carried out, or what spared its workspace."""
+"""The outcome of an idle warning: the workspace was stopped, or the reason why it was kept."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
 """The commands of the pages run as they are written: for users and administrators on a real hub with simulated GPUs,
-for the machine of the hub in a folder. What is not run here is listed, with the place where it is."""
+for the machine of the hub in a folder. Commands that are not run here are listed, with the test that runs them."""
 
 import os
 import re

@@ -137,7 +137,7 @@ def combined(into, more):
 
 
 def documents(page):
-    """Return what a page shows as YAML: catalogs, parts of one, and objects of Kubernetes."""
+    """Return the YAML examples of a page: catalogs, parts of one, and objects of Kubernetes."""
     return [one for block in pages.blocks(page.read_text(), "yaml") for one in yaml.safe_load_all(block)]
 
 

@@ -13,7 +13,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from tools.docs import diagrams, site, staging
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
-"""What the generator's own extensions still use of it."""
+"""Sphinx's own extensions still use an old Sphinx API."""
 REPO = Path(__file__).parents[2]
 FROM_ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""

@@ -76,7 +76,7 @@ def driver_step() -> Callable[[], None]:
 
 
 def first_that_works() -> Callable[[], None]:
-    """What this environment can compute with."""
+    """Return a function that computes on the GPU with a library of this environment."""
     for make in (torch_step, cupy_step):
         with contextlib.suppress(ImportError):
             return make()

@@ -45,7 +45,7 @@ def masked(text):
     return text
 
 
-def test_what_names_the_machine_is_replaced_the_same_by_the_same():
+def test_machine_names_are_replaced_consistently():
     one, two = "GPU-b1a18a7c-4f9e-cdc0-93ab-90a4c7941210", "MIG-332f6052-f83a-f0de-ed38-73f9b4941d19"
     text = masked(f"{one}, {two}, {one}\n    Serial Number       : 1654922003371\n    Minor Number        : 3\n")
     first, second = "GPU-00000000-0000-0000-0000-000000000000", "MIG-00000001-0000-0000-0000-000000000001"

@@ -1,6 +1,6 @@
 """The GPU monitor on a real GPU: what it sees of short bursts, what it costs, and whether it wakes an idle GPU.
 
-It takes ten minutes (GPU_MONITOR_SECONDS for less) and writes what was seen as ``monitor.json`` beside the golden
+It takes ten minutes (GPU_MONITOR_SECONDS for less) and writes the results as ``monitor.json`` next to the golden
 files.
 On simulated GPUs there is nothing to measure: ``tests/workspace/test_monitor_run.py`` is for those.
 """

@@ -1,4 +1,4 @@
-"""What computes on a GPU is seen, and what does not is seen not to: a training loop, a burst, a pause, strangers."""
+"""GPU work is seen, and an idle GPU is seen as idle: a training loop, a burst, a pause, other users' processes."""
 
 from gpuspawner.backends.probes.nvidia_smi import read_reports
 from gpuspawner.core.idle.verdicts import SampleKind

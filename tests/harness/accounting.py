@@ -2,7 +2,7 @@
 
 Load it as a plugin: ``PYTHONPATH=tests/harness pytest -p accounting ...``. It puts pytest and all its children into a
 group of their own. The pods of a test cluster are in the cluster's group, which is found by the pods' parents. A test's
-figure includes its fixtures and whatever runs beside it. The kinds are sampled, so short processes are one line.
+figure includes its fixtures and all processes of that time. The kinds are sampled, so short processes are one line.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SHOWN = 40
 
 
 class Accounting:
-    """What one run of pytest and its clusters have used."""
+    """CPU usage of one run of pytest and its clusters."""
 
     def __init__(self) -> None:
         self.before = time.process_time()
-        """What pytest has used to start."""
+        """CPU seconds that pytest used for its start."""
         self.group = CPUACCT / f"pytest-{os.getpid()}"
         self.group.mkdir()
         (self.group / "cgroup.procs").write_text(str(os.getpid()))

@@ -120,7 +120,7 @@ def start_python(command, *, real=False, **options):
 
 
 def run_python(command, *, timeout=60, **options):
-    """Run such a command with captured output, as subprocess.run does; return the CompletedProcess."""
+    """Run such a command with captured output, as subprocess.run does. Return the CompletedProcess."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with start_python(command, **{**pipes, **options}) as process:
         try:

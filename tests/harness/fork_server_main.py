@@ -3,7 +3,7 @@
 Run as ``python fork_server_main.py SOCKET FILLER`` with a second filler in the environment. A forked process writes
 its own command line and environment over the fillers: the tests find processes by what /proc shows.
 
-The server has one thread and no event loop, so a fork copies nothing that runs. It ends when its standard input does.
+The server has one thread and no event loop, so a fork copies no running code. The server ends with its standard input.
 """
 
 import array
@@ -158,7 +158,7 @@ def _overwrite(field, words):
 
 
 def _parent_of(connection):
-    """Return what replaces os.getppid: the process that asked counts as the parent, not the server."""
+    """Return the replacement of os.getppid: the process that asked counts as the parent, not the server."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     parent = CREDENTIALS.unpack(credentials)[0]
     poller = select.poll()

@@ -59,7 +59,7 @@ class RealHub:
     """Python that every service process runs before its own: where a test plants a fault."""
     settings: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
-    """What configure() gets besides."""
+    """Further arguments of configure()."""
     times: dict[str, Any] = field(default_factory=FAST.copy)
     """The service's, short so that no test waits; {} for the product's own."""
     environment_of_hub: dict[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class RealHub:
             if hub.poll() is None:
                 return
             said = self.log.read_text()[-2000:]
-            # JupyterHub 5.5 waits 10 s for a service, then exits: on a busy machine, whoever runs it starts it again.
+            # JupyterHub 5.5 waits 10 s for a service, then exits. On a busy machine it must be started again.
             assert "Cannot connect to gpu service" in said, said
             assert tries_left, said
 
@@ -244,7 +244,7 @@ class RealHub:
         return requests.request(method, url, headers=headers, data=sent or None, timeout=30)
 
     def ticket(self, user: str) -> str:
-        """What a hub page's JavaScript says it asks for."""
+        """Return the ticket that a hub page's JavaScript would send."""
         secret = bytes.fromhex((self.folder / "gpu" / "secret").read_text().strip())
         return sign_ticket(secret, user, self.api("GET", f"/users/{user}").json()["created"], time.time())
 
@@ -268,14 +268,14 @@ class RealHub:
         return self.gpu(f"/workspaces?all=1&ended={ended}")["workspaces"]
 
     def lease(self, user: str, server: str = "") -> dict[str, Any]:
-        """The live lease of a user; KeyError where there is none."""
+        """Return the live lease of a user. Raise KeyError without a live lease."""
         for lease in self.workspaces():
             if lease["user"] == user and lease["server"] == server:
                 return lease
         raise KeyError(user)
 
     def last_end(self, user: str) -> dict[str, Any]:
-        """The workspace of this user that ended last; KeyError where there is none."""
+        """Return the workspace of this user that ended last. Raise KeyError without an ended workspace."""
         for lease in self.workspaces(ended=50):
             if lease["user"] == user and lease["phase"] == "ended":
                 return lease
@@ -288,7 +288,7 @@ class RealHub:
         )
 
     def audit(self, lease: str, action: str = "") -> list[dict[str, Any]]:
-        """What was done to a workspace, the oldest first."""
+        """Return the audited actions on a workspace, the oldest first."""
         lines = reversed(self.gpu(f"/workspaces/{lease}/audit")["audit"])
         return [line for line in lines if action in {"", line["action"]}]
 
@@ -300,7 +300,7 @@ class RealHub:
         )
 
     def delay(self, user: str, step: str, seconds: float | None) -> None:
-        """Make this user's spawner take so long at a step: ``before-start``, ``after-start`` or ``before-stop``."""
+        """Delay this user's spawner at a step: ``before-start``, ``after-start`` or ``before-stop``."""
         path = self.folder / "homes" / f"{user}.{step}"
         path.unlink(missing_ok=True) if seconds is None else path.write_text(str(seconds))
 

@@ -1,4 +1,4 @@
-"""What the hub of the tests is told: its catalog, its configuration, and the service's times, shortened."""
+"""The configuration of the tests' hub: its catalog, its settings, and the service's times, shortened."""
 
 CATALOG = """
 version: 1

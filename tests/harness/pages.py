@@ -26,7 +26,7 @@ def commands(text):
 
 
 def section(text, heading):
-    """Return what is below a heading, up to the next heading of its level or above."""
+    """Return the text below a heading, up to the next heading of its level or above."""
     found = re.search(rf"^(#+) {re.escape(heading)}\n", text, re.MULTILINE)
     assert found, heading
     rest = text[found.end() :]

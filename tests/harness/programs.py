@@ -9,7 +9,7 @@ from tools import programs
 from tools.install import ROOT
 
 SHARED_DATA = ROOT.parent / "shared" / "data"
-"""Outputs of real machines, beside the checkout."""
+"""Outputs of real machines, in a folder next to the checkout."""
 
 
 def require(name):
@@ -26,7 +26,7 @@ def needs(name):
 
 
 def require_shared_data(pattern):
-    """Return the files beside the checkout that match, or skip the test and say where they belong."""
+    """Return the matching files next to the checkout. Without a match, skip the test and name the expected folder."""
     found = sorted(SHARED_DATA.glob(pattern))
     if not found:
         pytest.skip(f"outputs of real machines are missing: {SHARED_DATA / pattern}")

@@ -1,4 +1,4 @@
-"""What one sample proves of a workspace, for tests of what gives samples."""
+"""The classification of one sample of a workspace, for tests of sources of samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
 
 
 class Judged(NamedTuple):
-    """What a sample proves, and why."""
+    """The kind of a sample, and the reason."""
 
     kind: SampleKind
     because: str
@@ -19,7 +19,7 @@ class Judged(NamedTuple):
 
 
 def judge_sample(sample: Sample, policy: IdlePolicy, since_busy_seconds: float = 60.0) -> Judged:
-    """Judge a sample that comes so long after the last GPU work."""
+    """Classify a sample that comes ``since_busy_seconds`` after the last GPU work."""
     evidence = read_evidence(sample, policy)
     before = Streak(since_busy_seconds=since_busy_seconds - min(sample.interval_seconds, 1.5 * policy.sample_seconds))
     return Judged(*classify(before, evidence, policy), evidence.gpus)

@@ -7,7 +7,7 @@ import requests
 
 LOOK_SECONDS = 0.01
 NOT_YET = (requests.RequestException, LookupError)
-"""What a condition may raise until it is met: the service does not answer, or what it answers is not there."""
+"""Exceptions of a condition that is not met yet: the service does not answer, or an item is missing in its answer."""
 
 
 def eventually(condition, bound_seconds=60.0, what=""):

@@ -1,4 +1,4 @@
-"""The reference scheduler as a process beside a real hub."""
+"""The reference scheduler as a process next to a real hub."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ NAME = "Reference scheduler"
 
 
 class Batch:
-    """The reference server as a process, which may be killed and started anew."""
+    """The reference server as a process, which may be killed and restarted."""
 
     def __init__(self, folder, inventory):
         self.folder = folder

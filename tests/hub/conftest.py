@@ -74,7 +74,7 @@ def shared_hub(request, kept_hub, tmp_path_factory):
     for known, hub in [*kept_hub.items()]:
         try:
             hub.clear()
-        except (AssertionError, OSError):  # it answers nobody, or something stays: its test failed
+        except (AssertionError, OSError):  # it does not answer, or leftovers remain: its test failed
             del kept_hub[known]
             hub.close()
     if not is_used_later(request, "shared_hub"):
@@ -82,7 +82,7 @@ def shared_hub(request, kept_hub, tmp_path_factory):
 
 
 def is_used_later(request, fixture):
-    """Return whether a later test of this file uses a fixture. A hub that nobody uses costs CPU time all the same."""
+    """Return whether a later test of this file uses a fixture. An unused hub costs CPU time all the same."""
     of_file = [item for item in request.session.items if item.path == request.path]
     return any(fixture in item.fixturenames for item in of_file[of_file.index(request.node) + 1 :])
 

@@ -18,7 +18,7 @@ IMAGE = {"Id": "sha256:1", "Config": {"Cmd": []}}
 
 @dataclass
 class Container:
-    """A container as it was asked for, and the process that stands for it."""
+    """A requested container, and the process that runs in its place."""
 
     id: str
     name: str

@@ -50,7 +50,7 @@ def token_of(hub, user):
 
 
 def gpu(hub, token, path, body=None):
-    """What our API answers to a user."""
+    """Return the answer of our API to a user."""
     address = f"{hub.url}/services/gpu/api/v1{path}"
     headers = {"Authorization": f"token {token}"}
     return requests.request("GET" if body is None else "POST", address, headers=headers, json=body, timeout=30)

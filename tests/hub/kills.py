@@ -50,7 +50,7 @@ LeaseEngine.begin_stop, HubClient.stop, {backend}.end, LeaseRegistry.save = new_
 
 
 def kills(folder, module, backend):
-    """Return what to plant in the service of a hub in ``folder``, whose workspaces are in this backend."""
+    """Return the code to plant in the service of a hub in ``folder``, whose workspaces are in this backend."""
     return PLANTED.format(armed=str(folder / "armed-"), module=module, backend=backend)
 
 

@@ -20,7 +20,7 @@ WallWatch.set_back_seconds = lambda self: 0.0  # the machine's time did not chan
 
 
 class MovedClock:
-    """Say what is to be planted in the service before it starts."""
+    """Return the code to plant in the service before it starts."""
 
     def __init__(self, folder):
         self._file = folder / "ahead-seconds"

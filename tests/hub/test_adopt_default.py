@@ -4,7 +4,7 @@ from gpuspawner.adoption.running_hub import running_hubs
 
 
 def ends_servers(hub):
-    """What init and doctor say of this hub."""
+    """Return ``ends_servers`` of this hub as init and doctor read it."""
     return next(one.ends_servers for one in running_hubs() if one.pid == hub.hub.pid)
 
 

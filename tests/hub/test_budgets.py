@@ -1,6 +1,6 @@
 """Budgets on a real hub, past the ends of weeks and months and a change of the clocks: the service's clock is moved.
 
-One hub for all: each test moves the clock further, and nobody's workspace outlives its test.
+All tests share one hub. Each test moves the clock further and ends its workspaces.
 """
 
 import re
@@ -69,7 +69,7 @@ def budget(hub, user, entry):
 
 
 def refusals(hub, user, token, server="more"):
-    """What form, REST API and check answer to a start that a budget leaves too little for."""
+    """Return the refusals by form, REST API and check of a start for which a budget has too little left."""
     session = hub.login(user)
 
     def refused():
@@ -96,7 +96,7 @@ def alive_at(hub):
 def killed(hub):
     """Kill the service, and wait for the next one's first look: a clock that moves before it moves what it sees.
 
-    Time since the service last noted that it serves is nobody's use. So it notes the time of a clock that moved first.
+    Time since the service's last heartbeat counts for no user. So the next heartbeat uses a clock that moved first.
     """
     eventually(lambda: alive_at(hub) >= hub.clock.now() - 120, what="it notes that it serves")
     before = hub.service_pids()
@@ -159,7 +159,7 @@ def test_killed_between_the_warning_and_the_end_the_budget_ends_it_once_and_it_i
     assert "Allowed: 0 GPU h of your 2 GPU h of this week are left" in by_form
 
 
-def test_a_grant_of_hours_moves_the_end_of_what_runs_lapses_and_a_new_week_has_its_own(hub):
+def test_a_grant_of_hours_moves_the_end_of_running_workspaces_expires_and_a_new_week_has_its_own(hub):
     join(hub, "nele", "speech")
     token = token_of(hub, "nele")
     lease = run(hub, "nele")

@@ -55,7 +55,7 @@ def sentence(hub, user):
 
 
 def ask(hub, user, path, body):
-    """What a user asks of the service's API."""
+    """Return the answer of the service's API to a user's request."""
     token = hub.api("POST", f"/users/{user}/tokens", {}).json()["token"]
     url, headers = f"{hub.url}/services/gpu/api/v1{path}", {"Authorization": f"token {token}"}
     return requests.post(url, headers=headers, json=body, timeout=30)

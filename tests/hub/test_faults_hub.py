@@ -42,7 +42,7 @@ def is_same(lease, before):
 
 
 def assert_disjoint_and_single(hub):
-    """One process for each workspace that runs, none besides, and no GPU twice."""
+    """Assert one process for each running workspace, no other process, and no GPU twice."""
     running = [lease for lease in hub.workspaces() if lease["phase"] in {"running", "reclaiming"}]
     gpus = [gpu["id"] for lease in running for gpu in lease["gpus"]]
     assert len(set(gpus)) == len(gpus)
@@ -73,7 +73,7 @@ def test_cancel_by_page_and_by_api_while_waiting_and_while_starting(shared_hub, 
     hub = shared_hub(python=python, gpus=1, **QUICK)
     begun = len(hub.log.read_text())
     run(hub, "anna")
-    # Nobody whom the service stopped lately: it would take the hub's cancelling for its own, and start them again.
+    # Users without a recent stop: otherwise the service takes the hub's cancel for its own and starts them again.
     for user, by_page in (("gina", True), ("hugo", False)):
         lease = wait_in_line(hub, user)
         cancel(hub, lease, by_page)
@@ -196,7 +196,7 @@ def test_parking_keeps_the_place_and_starts_by_itself(shared_hub, python):
 
 
 @pytest.mark.parametrize("deleted", ["a named server", "a user"])
-def test_what_is_deleted_in_the_hub_while_it_is_parked_is_never_started(shared_hub, python, deleted):
+def test_a_user_deleted_while_parked_is_never_started(shared_hub, python, deleted):
     hub = shared_hub(python=python, gpus=1, **PARKS)
     run(hub, "anna")
     hub.add_user("ben", "cleo")

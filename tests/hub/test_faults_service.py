@@ -54,7 +54,7 @@ def epoch(hub) -> int:
 
 
 def first_steps(hub, user) -> str:
-    """What a pending start has told so far, as its progress page reads it."""
+    """Return the messages of a pending start so far, as its progress page reads them."""
     path = f"{hub.url}/hub/api/users/{user}/server/progress"
     told = ""
     with (

@@ -103,7 +103,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     assert len((await running(app, arno))["gpus"]) == 1
     await api_request(app, "users/arno/server", method="delete")
 
-    # what the administrator's hook asks for is checked as well, and the time that it gives is beside that for waiting
+    # the request of the administrator's hook is checked too, and the waiting time is added to the hook's timeout
     add_user(app.db, app, name="hooked")
     refused = await api_request(app, "users/hooked/server", method="post", data="{}")
     assert refused.status_code == 409
@@ -115,7 +115,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     await slow.run_pre_spawn_hook()
     assert slow.start_timeout > 500 + slow.gpu_wait_in_hub_seconds
 
-    # what was configured before is in force beside what configure() added
+    # earlier configuration is in force together with the additions of configure()
     scopes = (await api_request(app, "user", headers={"Authorization": f"token {arno.new_api_token()}"})).json()[
         "scopes"
     ]

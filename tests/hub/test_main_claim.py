@@ -1,4 +1,4 @@
-"""A GPU that comes while its user is away: warned of, given back as nobody came, and asked for again at the end."""
+"""A GPU becomes free while its user is away. The user is warned, the GPU is given back, and the user asks again."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from harness.fork_server import start_python
 
 @pytest.fixture
 def hub(shared_hub):
-    """Who is away has 16 s to come."""
+    """Absent users have 16 s to come."""
     idle = {"idle": "4s", "sample": "1s", "grace": "4s", "warn": "1s"}
     return shared_hub(claimed_soon, gpus=1, wait=2.0, **idle)
 
@@ -23,7 +23,7 @@ def claimed_soon(hub):
     hub.catalog.write_text(text.replace("keep:", "claim: 16s\n    keep:"))
 
 
-def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
+def test_an_absent_user_is_warned_loses_the_gpu_and_may_join_the_end_again(hub):
     hub.add_user("holder", "anna", "ben")
     (hub.folder / "homes" / "anna").mkdir(parents=True)
     (hub.folder / "homes" / "anna" / "tells").touch()
@@ -47,7 +47,7 @@ def test_who_is_away_is_warned_nobody_comes_and_asking_again_joins_the_end(hub):
     assert (again["queue"]["place"], again["asked_at"] > ben["asked_at"]) == (1, True)
 
 
-def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
+def test_a_user_waiting_in_a_terminal_has_arrived_and_a_script_has_not(hub):
     hub.add_user("holder", "dora")
     token = hub.api("POST", "/users/dora/tokens", {}).json()["token"]
     for typed in (True, False):
@@ -72,7 +72,7 @@ def test_who_waits_for_it_in_a_terminal_has_come_and_a_script_has_not(hub):
 
 @contextlib.contextmanager
 def terminal():
-    """Yield what a command that a person started by hand reads from."""
+    """Yield the terminal of a command that a person started by hand."""
     ours, theirs = pty.openpty()
     try:
         yield theirs

@@ -240,7 +240,7 @@ def test_a_gpu_spawner_is_not_wrapped_twice(configured):
     assert configured(spawner_class=LocalGPUSpawner).JupyterHub.spawner_class is LocalGPUSpawner
 
 
-def test_what_was_configured_before_is_kept(configured):
+def test_earlier_configuration_is_kept(configured):
     culler = {"name": "announcer", "api_token": "x"}
     roles = [
         {"name": "user", "scopes": ["self", "shares!user"]},
@@ -269,7 +269,7 @@ def test_what_was_configured_before_is_kept(configured):
 
 
 @pytest.mark.parametrize("section", ["Authenticator", "PAMAuthenticator", "GitHubOAuthenticator"])
-def test_whoever_an_authenticator_names_administers_gpus_too(tmp_path, capsys, section):
+def test_administrators_of_the_authenticator_administer_gpus_too(tmp_path, capsys, section):
     c = Config()
     c[section].admin_users = {"root"}
     configure(c, catalog=CATALOG, data_dir=tmp_path)
@@ -295,7 +295,7 @@ def test_no_user_loses_a_right(tmp_path, role, extra, scopes):
     assert user["scopes"] == [*scopes, "custom:gpu:use", "access:services!service=gpu"]
 
 
-def test_where_the_authenticator_manages_roles_nobody_is_given_one(tmp_path, capsys):
+def test_with_a_role_managing_authenticator_users_get_no_role(tmp_path, capsys):
     c = Config()
     c.OAuthenticator.manage_roles = True
     c.OAuthenticator.admin_users = {"root"}
@@ -354,7 +354,7 @@ def test_configured_twice_it_is_there_once(tmp_path):
     assert [service["name"] for service in c.JupyterHub.services] == ["gpu"]
 
 
-def test_where_nobody_administers_gpus_the_hubs_log_says_how_somebody_can(tmp_path, capsys):
+def test_without_a_gpu_administrator_the_hubs_log_says_how_to_add_one(tmp_path, capsys):
     configure(Config(), catalog=CATALOG, data_dir=tmp_path)
     assert capsys.readouterr().err == (
         "gpuspawner: GPUs have no administrator. Users in c.Authenticator.admin_users are; for others add to "
@@ -362,7 +362,7 @@ def test_where_nobody_administers_gpus_the_hubs_log_says_how_somebody_can(tmp_pa
     )
 
 
-def test_what_was_only_added_to_is_kept_as_well(tmp_path):
+def test_earlier_additions_are_kept_as_well(tmp_path):
     c = Config()
     c.JupyterHub.services.append({"name": "announcer", "api_token": "x"})
     c.JupyterHub.load_roles.append({"name": "own", "services": ["announcer"], "scopes": ["list:users"]})
@@ -444,7 +444,7 @@ def test_a_hub_id_that_is_given_is_a_new_folders_own(tmp_path):
         assert c.GPUSpawnerMixin.gpu_hub_id == "a" * 32
 
 
-def test_a_hub_id_beside_another_is_refused_and_the_folder_left_as_it_is(configured, tmp_path):
+def test_a_second_hub_id_is_refused_and_the_folder_stays_unchanged(configured, tmp_path):
     found = configured().GPUSpawnerMixin.gpu_hub_id
     with pytest.raises(SystemExit, match=rf"gpu belongs to the hub id {found}\..* name a new, empty data_dir\."):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id="a" * 32)
@@ -452,7 +452,7 @@ def test_a_hub_id_beside_another_is_refused_and_the_folder_left_as_it_is(configu
 
 
 @pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub", 7])
-def test_what_is_no_hub_id_is_refused_by_name(tmp_path, hub_id):
+def test_an_invalid_hub_id_is_refused_by_name(tmp_path, hub_id):
     with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)
     assert not (tmp_path / "gpu" / "hub-id").exists()

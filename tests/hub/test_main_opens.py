@@ -1,4 +1,4 @@
-"""What a workspace's process is told of its template's `opens`: where its browser goes, and whether SSH is on."""
+"""Settings of a workspace's process from its template's `opens`: the browser's start page, and whether SSH is on."""
 
 import pytest
 from harness.hub import RealHub

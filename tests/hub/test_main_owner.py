@@ -1,4 +1,4 @@
-"""Whose a workspace is goes by who the user is, not by a name: names pass on when users are renamed or deleted."""
+"""The owner of a workspace is a user account, not a name, because names move when users are renamed or deleted."""
 
 import time
 
@@ -116,7 +116,7 @@ def test_a_renamed_user_keeps_a_live_workspace_at_once(hub, renamed):
     assert time.monotonic() - follows < 5
 
 
-def test_whoever_has_the_old_name_gets_nothing_of_the_renamed_one_s(hub, renamed):
+def test_a_new_owner_of_an_old_name_gets_nothing_of_the_renamed_user(hub, renamed):
     lease, _ = renamed
     has_nothing_of(hub, "rita", lease["id"])
     # JupyterHub gives the renamed one's server and a default one of hers the same OAuth client, and refuses the second.

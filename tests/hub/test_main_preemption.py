@@ -35,7 +35,7 @@ def run(hub, *users):
     for user in users:  # one after the other: who began last is the first victim
         hub.begin(user)
         found.append(hub.until(user, "running"))
-    time.sleep(1.2)  # so long they are protected
+    time.sleep(1.2)  # the time in which they are protected
     return found
 
 
@@ -78,7 +78,7 @@ def test_victims_are_warned_ended_at_the_time_said_and_come_back_when_the_claima
         assert again["id"] != lease["id"]
 
 
-def test_who_gives_up_ends_nobody(hub):
+def test_a_withdrawn_preemption_evicts_no_workspace(hub):
     (dora,) = run(hub, "dora")
     made = claim(hub, count=2)
     assert hub.lease("dora")["warning"]["kind"] == "claim"

@@ -14,7 +14,7 @@ def form_of(hub, session):
 
 
 def checked(hub, token, **options):
-    """What the service would do for alice: its answer's message, or sentence."""
+    """Return the message or sentence of the service's check for alice."""
     url, headers = f"{hub.url}/services/gpu/api/v1/check", {"Authorization": f"token {token}"}
     answer = requests.post(url, headers=headers, json=options, timeout=20).json()
     return answer["error"]["message"] if "error" in answer else answer["sentence"]

@@ -1,4 +1,4 @@
-"""Who may see and do what: each their own, by JupyterHub's scopes; and no secret where another could read it."""
+"""Rights by JupyterHub's scopes: users see and change only their own objects, and no secret is readable for others."""
 
 import asyncio
 import json
@@ -112,7 +112,7 @@ def test_another_users_pages_do_not_exist_either(hub, owner, eve):
     assert unchanged(hub, owner)
 
 
-def test_who_lacks_the_scope_is_refused(hub, owner):
+def test_a_user_without_the_scope_is_refused(hub, owner):
     without = [f"token {OUTSIDER}", "token nobody-knows-this-0123456789", "", "spawner 00", "ticket x", "bearer "]
     without.append(hub_token(hub, "olga", scopes=["read:users!user=olga"]))
     for credential in without:
@@ -127,8 +127,8 @@ def test_who_lacks_the_scope_is_refused(hub, owner):
     assert unchanged(hub, owner)
 
 
-def test_a_service_that_may_not_read_servers_takes_none_for_absent(hub, owner):
-    """Promise 1 and 2: what it may not see it would end as an orphan, and start again beside itself."""
+def test_a_service_without_the_right_to_read_servers_treats_no_server_as_absent(hub, owner):
+    """Promise 1 and 2: an unreadable server would be ended as an orphan and started a second time."""
     blind = HubClient(f"{hub.url}/hub/api", OUTSIDER)
     with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):
         asyncio.run(blind.server("olga", ""))
@@ -245,7 +245,7 @@ def test_the_pages_act_by_post_with_their_xsrf_token_only(hub, owner):
     assert requests.post(url, data={"_xsrf": token}, timeout=20, allow_redirects=False).status_code == 403
 
 
-def test_whoever_may_start_one_server_of_a_user_acts_on_nothing_else_of_theirs_by_its_form(hub, owner):
+def test_a_server_start_right_does_not_allow_other_actions_by_the_form(hub, owner):
     session = hub.login("helper")
     refused = hub.send(session, hub.form_url(session, "olga", "shared"), template="lab", gpu="t4", memory="1PiB")
     pages = [session.get(f"{hub.url}/hub/spawn/olga/shared", timeout=20).text, refused.text]

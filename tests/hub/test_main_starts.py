@@ -33,7 +33,7 @@ def hub(python, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _leave_nothing(hub):
-    """What one test starts, the next does not meet."""
+    """Stop all workspaces of a test, so that the next test starts without them."""
     yield
     for lease in hub.workspaces():
         hub.stop(lease["user"], lease["server"])
@@ -140,7 +140,7 @@ def test_shares_of_one_gpu_are_two_workspaces_on_it_and_a_third_waits(hub):
     assert hub.until("cem", "queued")["queue"]["place"] == 1
 
 
-def test_a_named_server_starts_by_form_beside_the_default_one(hub):
+def test_a_named_server_starts_by_form_next_to_the_default_server(hub):
     hub.add_user("dan")
     assert hub.begin("dan").status_code in {201, 202}
     session = hub.login("dan")
@@ -226,7 +226,7 @@ def test_a_link_with_a_bad_value_fills_it_in_and_says_what_is_wrong(hub):
     assert "You asked for '99'. Allowed: 1 to 8." in html.unescape(page.text)
 
 
-def test_a_link_that_asks_for_what_nobody_offers_says_so_and_what_is_chosen_instead(hub):
+def test_a_link_with_an_unavailable_choice_says_so_and_names_the_replacement(hub):
     session = hub.login("elmo")
     page = html.unescape(session.get(f"{hub.url}/hub/spawn?opt-template=nope&opt-gpu=v100", timeout=20).text)
     assert "The link asks for the workspace 'nope', which is not offered. Lab is chosen instead: " in page
@@ -235,7 +235,7 @@ def test_a_link_that_asks_for_what_nobody_offers_says_so_and_what_is_chosen_inst
 
 
 @both_hubs
-def test_who_waits_sees_the_place_and_gets_the_gpu_of_who_stops(hub):
+def test_a_waiting_user_sees_the_place_and_gets_the_gpu_of_a_stopped_workspace(hub):
     hub.add_user("fay", "fred", "fritz")
     hub.begin("fay", count=2)
     held = gpus_of(hub.until("fay", "running"))

@@ -143,7 +143,7 @@ def test_a_bad_value_is_refused_alike_by_api_check_and_form(hub, vera, token, fi
 
 
 @pytest.mark.parametrize("options", [{"memory": FLOOD}, {"count": "7" * 70_000}], ids=["2 MB", "70 kB"])
-def test_what_is_too_long_to_be_read_is_refused_alike_by_api_check_and_form(hub, vera, token, options):
+def test_an_oversized_value_is_refused_alike_by_api_check_and_form(hub, vera, token, options):
     message = "request: You asked for more than 65,536 bytes. Allowed: at most 65,536 bytes. Shorten its longest value."
     text = json.dumps(options)
     assert by_api(hub, token, text) == by_check(hub, token, text) == (413, message)
@@ -169,7 +169,7 @@ def test_names_that_the_hub_takes_for_itself_are_refused(hub, vera, token, body,
 
 
 @pytest.mark.parametrize("text", ["[2, 3]", '"a100"', "17", '{"user_options": [1]}', '{"user_options": 5}', "{"])
-def test_what_is_no_object_of_options_is_refused(hub, token, text):
+def test_options_that_are_not_an_object_are_refused(hub, token, text):
     url, headers = f"{hub.url}/hub/api/users/vera/server", {"Authorization": f"token {token}"}
     assert requests.post(url, data=text, headers=headers, timeout=30).status_code == 400
 

@@ -1,4 +1,4 @@
-"""Who goes first, who may pass, classes, hours and room for those under their share, on one real hub."""
+"""Queue order, passing, classes, hours and preemption for users under their share, on one real hub."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -89,7 +89,7 @@ def test_a_smaller_request_passes_only_if_it_ends_before_and_its_end_is_fixed(hu
     assert hub.lease("edda")["queue"]["place"] == 1
 
 
-def test_who_is_over_the_share_makes_room_for_who_is_under_it_and_comes_back(hub):
+def test_a_user_over_the_share_gives_way_to_one_under_it_and_returns(hub):
     join(hub, "gesa", "vision")
     begin(hub, "gesa", count=2)
     over = hub.until("gesa", "running")

@@ -1,4 +1,4 @@
-"""Quotas on a real hub: two who race for the last GPU of one, a group that changes, a grant that comes and lapses."""
+"""Quotas on a real hub: a race for the last GPU of a quota, a changed group, a grant that starts and expires."""
 
 import os
 import sys
@@ -123,7 +123,7 @@ def test_a_group_changed_in_the_hub_changes_the_quota_of_the_next_request_and_en
     assert [line["entry"] for line in told["limits"]] == ["each-user"]
 
 
-def test_a_grant_comes_at_once_lapses_by_itself_and_ends_nothing(hub):
+def test_a_quota_grant_applies_at_once_expires_by_itself_and_ends_no_workspace(hub):
     join(hub, "fritz", "vision")
     join(hub, "gina", "vision")
     assert hub.begin("fritz", count=2).status_code in {201, 202}

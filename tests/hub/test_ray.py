@@ -56,7 +56,7 @@ def hub(tmp_path, ports):
 
 @pytest.fixture
 def start_head(ports):
-    """Return what starts a head that says it has GPUs, by the program ``ray`` of this folder."""
+    """Return a function that starts a head with GPUs, by the program ``ray`` of this folder."""
     heads = []
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # short: the paths of its sockets may have 107 letters
 

@@ -1,4 +1,4 @@
-"""What forked processes do not show: the hub of each version and its service start as on a real machine."""
+"""Behaviour that forked processes hide: the hub of each version and its service start as on a real machine."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ def begin(hub, user, **options):
 
 
 def kept(lease):
-    """What no restart may change."""
+    """Return the values that a restart must keep."""
     return {name: lease[name] for name in ("id", "asked_at", "ends_at", "request", "server")}
 
 

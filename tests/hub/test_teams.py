@@ -52,13 +52,13 @@ def stop(hub, user):
 
 
 def by_form(hub, user, session, **options):
-    """What the form tells of a refusal."""
+    """Return the form's message of a refusal."""
     page = unescape(hub.submit(session, user, **options).text)
     return re.search(r'spawn-error-msg"[^>]*>(.*?)</p>', page, re.DOTALL)[1].strip()
 
 
 @pytest.mark.parametrize(("option", "name"), HIDDEN)
-def test_what_is_for_others_answers_by_every_way_as_a_name_that_does_not_exist(hub, option, name):
+def test_a_template_for_others_answers_by_every_way_as_an_unknown_name(hub, option, name):
     join(hub, "anna", "vision")
     session, token = hub.login("anna"), token_of(hub, "anna")
     for ask in (
@@ -84,7 +84,7 @@ def test_the_form_shows_what_is_for_its_user_and_asks_who_is_in_several_teams(hu
 
 
 @both_hubs
-def test_who_starts_for_somebody_else_has_that_user_s_groups(hub):
+def test_a_start_for_another_user_has_that_users_groups(hub):
     join(hub, "admin", "leads", "speech")
     join(hub, "mia", "vision")
     admin = hub.login("admin")
@@ -114,7 +114,7 @@ def test_a_group_changed_in_the_hub_holds_for_the_next_request(hub):
 
 
 @newest_hub  # both read groups alike by the tests before
-def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(hub):
+def test_members_of_several_teams_choose_one_and_the_last_choice_is_remembered(hub):
     join(hub, "sam", "vision", "speech")
     refused = hub.begin("sam", template="cpu")
     assert refused.status_code == 400
@@ -129,7 +129,7 @@ def test_who_is_in_several_teams_says_for_which_and_then_the_last_one_is_taken(h
     stop(hub, "sam")
 
 
-def test_who_leaves_the_group_while_waiting_is_told_when_their_turn_comes(hub):
+def test_a_user_who_left_the_group_while_waiting_is_told_at_the_grant(hub):
     join(hub, "otto", "vision")
     join(hub, "uma", "vision", "leads")
     hub.begin("otto", template="lab")

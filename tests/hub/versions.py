@@ -1,6 +1,6 @@
 """Where a test with the fixture ``python`` runs; without one of these, `make test` takes the newest JupyterHub alone.
 
-What differs between JupyterHub 5 and 6 is tested on both by `make test`: a start by the REST API, a start that is
+`make test` runs the tests of differences between JupyterHub 5 and 6 on both: a start by the REST API, a start that is
 refused or fails, its progress, stops, servers that are found again, the form, and who may see what.
 """
 

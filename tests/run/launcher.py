@@ -44,7 +44,7 @@ class Launcher:
         return self.process.wait(seconds)
 
     def left(self, *more: str) -> list[str]:
-        """What runs and names the data directory in its environment or command, or one of ``more`` in its command."""
+        """Processes with the data directory in their environment or command, or one of ``more`` in their command."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

@@ -58,7 +58,7 @@ def test_only_make_test_all_runs_slow_tests():
     assert not any("not slow" in stage.arguments for stage in everything)
 
 
-def test_a_check_that_runs_beside_fails_the_run_and_says_what_it_found(monkeypatch, tmp_path, capsys):
+def test_a_failed_parallel_check_fails_the_run_and_prints_its_findings(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(check, "TYPES_LOG", tmp_path / "types.log")
     with (
         check._beside(["sh", "-c", "echo found; exit 1"], os.environ) as process,

@@ -1,4 +1,4 @@
-"""What make run can be told, and what it keeps between runs."""
+"""The settings of make run, and the data that it keeps between runs."""
 
 import platform
 import stat
@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_remedy(folder):
         take_lock(settings, "make run")
 
 
-def test_passwords_are_each_persons_own_readable_by_nobody_else_and_kept(tmp_path):
+def test_passwords_are_private_to_each_person_and_kept(tmp_path):
     settings = Settings(8000, tmp_path / "data", None, colleagues=True)
     first = data.prepare(settings)
     assert set(first) == {"alice", "bob", "admin"}
@@ -154,7 +154,7 @@ def test_two_products_of_one_model_keep_their_whole_names():
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
-async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_somebody_waits(monkeypatch, waiting):
+async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_others_wait(monkeypatch, waiting):
     monkeypatch.setattr(colleagues, "PAUSE_SECONDS", 0.01)
     steps = []
 

@@ -50,7 +50,7 @@ async def ask(port, text):
     return answer
 
 
-async def test_what_is_sent_before_its_end_is_answered_after_it(forwarded):
+async def test_a_request_sent_before_its_end_is_answered_after_it(forwarded):
     port, _ = forwarded
     text = b"a" * (3 << 20)
     assert await asyncio.gather(*(ask(port, text) for _ in range(3))) == [text.upper()] * 3

@@ -31,7 +31,7 @@ def rows(data, query):
         engine.dispose()
 
 
-def test_nobody_holds_two_workspaces_at_once_and_all_have_ended(data):
+def test_no_user_holds_two_workspaces_at_once_and_all_have_ended(data):
     leases = rows(data, "select user, asked_at, ended_at, phase from leases order by user, asked_at")
     assert len(leases) > 30
     assert {user for user, *_ in leases} == set(history.HOLDS)
@@ -45,7 +45,7 @@ def test_all_of_it_is_older_than_a_day_and_thinned_to_ten_minutes(data):
     assert len({(lease, gpu, int(at / BUCKET_SECONDS)) for lease, gpu, at in found}) == len(found)
 
 
-def test_what_was_used_is_charged_to_teams_and_adds_up(data):
+def test_usage_is_charged_to_teams_and_adds_up(data):
     charged = rows(data, "select team, sum(milliseconds * gpus) from ledger group by team order by team")
     held = rows(data, "select sum((ended_at - asked_at) * json_extract(document, '$.request.count')) from leases")
     assert [team for team, _ in charged] == ["speech", "vision"]

@@ -1,4 +1,4 @@
-"""`make images`: what is called. What is built, tests/cluster/test_images.py runs."""
+"""The commands of `make images`. tests/cluster/test_images.py runs the built images."""
 
 from importlib import metadata
 

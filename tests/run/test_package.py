@@ -78,7 +78,7 @@ def test_the_source_archive_holds_what_the_wheel_is_built_of(built):
 
 
 @pytest.mark.slow  # it installs what the package needs
-def test_what_runs_inside_a_workspace_has_no_hub_in_it(built, tmp_path):
+def test_programs_inside_a_workspace_contain_no_hub(built, tmp_path):
     python = new_environment(tmp_path / "venv", sys._base_executable, f"{built[0]}[workspace]")
     hub_only = ("jupyterhub", "sqlalchemy", "alembic", "kubespawner", "prometheus_flask")
     assert said_by(python, "-c", IMPORTED, *hub_only, "jupyter_server").stdout.split() == ["jupyter_server"]

@@ -79,7 +79,7 @@ def test_a_port_without_a_visible_holder_is_said_to_be_that():
 
 
 def test_a_port_of_another_users_process_names_the_user(taken, monkeypatch):
-    monkeypatch.setattr(Path, "iterdir", lambda _folder: iter(()))  # as the files of others: none is seen
+    monkeypatch.setattr(Path, "iterdir", lambda _folder: iter(()))  # as if all processes belonged to other users
     assert ports.find_listener(taken).words == f"a process of the user {pwd.getpwuid(os.getuid()).pw_name}"
 
 

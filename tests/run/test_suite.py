@@ -1,4 +1,4 @@
-"""The runner of the test suite: stages beside each other, a loud second chance for a failed test, and the report."""
+"""The runner of the test suite: parallel stages, a visible second run of a failed test, and the report."""
 
 import json
 import os
@@ -90,14 +90,14 @@ def test_with_strict_runs_an_unstable_test_fails_at_once(tmp_path):
         run(tmp_path, once=ONCE, strict=True)
 
 
-def test_a_stage_beside_has_its_own_second_chance(tmp_path, capfd):
+def test_a_parallel_stage_has_its_own_second_run(tmp_path, capfd):
     run(tmp_path, good=GOOD, beside=ONCE)
     printed = capfd.readouterr().out
     assert "Tests beside: 1 failed. They run once more, alone." in printed
     assert printed.rstrip().endswith("beside/test_beside.py::test_that_passes_when_alone")
 
 
-def test_a_stage_beside_that_fails_twice_fails_the_run(tmp_path):
+def test_a_parallel_stage_that_fails_twice_fails_the_run(tmp_path):
     with pytest.raises(StepError, match="Tests beside: failed twice"):
         run(tmp_path, good=GOOD, beside=NEVER)
 

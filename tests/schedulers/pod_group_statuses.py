@@ -1,4 +1,4 @@
-"""What Volcano and KAI say of a pod that waits, as the status of its PodGroup.
+"""The PodGroup statuses of Volcano and KAI for a waiting pod.
 
 KAI's is written down by its source of March 2026 (72de64fc): ``pkg/apis/scheduling/v2alpha2/podgroup_types.go`` has
 the fields and reasons, ``capacity_policy`` and ``common_info`` of ``pkg/scheduler`` the words.

@@ -118,7 +118,7 @@ async def test_deciding_again_after_a_decision_decides_nothing_new(scheduler):
     assert len({slot.gpu for lease in once for slot in lease.slots}) == 3
 
 
-async def test_what_others_use_is_neither_offered_nor_granted(scheduler):
+async def test_gpus_used_by_others_are_neither_offered_nor_granted(scheduler):
     others = slots(next(gpu.id for gpu in scheduler.fleet.gpus if gpu.pool == "a100"))
     assert offers(scheduler, [], others)["a100"].free == 2
     assert (await granted(scheduler, [waits("a", count=3)], others=others))[0].phase is Phase.QUEUED
@@ -134,7 +134,7 @@ async def test_offers_are_what_could_be_had_of_each_kind_in_the_catalog_s_order(
     assert tuple(o.simulated for o in now.values()) == world.simulated
 
 
-async def test_what_is_offered_can_be_had(scheduler):
+async def test_an_offered_request_can_be_granted(scheduler):
     for kind, offer in offers(scheduler, []).items():
         if offer.largest:
             most = await granted(scheduler, [waits("a", gpu=kind, count=offer.largest)])
@@ -201,7 +201,7 @@ async def test_no_decision_changes_the_leases_it_was_given(scheduler):
     assert line == copies
 
 
-async def test_a_node_is_started_for_who_finds_no_room_on_those_that_are_there_and_for_nobody_else(scheduler):
+async def test_a_node_is_added_only_for_a_request_without_room_on_existing_nodes(scheduler):
     for lease in (waits("a"), waits("b", gpu="t4"), waits("c", gpu=None)):
         (given,) = await granted(scheduler, [lease])
         free = offers(scheduler, [])[lease.request.gpu].free if lease.request.gpu else 1
@@ -231,7 +231,7 @@ async def test_a_claim_withdrawn_while_it_was_decided_gives_its_gpus_to_the_next
     assert set(await syncs(scheduler, line[1:])) == {"b"}
 
 
-async def test_a_grant_that_nobody_took_is_given_back_once_its_claim_asks_for_something_else(scheduler):
+async def test_an_unused_grant_is_given_back_once_its_claim_asks_for_another_kind(scheduler):
     before, second = waits("a", count=3), waits("b", NOW + 1)
     assert set(await syncs(scheduler, [before, second])) == {"a"}
     after = transitions.join(before, a_request(count=2), {}, start_id="start-2", boot_id="b", now=NOW)

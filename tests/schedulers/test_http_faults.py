@@ -135,7 +135,7 @@ async def test_after_each_fault_both_agree_and_no_claim_is_lost_or_doubled(both,
     assert [both.leases[name].phase for name in (first, *waiting)] == [Phase.STARTING, Phase.STARTING, Phase.QUEUED]
 
 
-async def test_what_it_does_not_answer_is_away_in_words_and_nothing_is_granted(both):
+async def test_an_unanswered_request_means_away_in_words_and_grants_nothing(both):
     both.ask()
     both.admin("faults", kind="error", count=1, only="GET")
     with pytest.raises(Unavailable, match="answered 500 at http"):
@@ -143,7 +143,7 @@ async def test_what_it_does_not_answer_is_away_in_words_and_nothing_is_granted(b
     assert TOKEN not in repr(both.scheduler.__dict__)
 
 
-async def test_what_runs_and_it_forgot_is_told_again_and_what_we_do_not_know_is_given_back(both):
+async def test_a_forgotten_workspace_is_reported_again_and_an_unknown_grant_is_given_back(both):
     held = both.ask(2)
     await both.agree()
     both.admin("forget")
@@ -185,7 +185,7 @@ async def test_a_preemption_is_acknowledged_once_its_user_was_told_and_refuses_t
     both.admin("cancel", id="llm")
 
 
-async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
+async def test_changes_within_a_revision_are_sent_under_a_higher_one(both):
     both.ask(3)
     await both.agree()
     name = both.ask(2)
@@ -199,7 +199,7 @@ async def test_what_changes_within_a_revision_is_told_under_a_higher_one(both):
     assert both.server.machine.claims["hub", name].asked["substitutes"] == []
 
 
-async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_down(both, monkeypatch):
+async def test_a_grant_is_not_applied_to_a_repeated_and_rejected_claim(both, monkeypatch):
     name = both.ask()
     telling = both.scheduler._claims
     for _ in range(9):
@@ -220,7 +220,7 @@ async def test_what_was_granted_is_not_given_to_what_is_asked_anew_and_turned_do
     assert telling.why_rejected(name) == "It has no such GPU."
 
 
-async def test_what_changes_is_heard_at_once_by_long_poll(both):
+async def test_changes_are_received_at_once_by_long_poll(both):
     both.ask(3)
     await both.agree()
     heard = asyncio.Event()
@@ -287,7 +287,7 @@ async def played(served, folder, steps):
     await both.scheduler.close()
 
 
-async def test_who_asked_first_is_heard_first_however_slow_that_is(both):
+async def test_requests_are_sent_in_the_order_of_asking_despite_slow_answers(both):
     names = [both.ask() for _ in range(5)]
     both.admin("faults", kind="slow", count=1, seconds=0.3, only="PUT")
     await both.agree()

@@ -75,7 +75,7 @@ async def sync(scheduler, *leases):
     return await scheduler.sync(Snapshot(NOW, scheduler.kinds, leases, scheduler.fleet))
 
 
-async def test_one_that_holds_no_answer_is_not_flooded(odd):
+async def test_a_server_without_long_polls_is_not_flooded(odd):
     scheduler, asked, _ = odd
     await sync(scheduler)
     await asyncio.sleep(1)
@@ -94,7 +94,7 @@ async def test_where_callbacks_go_is_told_again_until_it_was_taken(odd):
     assert asked["PUT callback"] == 3
 
 
-async def test_of_a_claim_that_was_turned_down_nothing_is_kept_once_it_is_gone(odd):
+async def test_a_rejected_claim_leaves_no_state_once_it_is_gone(odd):
     scheduler, asked, _ = odd
     await sync(scheduler, a_lease())
     assert asked["PUT one"] == 1

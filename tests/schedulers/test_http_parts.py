@@ -44,7 +44,7 @@ def a_grant(*given, kind="a100", cluster="east"):
     )
 
 
-def test_a_revision_is_the_same_after_a_restart_and_rises_with_each_lapse_and_attempt():
+def test_a_revision_survives_a_restart_and_rises_with_each_expiry_and_attempt():
     first = a_lease()
     asked_again = transitions.join(first, a_request(count=2), {}, start_id="2", boot_id="b", now=NOW)
     lapsed = transitions.lapse(transitions.grant(asked_again, slots("g"), NOW), NOW + 30)
@@ -73,14 +73,14 @@ def test_after_a_restart_a_number_is_above_what_the_scheduler_has_of_a_later_clo
     assert states.number(claim) == 2**40 + 1
 
 
-def test_a_released_state_is_none_and_a_complete_answer_says_what_is_gone():
+def test_a_released_state_is_empty_and_a_complete_answer_lists_removals():
     states = ClaimStates()
     states.put(a_state())
     states.put(a_state(state="released"))
     assert states.by_claim == {}
 
 
-def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
+def test_a_reserved_claim_asks_for_nothing_until_its_start_took_it():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
     assert (told["want"], told["holds"]) == ("wait", None)
@@ -91,7 +91,7 @@ def test_what_is_reserved_asks_for_nothing_until_its_start_took_it():
     assert told["holds"]["slots"] == [{"node": "node-1", "gpus": ["a100-1"], "count": 1}]
 
 
-def test_what_the_scheduler_forgot_is_told_as_held_also_where_it_is_only_reserved():
+def test_a_lease_forgotten_by_the_scheduler_is_reported_as_held_even_if_only_reserved():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     assert not is_up_to_date(reserved, None, 7)
     assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "hold"

@@ -113,12 +113,12 @@ async def grants(scheduler, *line):
         pytest.param([a_quota(1, resource="nvidia.com/mig-1g.10gb")], (6, 6, 4), (2, 2, 2), id="of another resource"),
     ],
 )  # fmt: skip
-async def test_what_the_namespace_leaves_is_what_is_offered(a_scheduler, quotas, a100, t4):
+async def test_offers_are_limited_by_the_rest_of_the_namespace(a_scheduler, quotas, a100, t4):
     now = offers(await a_scheduler(*quotas))
     assert (now["a100"], now["t4"]) == (a100, t4)
 
 
-async def test_what_the_service_may_not_see_is_told(a_scheduler):
+async def test_resources_that_the_service_may_not_see_are_reported(a_scheduler):
     scheduler = await a_scheduler()
     assert scheduler.unseen == ()
     view = scheduler._cluster._view
@@ -143,7 +143,7 @@ async def test_our_own_pods_count_as_their_leases_do_and_not_twice(a_scheduler):
     assert offers(scheduler, [held, reserved])["a100"][0] == 0, "a lease without its pod yet has its place in the quota"
 
 
-async def test_what_is_left_stays_where_most_is_free(a_scheduler):
+async def test_a_grant_uses_the_node_with_the_most_free_gpus(a_scheduler):
     scheduler = await a_scheduler(a_quota(4))
     assert await grants(scheduler, waits("a", count=4)) == {
         "a": [f"big/nvidia.com/gpu/{number}" for number in range(4)]
@@ -222,7 +222,7 @@ async def test_a_full_quota_is_told_with_what_is_free(a_scheduler):
         pytest.param([a_quota_of(pods="0")], ("pods", "1 workspace", "0 workspaces for all"), id="no pods at all"),
     ],
 )  # fmt: skip
-async def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_blocks_nobody(
+async def test_promise_8_an_impossible_request_is_refused_with_both_quantities_and_blocks_no_other(
     a_scheduler, rules, refused
 ):
     scheduler = await a_scheduler(*rules)
@@ -291,7 +291,7 @@ async def test_a_pool_with_nothing_free_offers_a_node_that_starts(a_pool):
     assert a_pool.stock(seen_by(a_pool, [held, coming]))[1].note == ""
 
 
-async def test_what_comes_free_first_is_whose_pod_waits_for_a_node(a_pool):
+async def test_the_first_free_gpu_goes_to_the_pod_that_waits_for_a_node(a_pool):
     await a_pool.observe(NOW)
     pending = slots("~t4-0/nvidia.com/gpu/0", "~t4-0/nvidia.com/gpu/1")
     coming = a_lease("bb", Phase.STARTING, held=pending, request=a_request(gpu="t4", count=2))

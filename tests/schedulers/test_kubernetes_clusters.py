@@ -68,7 +68,7 @@ PODS = NamespaceQuota("team", "pods", 1, 1)
 
 
 @pytest.mark.parametrize("full", [FULL, PODS])
-async def test_a_quota_of_the_hubs_own_namespace_holds_nobody_back_in_another_cluster(a_scheduler, full):
+async def test_a_quota_of_the_hubs_namespace_blocks_no_workspace_in_another_cluster(a_scheduler, full):
     scheduler = await a_scheduler(full)
     here, there = waits("here", HERE), waits("there", THERE, 4)
     seen = seen_by(scheduler, here, there)
@@ -81,7 +81,7 @@ async def test_a_quota_of_the_hubs_own_namespace_holds_nobody_back_in_another_cl
     assert answer.places()["there"].likely_seconds == 0
 
 
-async def test_what_runs_in_another_cluster_takes_nothing_of_the_hubs_own_namespace(a_scheduler):
+async def test_workspaces_in_another_cluster_use_no_quota_of_the_hubs_own_namespace(a_scheduler):
     scheduler = await a_scheduler(NamespaceQuota("gpus", GPU, 2), NamespaceQuota("team", "pods", 2))
     there = runs("there", THERE, *(f"east:node/{GPU}/{n}" for n in range(4)))
     here = waits("here", HERE, 2)
@@ -114,7 +114,7 @@ async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_th
     assert preview.held_back.rule == f"namespace quota {full.name}"
 
 
-async def test_what_runs_counts_in_the_namespace_of_its_own_cluster(a_scheduler):
+async def test_workspaces_count_in_the_namespace_of_their_own_cluster(a_scheduler):
     quota = NamespaceQuota("gpus", GPU, 3)
     scheduler = await a_scheduler(quota, there=NamespaceBounds(quotas=(quota,)))
     leases = [runs("runs", THERE, f"east:node/{GPU}/0", f"east:node/{GPU}/1")]

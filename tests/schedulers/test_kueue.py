@@ -110,7 +110,7 @@ async def test_each_place_is_one_workload_and_saying_it_again_writes_nothing(wor
     assert world.kueue.writes == written
 
 
-async def test_what_kueue_takes_back_is_warned_first_and_its_quota_is_freed_once_nothing_runs(world):
+async def test_a_workload_taken_back_by_kueue_is_warned_first_and_its_quota_freed_once_nothing_runs(world):
     (up,) = await world.running(a_lease("a", request=a_request(count=2)))
     assert is_true(world.of(up), "PodsReady")
     world.kueue.evict(name_of(up))
@@ -165,7 +165,7 @@ async def test_while_its_hub_is_away_who_is_parked_is_not_offered_and_keeps_the_
     assert [verb for verb, _ in world.kueue.writes].count("create") == 1
 
 
-async def test_one_that_was_deleted_by_hand_is_made_again_and_what_runs_goes_on(world):
+async def test_a_manually_deleted_workload_is_made_again_and_its_workspace_continues(world):
     (up,) = await world.running(a_lease("a", request=a_request(count=2)))
     world.kueue.forget()
     world.cluster._watch.objects = {}
@@ -174,7 +174,7 @@ async def test_one_that_was_deleted_by_hand_is_made_again_and_what_runs_goes_on(
     assert is_true(world.of(up), "PodsReady"), "it has its quota again"
 
 
-async def test_what_has_ended_is_finished_and_deleted_and_the_next_gets_its_quota(world):
+async def test_an_ended_workload_is_finished_and_deleted_and_the_next_gets_its_quota(world):
     (up,) = await world.running(a_lease("a", request=a_request(count=2)))
     waits = a_lease("b", asked_at=NOW + 1)
     assert not (await world.sync(up, waits)).grants()
@@ -184,7 +184,7 @@ async def test_what_has_ended_is_finished_and_deleted_and_the_next_gets_its_quot
     assert [verb for verb, name in world.kueue.writes if name == name_of(up)][-2:] == ["status", "delete"]
 
 
-async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_runs(world):
+async def test_a_workload_evicted_during_its_start_continues_and_is_warned_once_it_runs(world):
     lease = a_lease("a", request=a_request(count=2))
     (grant,) = (await world.sync(lease)).grants()
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
@@ -197,7 +197,7 @@ async def test_what_is_evicted_while_it_starts_goes_on_and_is_warned_once_it_run
     assert (told.at, told.why) == (NOW + 300, "Kueue: It was not ready within Kueue's time limit.")
 
 
-async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place(world):
+async def test_a_workload_evicted_during_a_failing_start_waits_at_its_place(world):
     lease = a_lease("a", request=a_request(count=2))
     (grant,) = (await world.sync(lease)).grants()
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
@@ -212,7 +212,7 @@ async def test_what_is_evicted_while_it_starts_and_then_fails_waits_at_its_place
 
 
 @pytest.mark.parametrize("odd", ["9" * 5000, "²", '{"big": 1e999}', '{"big": "x"}', "null", "[" * 9000, "-1", ""])
-async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
+async def test_changed_annotations_stop_no_workspace(world, odd):
     lease = a_lease("a", request=a_request(count=2))
     (grant,) = (await world.sync(lease)).grants()
     starting = replace(lease, phase=Phase.STARTING, slots=grant.slots)
@@ -223,7 +223,7 @@ async def test_annotations_that_somebody_changed_stop_nobody(world, odd):
     assert [x.claim.id for x in answer.grants()] == ["b"]
 
 
-async def test_a_workload_whose_labels_somebody_took_is_found_again_and_finished_at_the_end(world):
+async def test_a_workload_without_its_labels_is_found_again_and_finished_at_the_end(world):
     (up,) = await world.running(a_lease("a", request=a_request(count=2)))
     uid, waits = world.of(up)["metadata"]["uid"], a_lease("b", asked_at=NOW + 1)
     world.of(up)["metadata"]["labels"] = {"own": "1"}
@@ -261,7 +261,7 @@ async def test_a_queue_that_sends_its_work_elsewhere_is_refused_with_the_reason(
     assert not world.kueue.workloads
 
 
-async def test_a_queue_that_was_made_without_a_spec_stops_nobody_in_another():
+async def test_a_queue_without_a_spec_blocks_no_other_queue():
     world = World(users={"bob": "bare"})
     await world.scheduler.observe(NOW)
     answer = await world.sync(a_lease("a"), a_lease("b", asked_at=NOW + 1, request=a_request(user="bob", count=2)))
@@ -339,7 +339,7 @@ async def test_a_changed_request_gives_back_what_was_admitted_and_keeps_the_work
     assert requeued(world.of(fewer)) is None
 
 
-def test_who_waits_for_a_check_reads_which():
+def test_a_request_that_waits_for_an_admission_check_reads_which():
     status = {
         "conditions": [{"type": "QuotaReserved", "status": "True"}],
         "admissionChecks": [{"name": "nodes", "state": "Pending"}],
@@ -347,7 +347,7 @@ def test_who_waits_for_a_check_reads_which():
     assert not Workload({"metadata": {"name": "w"}, "spec": {}, "status": status}).admitted
 
 
-async def test_what_kueue_refuses_is_told_to_whom_it_is_about_and_no_longer_than_it_is_so(world):
+async def test_a_refusal_by_kueue_is_shown_to_its_users_only_while_it_lasts(world):
     a, b = a_lease("a", request=a_request(count=2)), a_lease("b", asked_at=NOW + 1)
     world.kueue.refuses, world.kueue.places_away = name_of(a), True
     world.kueue.stop = "Hold"

@@ -20,7 +20,7 @@ def kueue():
     return FakeKueue({"big": 1}, {"big": {}}, {"big": []})
 
 
-async def test_one_that_fits_is_met(kueue):
+async def test_a_suitable_kueue_is_accepted(kueue):
     await of(kueue).connect()
 
 
@@ -33,7 +33,7 @@ async def test_no_kueue_or_an_old_one_is_refused_with_what_to_install(kueue, ser
         await of(kueue).connect()
 
 
-async def test_one_that_does_not_answer_is_waited_for(kueue):
+async def test_an_unreachable_kueue_is_waited_for(kueue):
     kueue.away = True
     with pytest.raises(Unavailable) as told:
         await of(kueue).connect()

@@ -102,7 +102,7 @@ def asks(name, at=0, count=1, gpu="a100", **changes):
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_a_podgroup_says_is_a_plain_sentence(name):
+def test_a_podgroup_status_is_a_plain_sentence(name):
     system, status, sentence = SAID[name]
     assert explain_wait(SYSTEMS[system], status, "") == sentence
 
@@ -112,7 +112,7 @@ def test_where_a_podgroup_says_nothing_its_pod_does(system):
     assert explain_wait(SYSTEMS[system], {}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.") == NO_ROOM
 
 
-async def test_who_finds_no_gpu_free_is_granted_ones_that_are_coming_so_that_its_pod_waits(world):
+async def test_without_a_free_gpu_future_gpus_are_granted_so_that_the_pod_waits(world):
     first, second, third = asks("first", count=3), asks("second", 1, count=2), asks("third", 2, count=2)
     grants = await world.grants(first, second, third)
     assert [slot.gpu for slot in grants["first"].slots] == [f"whole/nvidia.com/gpu/{n}" for n in range(3)]
@@ -159,7 +159,7 @@ async def test_the_queue_is_the_teams_then_the_users_then_that_of_all(world):
     assert found == [("ml-gpus", "high"), ("of-ada", "usual"), ("all", "usual")]
 
 
-async def test_what_takes_no_gpu_waits_in_no_queue_and_what_none_is_there_of_waits_with_us(world):
+async def test_a_request_without_a_gpu_waits_in_no_queue_and_an_absent_kind_waits_with_us(world):
     without = a_lease("n", request=a_request(gpu=None))
     grants = await world.grants(without, asks("t", gpu="t4"))
     assert set(grants) == {"n"}

@@ -40,7 +40,7 @@ def test_a_grant_is_near_the_homes_first_and_void_unless_taken(machine):
     assert machine.after(5000, "one")["grant"]["expires_at"] is None
 
 
-def test_who_waits_is_told_where_why_and_until_when(machine):
+def test_a_waiting_request_is_told_where_why_and_until_when(machine):
     for number in range(3):
         machine.starts(f"runs-{number}", at=NOW + number)
     machine.put("hub", "runs-0", asking(want="running", ends_at=from_time(NOW + 300)), NOW)
@@ -53,7 +53,7 @@ def test_who_waits_is_told_where_why_and_until_when(machine):
     assert machine.state("first")["reason"]["code"] == "no_gpus_free"
 
 
-def test_nobody_passes_who_waits_for_the_same_kind(machine):
+def test_a_waiting_request_is_not_passed_for_the_same_kind(machine):
     machine.starts("runs", 2)
     machine.wants("wants-two", 2, at=NOW + 1)
     assert machine.wants("wants-one", at=NOW + 2)["state"] == "waiting"
@@ -72,13 +72,13 @@ def test_a_substitute_is_given_with_consent_alone_and_the_best_first(machine):
 @pytest.mark.parametrize(
     ("count", "kind", "code"), [(1, "b200", "unknown_kind"), (3, "a100", "too_many"), (2, "t4", "too_many")]
 )
-def test_what_is_never_granted_is_refused_until_it_is_asked_otherwise(machine, count, kind, code):
+def test_an_impossible_claim_is_refused_until_it_changes(machine, count, kind, code):
     state = machine.wants("one", count, kind)
     assert (state["state"], state["reason"]["code"], state["position"]) == ("refused", code, None)
     assert machine.wants("one", revision=2)["state"] == "granted"
 
 
-def test_what_is_older_or_differs_at_a_revision_is_refused_and_changes_nothing(machine):
+def test_an_older_or_conflicting_revision_is_refused_and_changes_nothing(machine):
     machine.starts("one", revision=5)
     before = machine.state("one")
     put = lambda **asked: refused(machine.put, "hub", "one", asking(**asked), NOW)  # noqa: E731
@@ -171,7 +171,7 @@ def test_offers_tell_price_place_and_notice_and_change_nothing(machine):
     assert machine.wants("cpu", 0, None)["grant"]["slots"] == []
 
 
-def test_who_waits_and_is_not_heard_ends_and_who_runs_stays(machine):
+def test_a_silent_waiting_claim_ends_and_a_running_one_stays(machine):
     machine.starts("runs", 2)
     machine.starts("also")
     machine.wants("waits", ttl_seconds=60)
@@ -199,7 +199,7 @@ def test_a_cursor_gives_what_changed_again_and_again_and_ends_with_its_life(mach
     assert refused(machine.since, "hub", cursor) == (410, "gone")
 
 
-def test_a_restart_hears_what_runs_before_it_grants_and_takes_it_as_told(machine):
+def test_a_restarted_scheduler_waits_for_reports_of_running_workspaces_and_trusts_them(machine):
     state = machine.starts("runs")
     again = Played("second", now=NOW, settle_seconds=5)
     assert again.wants("waits")["reason"]["code"] == "starting"
@@ -210,7 +210,7 @@ def test_a_restart_hears_what_runs_before_it_grants_and_takes_it_as_told(machine
     assert again.state("runs")["state"] == "running"
 
 
-def test_who_is_told_late_gets_a_notice_where_its_gpus_are_another_s(machine):
+def test_a_late_report_gives_a_notice_if_its_gpus_belong_to_another(machine):
     late = asking(want="running", holds=holding(machine.starts("late")))
     given = {"training": Played("a"), "granted": Played("b"), "taken": Played("c")}
     training(given["training"])
@@ -226,7 +226,7 @@ def test_who_is_told_late_gets_a_notice_where_its_gpus_are_another_s(machine):
     assert "given to another" in told["taken"]["words"]
 
 
-def test_what_holds_nothing_cannot_be_held(machine):
+def test_an_empty_claim_cannot_hold_gpus(machine):
     assert refused(machine.put, "hub", "one", asking(want="hold"), NOW) == (409, "no_grant")
     assert machine.state("one") is None
     bad = [asking(0), asking(1, None), asking(asked_at="2026-02-31T00:00:00Z")]

@@ -80,7 +80,7 @@ def test_a_claim_s_life(ask):
     assert claims(ask)["claims"] == []
 
 
-def test_who_has_no_token_is_refused_everywhere(served):
+def test_a_request_without_a_token_is_refused_everywhere(served):
     url, _ = served
     asked = {"GET": ["/v1/stock", "/x"], "PUT": ["/v1/hubs/h/claims/c"], "POST": ["/admin/forget"]}
     for method, path in [(method, path) for method, paths in asked.items() for path in paths]:
@@ -99,7 +99,7 @@ def test_who_has_no_token_is_refused_everywhere(served):
         ({"kind": None}, "kind and count"),
     ],
 )
-def test_what_is_not_as_the_contract_says_is_refused_by_its_field(ask, change, words):
+def test_a_violation_of_the_contract_is_refused_by_its_field(ask, change, words):
     answer = ask("PUT", "/v1/hubs/hub/claims/one", {**asking(), **change})
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
     assert words in answer.json()["words"]
@@ -159,7 +159,7 @@ def test_a_fault_delays(ask, kind):
     assert time.monotonic() - begun >= 0.4
 
 
-def test_what_happens_twice_happens_once_and_is_told_twice(ask):
+def test_a_repeated_event_happens_once_and_is_answered_twice(ask):
     cursor = claims(ask)["cursor"]
     fault(ask, "twice", count=2)
     assert ask("PUT", "/v1/hubs/hub/claims/one", asking()).status_code == 200

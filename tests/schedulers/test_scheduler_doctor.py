@@ -22,7 +22,7 @@ def test_where_gpuspawner_owns_the_queue_there_is_nothing_to_find():
     assert list(of_scheduler(load_catalog({"version": 1, "templates": {"plain": {"title": "Plain"}}}))) == []
 
 
-def test_one_that_answers_is_named_with_its_version(tmp_path):
+def test_an_answering_service_is_named_with_its_version(tmp_path):
     with reference_server() as (url, _server):
         (finding,) = of_scheduler(catalog(tmp_path, url))
     assert (finding.state, "eference scheduler" in finding.words) == (State.GOOD, True)
@@ -37,7 +37,7 @@ def test_one_that_answers_is_named_with_its_version(tmp_path):
     ],
     ids=["away", "another token", "holds a grant too briefly"],
 )
-def test_what_is_wrong_is_told_with_its_remedy(tmp_path, served, token, words, remedy):
+def test_a_failed_check_is_reported_with_its_remedy(tmp_path, served, token, words, remedy):
     with served as (url, _server):
         (finding,) = of_scheduler(catalog(tmp_path, url, token))
     assert finding.state is State.BAD

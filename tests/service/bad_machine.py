@@ -20,7 +20,7 @@ SIXTEEN = {"sixteen": {"title": "Sixteen", "gpus": {"a100": "1-16"}}}
 WELL = f'exec {nvidia.STAND_IN}/nvidia-smi "$@"'
 BUSY = 'echo "0, $GPUSPAWNER_GPUS, A100, Disabled, 80, 900, 81920, 300.00"'
 STEPS = 60
-"""Minutes of the clock within which everything must have come right again. None waits for so many."""
+"""Minutes of the clock within which the machine must have recovered. A run ends earlier once it has."""
 
 
 class BadMachine(World):
@@ -28,7 +28,7 @@ class BadMachine(World):
 
     well = WELL
     command = ("sleep", "600")
-    """What each workspace runs."""
+    """The command of each workspace."""
 
     def __init__(self, folder, *, disk=None, gpus=1, policy=None, **settings):
         self.hub_id = f"hub-{uuid.uuid4().hex}"  # /proc shows the workspaces of other tests too

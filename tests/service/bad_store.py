@@ -1,4 +1,4 @@
-"""What a database that takes no writes may cost: nothing. One scenario, for a lock and for a full disk.
+"""A database that accepts no writes loses nothing. One scenario, for a lock and for a full disk.
 
 Run as a program (``bad_store.py DISK``) it plays the scenario on a disk that it fills.
 """

@@ -1,4 +1,4 @@
-"""Tests are no package: what they share is found beside them, and beside those of the core and the schedulers."""
+"""The tests are not a package. This file puts the shared helpers of this folder, core and schedulers on the path."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service"
 
 
 KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
-"""What the services of these tests keep what they store in, but for those of ON_BOTH: sqlite or postgresql."""
+"""The store of these tests' services, except the tests in ON_BOTH: sqlite or postgresql."""
 ON_BOTH = {
     "adoption",
     "audit",
@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def kept_in(request, monkeypatch):
-    """What a test's service keeps what it stores in."""
+    """Yield the database of a test's service."""
     kept_in = getattr(request, "param", KEPT_IN)
     if kept_in == "postgresql":
         require("pg_ctlcluster")  # before anything of the test is open
@@ -79,7 +79,7 @@ def transactions_in_the_loop():
 
 @pytest.fixture(autouse=True)
 def answers_as_documented(monkeypatch):
-    """What the API answered in a test other than its document says: every test of the service is one of its shapes."""
+    """Fail a test if the API's answer differs from its document. Every test of the service checks its answers so."""
     wrong = []
     send = BaseHandler.send
 
@@ -103,7 +103,7 @@ def answers_as_documented(monkeypatch):
 def _is_caller(file):
     """Whether code is what calls the store, and neither the store itself nor what that is made with."""
     is_ours = "/gpuspawner/service/" in file and "/service/store/" not in file
-    is_ours &= not file.endswith("/tell/history.py")  # the command line reads it, beside the service
+    is_ours &= not file.endswith("/tell/history.py")  # the command line reads it, too
     return is_ours or "/tests/" in file
 
 
@@ -131,7 +131,7 @@ def world(make_world):
 
 @pytest.fixture
 def make_web_world(tmp_path, monkeypatch):
-    """Make the service's pages over HTTP, beside a hub, with a catalog of a test's own or that of `pages`."""
+    """Return a function that serves the service's pages with a fake hub and a given catalog, or that of `pages`."""
     import page_world  # noqa: PLC0415 - found only through the path above
 
     made = []

@@ -84,10 +84,10 @@ class HandClock:
 
 
 class World:
-    """Parts, hub and server. What touches the parts runs in the server's loop, as everything in the service does.
+    """Parts, hub and server. All access to the parts runs in the server's loop, as everything in the service does.
 
     ``names`` is what the hub calls a token's user now, None where it takes the token no more; ``created`` when it says
-    that the user of a name was created: None where it has none, ``error`` where it answers with one, or a function that
+    that the user of a name was created: None for a user without one, ``error`` for an error, or a function that
     returns either. ``groups`` are each one's, by name.
     """
 
@@ -295,7 +295,7 @@ class Browser(requests.Session):
 
 
 def api(world, name, path="workspaces?ended=5", method="GET", body=None):
-    """What the API answers to somebody's token."""
+    """Return the API's answer to a user's token."""
     headers = {"Authorization": f"token {world.token(name)}"}
     return requests.request(
         method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20
@@ -303,7 +303,7 @@ def api(world, name, path="workspaces?ended=5", method="GET", body=None):
 
 
 def spawner(world, path, body=None, method="POST"):
-    """What the service answers to the hub's spawner."""
+    """Return the service's answer to the hub's spawner."""
     target, sent = f"{PREFIX}/internal/{path}", json.dumps(body or {}) if method == "POST" else ""
     headers = request_headers(b"s" * 32, new_nonce(), world.clock.wall(), RequestTarget(method, target), sent.encode())
     return requests.request(method, world.url + target, headers=headers, data=sent or None, timeout=20)
@@ -314,13 +314,13 @@ def request(user="alice", gpu="a100", count=1):
 
 
 def waiting(lease_id="waits", user="bob", count=4, asked_at=NOW - 300, **changes):
-    """A workspace in the queue that nobody listens for."""
+    """Return a parked workspace in the queue, without a waiting spawner."""
     options = {"phase": Phase.PARKED, "phase_since": asked_at, "unattended": True, **changes}
     return Lease(lease_id, Key("hub-1", f"{user} born", ""), user, request(user, count=count), {}, asked_at, **options)
 
 
 def running(lease_id="runs", user="alice", gpus=(0,), minutes=60, server="", **changes):
-    """A workspace that has run for so many minutes."""
+    """Return a workspace that has run for the given minutes."""
     since = NOW - 60 * minutes
     values = {
         "phase": Phase.RUNNING,
@@ -387,7 +387,7 @@ def reclaimed_audit(at=NOW - 600, user="alice"):
 
 
 def readings(lease, percents, until=NOW - 10, memory_gib=3, kept=False):
-    """One reading a minute of each GPU, the last at ``until``. None is unknown, "gap" is none at all."""
+    """Return one reading a minute of each GPU, the last at ``until``. None means unknown, "gap" means no reading."""
     rows = []
     for back, percent in enumerate(reversed(percents)):
         for index, slot in enumerate(lease.slots):

@@ -1,4 +1,4 @@
-"""Requests that are custom resources over a fake cluster, and a service's operator beside them."""
+"""Requests as custom resources over a fake cluster, with a service's operator for them."""
 
 import asyncio
 import contextlib

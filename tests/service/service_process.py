@@ -64,7 +64,7 @@ class Process:
 
 
 def call(port, path, method="POST", body=None):
-    """Ask as the hub's spawner; None where nobody answers. Redirects are not followed."""
+    """Ask as the hub's spawner. Return None without an answer. Redirects are not followed."""
     target, text = f"/services/gpu/{path}", json.dumps(body or {}) if method == "POST" else ""
     asked = b"s" * 32, new_nonce(), time.time(), RequestTarget(method, target), text.encode()
     headers = request_headers(*asked) if method == "POST" else {}

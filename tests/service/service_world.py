@@ -27,7 +27,7 @@ PREFIX = "/services/gpu/"
 
 
 def open_door(parts):
-    """What answers requests once the store is open."""
+    """Return the server of requests once the store is open."""
     door = Door(application(parts), parts)
     door.waits_for = ""
     return door
@@ -168,7 +168,7 @@ class World:
         return self.parts.allocator
 
     async def round(self):
-        """Look at the fleet, reconcile once, and let what runs beside the rounds end."""
+        """Look at the fleet, reconcile once, and wait for the background work of the round."""
         with contextlib.suppress(Killed):
             await self.parts.scheduler.observe(self.clock.now())
             await self.parts.engine.round()
@@ -192,7 +192,7 @@ class World:
         del self.backend._answer
 
     async def settle(self):
-        """Let what runs beside the rounds end, and all be stored."""
+        """Wait until the background work has ended and all changes are stored."""
         engine, sampler = self.parts.engine, self.parts.sampler
         while tasks := [
             *(x for one in (engine._questions, engine._acts, sampler) for x in one._tasks.values()),
@@ -236,7 +236,7 @@ class World:
         return Key(self.hub_id, self.hub.add(user), server)
 
     async def ask(self, user, server="", start_id=None, boot_id="boot", **options):
-        """Ask for a lease as a start does, a moment after whoever asked before."""
+        """Ask for a lease as a start does, a moment after the last request."""
         self.clock.advance(0.001)
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
         request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
@@ -290,7 +290,7 @@ class World:
         result = probe_text(percents, clock_seconds=100.0 + self.probes, memory_mib=100, holders=list(percents))
         self.backend.probes[lease.id] = [ProbeResult(result if text is None else text, problem)]
 
-    # What is known
+    # Queries
 
     def overused(self):
         """Return by GPU the shares of each lease or process that uses it, where they are more than the whole."""
@@ -313,14 +313,14 @@ class World:
         return self.now_of(lease).streak
 
     def audit(self, lease):
-        """What happened to a lease, the oldest first: (who, what, why)."""
+        """Return the audited actions on a lease, the oldest first: (actor, action, reason)."""
         return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
 
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]
 
     async def speaks(self, lease):
-        """Whether the spawner's messages for this attempt are heard."""
+        """Return whether the service accepts the spawner's messages for this attempt."""
         try:
             await self.allocator.hear(lease.id, lease.attempt)
         except Gone:

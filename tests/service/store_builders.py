@@ -1,4 +1,4 @@
-"""What the tests of the store write to it: readings, lines of the audit, a lease with everything that one can have."""
+"""Sample rows for the tests of the store: readings, audit entries, a lease with all optional fields."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""What custom resources add to the catalog is told to the hub's spawner, and to nobody else."""
+"""Entries that custom resources add to the catalog are sent only to the hub's spawner."""
 
 import asyncio
 

@@ -69,7 +69,7 @@ def test_only_administrators_see_the_console(world):
         assert (path, asked(world, path).status_code) == (path, 200)
 
 
-def test_what_can_t_be_asked_is_told_and_never_a_500(world):
+def test_an_invalid_query_is_reported_and_never_a_500(world):
     for path in addresses():
         for query in ("nonsense=1", "sort=nonsense", "page=0", "page=%FF", "find=" + "x" * 200):
             answer = asked(world, f"{path}?{query}")
@@ -92,7 +92,7 @@ def as_cell(key, value):
     return "" if value is None else show_iso(value) if key.endswith("_at") or key == "since" else str(value)
 
 
-def test_what_nobody_came_to_is_no_work_and_what_is_claimed_ends_by_its_notice(world):
+def test_an_unvisited_workspace_is_no_work_and_a_claimed_one_ends_by_its_notice(world):
     low = Streak(kind=SampleKind.IDLE, because="GPU 3 at 0 %")
     soon = EndNotice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
     world.save(page_world.running("new", user="dora", gpus=(3,), streak=low, notice=soon))

@@ -1,4 +1,4 @@
-"""What administrators do over HTTP: rights, a dry run that says what is done, several at once, and their audit."""
+"""Administrator actions over HTTP: rights, an accurate dry run, several actions at once, and their audit."""
 
 import threading
 import time
@@ -89,7 +89,7 @@ def test_another_persons_workspace_ends_only_with_a_reason(world, action):
     assert "Stop with a reason…" in page
 
 
-def test_what_is_about_to_start_again_is_stopped_for_good(world):
+def test_a_workspace_about_to_restart_is_stopped_for_good(world):
     world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
     post(world, "workspaces/move", ids=["runs"], now=True)
     assert world.lease("runs").reason is ExitReason.MOVED
@@ -122,7 +122,7 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 
-def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
+def test_an_announced_end_is_named_and_limits_extensions(world):
     post(world, "workspaces/stop", ids=["runs"])
     (first, *_) = world.call(find_next_ends, world.parts)
     assert (first.at, first.why) == (world.lease("runs").notice.at, f"stopped by admin: {WHY}")
@@ -130,7 +130,7 @@ def test_what_was_announced_is_called_so_and_no_extension_promises_more(world):
     assert "as was announced" in refused
 
 
-def test_what_was_announced_ends_then_and_what_is_moved_waits_at_its_old_place(world):
+def test_an_announced_end_happens_in_time_and_a_moved_workspace_waits_at_its_old_place(world):
     post(world, "workspaces/move", ids=["runs"])
     post(world, "workspaces/stop", ids=["other"])
     asked_at = world.lease("runs").asked_at
@@ -207,7 +207,7 @@ def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_
         pytest.param("extend", {"ids": ["runs"], "until": "yesterday"}, "is not a time", id="a wrong time"),
     ],
 )
-def test_what_can_not_be_understood_is_refused_with_what_to_write(world, action, body, words):
+def test_unparsable_input_is_refused_with_an_example(world, action, body, words):
     refused = post(world, f"workspaces/{action}", 400, **body)["error"]["message"]
     assert words in refused
     assert world.lease("runs").notice is None
@@ -225,7 +225,7 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
     assert "Name a later time" in earlier
 
 
-def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_meanwhile(world):
+def test_an_administrator_extension_survives_a_preemption_in_full(world):
     post(world, "workspaces/extend", ids=["runs"], until="3d")
     post(world, "workspaces/move", ids=["runs"], now=True)
     world.call(world.parts.engine.drive, "runs")
@@ -234,7 +234,7 @@ def test_what_an_administrator_extended_runs_as_long_where_it_was_preempted_mean
     world.save(up)
     assert up.deadline_at < NOW + 86400
     world.call(world.parts.engine.tick)
-    world.call(world.parts.registry.settled)  # the scheduler is asked beside the rounds
+    world.call(world.parts.registry.settled)  # the scheduler is asked outside the rounds
     lease = world.lease(back.id)
     assert (back.id != "runs", lease.deadline_at) == (True, NOW + 3 * 86400)
     assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
@@ -254,7 +254,7 @@ def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
-def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_world):
+def test_budget_hours_taken_meanwhile_are_not_granted_twice(make_web_world):
     budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(40))
     rules = Rules(quotas=(Quota("everybody", QuotaScope.EVERYBODY, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
@@ -275,7 +275,7 @@ def test_what_others_take_of_a_budget_meanwhile_is_not_given_twice(make_web_worl
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
-def test_a_drained_node_is_given_to_nobody_its_users_are_told_and_lifting_restores(world):
+def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restores_it(world):
     world.save(waiting("waits", "carol", count=1))
     dry = restrict(world, "drain", 200, node=NODE, until="2h", dry_run=True)
     assert world.call(world.parts.restrictions.in_force) == ()
@@ -310,7 +310,7 @@ def test_its_user_may_move_off_a_drained_node(world):
     assert (moved.reason, "node" in moved.message, "unhealthy" in moved.message) == (ExitReason.MOVED, True, False)
 
 
-def test_a_restriction_lapses_by_itself_and_survives_a_restart(world):
+def test_a_restriction_expires_by_itself_and_survives_a_restart(world):
     world.save(waiting("waits", "carol", count=1))
     restrict(world, "quarantine", gpu=GPUS[3].id, until="2h")
     world.call(world.parts.restrictions.load)
@@ -355,7 +355,7 @@ def test_gpus_are_held_for_a_user_until_then(world):
 
 
 @pytest.mark.parametrize("whom", [{"ids": ["warned"]}, {"user": "carol"}])
-def test_what_is_exempt_is_not_judged_and_its_grace_ends(world, whom):
+def test_an_exempt_workspace_is_not_judged_and_its_grace_ends(world, whom):
     world.save(in_grace("warned", user="carol", gpus=(3,)))
     made = restrict(world, "exempt", until="2h", **whom)
     assert [x["id"] for x in made["affected"]] == ["warned"]
@@ -393,12 +393,12 @@ def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):
         pytest.param("\ud800", {}, "drain, quarantine, pause, reserve, exempt", id="no text at all"),
     ],
 )
-def test_what_can_not_be_restricted_is_refused_with_what_can(world, what, body, words):
+def test_an_unrestrictable_target_is_refused_with_the_possible_ones(world, what, body, words):
     assert words in restrict(world, what, 400, **body)["error"]["message"]
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
-def test_what_was_granted_on_a_node_and_not_started_waits_again(world):
+def test_an_unstarted_grant_on_a_node_waits_again(world):
     world.save(waiting("waits", "carol", count=1))
     give(world)
     assert world.lease("waits").phase is Phase.RESERVED

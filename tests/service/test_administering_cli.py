@@ -1,4 +1,4 @@
-"""What administrators do by command, over a real service: what it prints is what the API says, and by which code."""
+"""Administrator commands over a real service: they print the API's answers and exit with the right code."""
 
 import csv
 import io
@@ -61,7 +61,7 @@ def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(wor
     assert (code, "No workspace is called 'bob/none'" in err) == (2, True)
 
 
-def test_who_may_not_is_told_what_they_can_do_instead(world, run):
+def test_a_user_without_the_right_is_told_the_alternatives(world, run):
     code, _, err = run("stop", "runs", "--reason", "done", name="alice")
     assert (code, "with gpuspawner login --admin. You stop and extend your own workspaces without" in err) == (2, True)
     assert run("stop", "runs", name="alice")[0] == 0
@@ -122,7 +122,7 @@ def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monke
     assert "  to come  " in run("admin", "reserve", "--list")[1]
 
 
-def test_what_can_not_be_done_to_some_is_listed_and_the_others_are_done(world, run):
+def test_items_that_fail_are_listed_and_the_others_are_done(world, run):
     world.save(waiting("waits", "carol"))
     code, out, _ = run("admin", "move", "runs", "waits", "--reason", "noise")
     assert (code, out.splitlines()[0]) == (2, "1 workspace is moved. 1 can't be.")

@@ -34,7 +34,7 @@ async def test_a_lease_ends_with_its_user_although_another_of_that_name_has_a_se
 
 
 @pytest.mark.postgresql
-async def test_what_ended_while_the_hub_s_list_was_on_its_way_is_not_adopted(world):
+async def test_a_workspace_that_ended_before_the_hubs_list_arrived_is_not_adopted(world):
     lease = await world.up("alice")
     server = world.hub.listed["alice", ""]
 
@@ -73,7 +73,7 @@ async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_lef
     assert world.allocator.observed.others == ()
 
 
-async def test_what_says_that_it_is_of_a_lease_and_of_another_hub_is_not_taken_for_it(world):
+async def test_a_process_with_another_hubs_lease_is_not_adopted(world):
     lease = await world.up("alice")
     told = {"GPUSPAWNER_HUB_ID": "hub-2"}
     forged = Running(lease.id, lease.attempt, (), 1.0, told, given=(), disruption="forged", ending=True)
@@ -134,7 +134,7 @@ async def test_a_lease_that_is_rebuilt_keeps_the_rate_and_the_bound_that_it_was_
     ["-1", "0", "2", "1/0", "-1/2", "1e9999999", "Infinity", "1/99999", "", "½"],
     ids=lambda share: share or "empty",
 )
-async def test_promise_1_a_share_that_is_none_neither_frees_a_gpu_nor_ends_the_round(world, share):
+async def test_promise_1_an_unknown_share_neither_frees_a_gpu_nor_ends_the_round(world, share):
     taken = await world.up("alice")
     document = json.dumps({"slots": [[taken.slots[0].gpu, share]]})
     world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": "hub-2", "GPUSPAWNER_LEASE": document})
@@ -148,7 +148,7 @@ async def test_a_document_nested_without_end_is_left_alone(world):
     assert world.allocator.observed.others == ()
 
 
-async def test_promise_9_what_the_service_did_not_sign_acts_for_nobody(world):
+async def test_promise_9_an_unsigned_process_acts_for_no_user(world):
     """A forged lease of another user, or of one's own with an older place, rebuilds nothing."""
     alice = await world.start("alice")
     vic = replace(alice.key, user_created="the day vic was born")

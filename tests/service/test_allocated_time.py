@@ -57,7 +57,7 @@ def totals(parts):
     st.sampled_from([(0,), (0, 1)]),
     st.sampled_from(["running", "stopped", "lost"]),
 )
-def test_what_samples_read_and_what_is_not_measured_are_all_that_is_charged(before, samples, rest, gpus, how):
+def test_only_sampled_and_unmeasured_time_is_charged(before, samples, rest, gpus, how):
     kind = GpuKind("a100", "A100", 80 * 2**30, price_per_hour=2.0)
     since = MIDNIGHT - before
     lease = replace(running("x", gpus=gpus, rate=rate_of(kind, len(gpus))), running_at=since, sampled_at=None)
@@ -96,7 +96,7 @@ def test_a_first_sample_counts_no_time_before_its_workspace_ran():
     assert (3600 * part.amounts.idle, part.amounts.not_measured) == (pytest.approx(5.0), 0.0)
 
 
-def test_the_dashboard_of_waste_counts_what_nobody_came_to():
+def test_the_dashboard_of_waste_counts_unvisited_workspaces():
     (panel,) = (one for one in WASTE.panels if one.title == "Reclaimed, last day")
     (asked,) = panel.expressions.values()
     assert 'reason=~"idle|nobody came"' in asked
@@ -106,7 +106,7 @@ def test_the_dashboard_of_waste_counts_what_nobody_came_to():
     ("reason", "reclaims"),
     [(ExitReason.IDLE, 1), (ExitReason.NOBODY_CAME, 1), (ExitReason.STOPPED, 0), (ExitReason.EXPIRED, 0)],
 )
-def test_what_nobody_came_to_is_reclaimed_as_what_is_idle_is(reason, reclaims):
+def test_unvisited_workspaces_are_reclaimed_like_idle_ones(reason, reclaims):
     rate = rate_of(GpuKind("a100", "A100", 1), 2)
     lease = replace(running("x", gpus=(0, 1), rate=rate), deadline_at=NOW + 7200)
     ended = replace(lease, phase=Phase.STOPPING, phase_since=NOW, reason=reason)

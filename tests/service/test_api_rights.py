@@ -167,7 +167,7 @@ async def test_promise_9_a_token_ends_with_its_lease(world, call):
 
 
 @pytest.mark.parametrize("who", ["", "ticket forged.ticket", "spawner", "spawner x", "token gpuws-no", "basic x", "é"])
-async def test_promise_9_nobody_gets_nothing(world, call, who):
+async def test_promise_9_an_anonymous_request_gets_nothing(world, call, who):
     lease = await world.up("alice")
     paths = ["/api/v1", "/api/v1/offers", "/api/v1/queue", "/api/v1/workspaces", f"/api/v1/workspaces/{lease.id}"]
     if not who.startswith(("ticket", "token")):
@@ -189,7 +189,7 @@ async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
     assert (await call(ticket, "GET", "/api/v1"))[0] == 403
 
 
-async def test_promise_9_a_ticket_does_nothing_for_a_user_whom_the_hub_has_no_more(world, call):
+async def test_promise_9_a_ticket_does_nothing_for_a_deleted_user(world, call):
     lease, ticket = await world.up("alice"), call.ticket("alice")
     assert (await call(ticket, "POST", f"/api/v1/workspaces/{lease.id}/keep"))[0] == 200
     world.clock.advance(USER_KNOWN_SECONDS)
@@ -436,7 +436,7 @@ async def test_promise_10_a_hub_that_has_another_id_than_its_service_knows_is_to
     assert f"The hub has the id new-id, and this GPU service is for {world.hub_id}" in answer["error"]["message"]
 
 
-async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, call):
+async def test_answers_of_another_hubs_service_are_distinguished_from_our_own(world, call):
     lease = await world.up("alice")
     ticket = call.ticket("alice").removeprefix("ticket ")
     for secret, ours in ((SECRET, True), (b"x" * 32, False)):
@@ -448,7 +448,7 @@ async def test_what_another_hubs_service_answers_is_told_from_ones_own(world, ca
 
 
 async def test_an_answer_is_the_answer_of_no_other_request(world, call):
-    """Whoever took a request for the service's could have its nonce signed for a request of their own."""
+    """A proof that did not name its request could be used for another request."""
     await world.up("alice")
     url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()
     response = await AsyncHTTPClient().fetch(url, headers={"Authorization": call.ticket("bob"), NONCE_HEADER: nonce})

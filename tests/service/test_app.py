@@ -21,7 +21,7 @@ from gpuspawner.service.store import Store
 
 
 def answers(port):
-    """The status of a call that needs the store, 0 where nobody answers."""
+    """Return the status of a call that needs the store, or 0 without an answer."""
     answer = call(port, "internal/leases/x/heartbeat?attempt=1")
     return 0 if answer is None else answer.status_code
 
@@ -65,7 +65,7 @@ def full(folder):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small disk of its own: tests run as root, also where nobody looks."""
+    """A small disk. Mounting it needs root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], check=False).returncode:
@@ -125,7 +125,7 @@ ASK = {"hub": "hub-1", "user": "anna", "user_created": "born", "server": ""}
 ASK |= {"options": {}, "start_id": "start", "boot_id": "boot"}
 
 
-def test_of_a_locked_store_reads_are_answered_writes_by_503_quickly_and_it_does_not_end(serve, tmp_path, port):
+def test_a_locked_store_serves_reads_refuses_writes_by_503_quickly_and_keeps_running(serve, tmp_path, port):
     service = serve()
     service.says("serving")
     with locked(tmp_path):
@@ -215,7 +215,7 @@ def hang(connection, cursor, statement, parameters, context, executemany):
 """
 
 
-def test_a_service_killed_between_a_change_and_its_write_loses_only_what_nobody_was_told(serve, tmp_path, port):
+def test_a_service_killed_between_a_change_and_its_write_loses_only_unreported_changes(serve, tmp_path, port):
     first = serve(script=HANGS + SERVE)
     first.says("serving")
     with ThreadPoolExecutor(1) as beside:

@@ -54,7 +54,7 @@ def world(make_world):
     return make_world(policy={"claim": "30m"})
 
 
-async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_asking_again_joins_the_end(world):
+async def test_an_absent_user_is_warned_halfway_loses_the_gpu_and_may_join_the_end_again(world):
     lease = await came_while_away(world)
     await world.go_on(14 * MINUTE)
     view = present_workspace(world.parts, world.now_of(lease))
@@ -89,9 +89,7 @@ async def test_who_does_not_come_is_warned_halfway_then_it_is_given_back_and_ask
         ((), {"percent": 60}, "GPU 0 at 60 %"),
     ],
 )
-async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a_whole_idle_time_later(
-    world, soft, more, words
-):
+async def test_a_visit_after_the_warning_keeps_the_workspace_for_a_whole_idle_time(world, soft, more, words):
     lease = await came_while_away(world)
     await world.go_on(20 * MINUTE)
     reads(world, lease, *soft, **more)
@@ -108,7 +106,7 @@ async def test_who_comes_after_the_warning_keeps_it_and_is_idle_no_sooner_than_a
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-async def test_unless_it_is_enforced_ordinary_idleness_begins_where_nobody_came(make_world, mode):
+async def test_without_enforcement_an_unvisited_workspace_starts_ordinary_idle_time(make_world, mode):
     world = make_world(policy={"claim": "30m", "mode": mode})
     lease = await came_while_away(world)
     await world.go_on(29 * MINUTE)
@@ -122,7 +120,7 @@ async def test_unless_it_is_enforced_ordinary_idleness_begins_where_nobody_came(
     assert after.streak.idle_seconds == pytest.approx(12 * MINUTE, abs=2 * MINUTE), "counted from then"
 
 
-async def test_where_no_extension_tells_nobody_is_said_not_to_have_come(world):
+async def test_without_the_extension_users_are_not_reported_as_absent(world):
     lease = await came_while_away(world)
     world.backend.probes.pop(lease.id)
     await world.go_on(31 * MINUTE)
@@ -142,7 +140,7 @@ async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
 
 
 @pytest.mark.parametrize("after", [0, 20])
-async def test_what_an_administrator_exempts_nobody_has_to_come_to(world, after):
+async def test_an_exempt_workspace_needs_no_visit(world, after):
     lease = await came_while_away(world)
     await world.go_on(after * MINUTE)
     now = world.clock.now()
@@ -178,7 +176,7 @@ async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_c
     assert world.now_of(lease).reason is ExitReason.NOBODY_CAME
 
 
-async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_elses(world):
+async def test_a_claim_warning_reaches_only_other_workspaces_of_the_same_user(world):
     lease = await came_while_away(world)
     own, others = await world.up("bob", "second", gpu="none"), await world.up("carol", gpu="none")
     [told] = elsewhere(world.parts, own)
@@ -190,7 +188,7 @@ async def test_it_is_told_in_another_workspace_of_the_same_user_and_in_nobody_el
     assert elsewhere(world.parts, own) == []
 
 
-async def test_who_waited_and_listened_has_nothing_to_claim(world):
+async def test_a_user_who_waited_on_the_page_has_nothing_to_claim(world):
     lease = await world.up("alice")
     assert lease.arrival is None
     reads(world, lease)
@@ -251,7 +249,7 @@ async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, kn
         assert reach_words(world.parts, "bob", world.key("bob")) == "JupyterLab of second tells you when it starts."
 
 
-async def test_who_waited_for_it_in_a_terminal_has_come_once(make_world):
+async def test_a_user_who_waited_in_a_terminal_has_arrived_once(make_world):
     world = make_world()
     lease = await came_while_away(world)
     for _ in range(2):

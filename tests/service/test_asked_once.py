@@ -14,7 +14,7 @@ def with_image(image, cpu="2"):
     return a_catalog(templates={"pytorch": template})
 
 
-async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhile(world):
+async def test_a_waiting_request_gets_its_original_options_despite_a_changed_catalog(world):
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False  # nothing is granted yet
     first = await world.start("alice", cpu="4")
@@ -27,7 +27,7 @@ async def test_who_waits_gets_what_was_asked_though_the_catalog_changes_meanwhil
     assert starting.request == first.request
 
 
-async def test_what_changes_the_request_is_resolved_by_the_present_catalog(world):
+async def test_a_changed_request_is_resolved_by_the_present_catalog(world):
     world.parts.in_force.catalog = with_image("ml/pytorch:1")
     world.allocator.observed.processes_known = False
     await world.start("alice", cpu="4")

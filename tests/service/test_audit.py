@@ -1,4 +1,4 @@
-"""Who did what, to what, from where and why: one list for API, page, CSV and JSON, filtered and paged by a cursor."""
+"""The audit: one list of actions for API, page, CSV and JSON, with filters and a cursor for pages."""
 
 import csv
 import io
@@ -56,7 +56,7 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
 
 
 def told(world, query="by=people"):
-    """Who did what from where, whose and to what it was, the oldest first."""
+    """Return actor, address, action, user and target of each entry, the oldest first."""
     return [
         (x["actor"], x["where"], x["action"], x["user"], x["target"]) for x in reversed(found(world, query)["audit"])
     ]
@@ -110,7 +110,7 @@ def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world
 
 
 @pytest.mark.postgresql
-def test_what_people_do_has_from_where_they_did_it(world):
+def test_actions_of_people_have_their_source_address(world):
     api(world, "alice", "workspaces", "POST", {"template": "pytorch", "server": "second"})
     login = requests.post(f"{world.home}api/v1/login?device=laptop", timeout=20).json()
     browser = Browser(world, "alice")
@@ -201,7 +201,7 @@ def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
     assert [x["actor"] for x in found(world, "what=stop")["audit"]] == ["carol", "bob"], "a later stop is another one"
 
 
-def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
+def test_a_user_named_like_a_part_of_the_service_hides_nothing(world):
     done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
     by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
     world.call(world.parts.registry.save, audit=[done, by_itself])
@@ -221,7 +221,7 @@ def test_who_is_called_as_a_part_of_the_service_hides_nothing(world):
         ("color=red", "does not exist"),
     ],
 )
-def test_what_it_does_not_know_is_refused_with_what_it_takes(world, query, words):
+def test_an_unknown_filter_is_refused_with_the_known_ones(world, query, words):
     assert words in found(world, query, 400)["error"]["message"]
 
 
@@ -248,7 +248,7 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
 
 
 @pytest.mark.postgresql
-def test_the_page_pages_and_begins_anew_with_another_filter(world):
+def test_the_page_pages_and_restarts_with_another_filter(world):
     world.call(
         world.parts.registry.save, audit=[AuditLine(NOW, f"w{n}", "", "admin", events.Started()) for n in range(60)]
     )

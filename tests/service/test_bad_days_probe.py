@@ -1,4 +1,4 @@
-"""Bad days of nvidia-smi: nobody is stopped while it says nothing, and all goes on by itself once it does again."""
+"""Failures of nvidia-smi: no workspace is stopped while it gives no readings, and all continues once it does again."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ FAULTS = {
 }
 
 
-async def test_in_its_grace_a_workspace_outlives_every_fault_and_is_warned_anew_after_them(machine):
+async def test_in_its_grace_a_workspace_survives_every_fault_and_is_warned_again(machine):
     lease = await machine.up("alice")
     await machine.until_warned(lease)
     for fault, (script, said) in FAULTS.items():
@@ -66,7 +66,7 @@ async def test_in_its_grace_a_workspace_outlives_every_fault_and_is_warned_anew_
 
 
 async def recovers(machine, lease):
-    """With its tool well again the workspace is warned, then stopped: nobody had to lend a hand."""
+    """After its tool is repaired the workspace is warned, then stopped, without help by an administrator."""
     warned = machine.did(lease).count("warned")
     machine.tool(lease, WELL)
     await machine.until_ended(lease)
@@ -76,7 +76,7 @@ async def recovers(machine, lease):
     assert [call for call, *_ in machine.hub.calls] == ["stop"]
 
 
-async def test_a_tool_that_hangs_is_unknown_and_stops_nobody(machine):
+async def test_a_hanging_tool_is_unknown_and_stops_no_workspace(machine):
     lease = await machine.up("alice")
     await machine.until_warned(lease)
     machine.settings = replace(machine.settings, probe_deadline_seconds=1.0)
@@ -123,7 +123,7 @@ async def test_of_sixteen_gpus_one_in_use_keeps_all(make_machine):
     await recovers(machine, lease)
 
 
-async def test_a_seventeenth_gpu_beside_the_sixteen_is_nobodys_proof(make_machine):
+async def test_a_seventeenth_gpu_next_to_sixteen_proves_nothing(make_machine):
     machine = make_machine(gpus=16)
     lease = await machine.up("alice", template="sixteen", count=16)
     seventeenth = "16, GPU-ffffffff-0000-0000-0000-000000000000, A100, Disabled, 0, 0, 81920, 60.00"

@@ -1,4 +1,4 @@
-"""Who says that somebody came to a workspace: its user alone, of one that runs; and what a terminal says where not."""
+"""Only the user of a running workspace can report that somebody came; other cases print an error in the terminal."""
 
 from dataclasses import replace
 

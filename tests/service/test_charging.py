@@ -82,7 +82,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
     assert of(world) == Fraction(2 * 1_234_567, HOUR_MS)
 
 
-async def test_what_never_ran_is_not_charged(make):
+async def test_a_workspace_that_never_ran_is_not_charged(make):
     world = make()
     waiting = await world.start("alice")
     await world.allocator.release(waiting.id, waiting.attempt, "failed", "")
@@ -124,7 +124,7 @@ async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, ha
     assert of(world) == Fraction(ran + later, HOUR_MS)
 
 
-async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
+async def test_a_workspace_that_dies_is_charged_until_that_is_reported(make):
     world = make()
     lease = await world.up("alice")
     await world.go_on(600)
@@ -135,7 +135,7 @@ async def test_what_dies_by_itself_is_charged_until_that_is_told(make):
     assert charged(world, lease) == 600_000
 
 
-async def test_what_is_used_is_the_same_after_a_restart(make):
+async def test_usage_is_the_same_after_a_restart(make):
     world = make(a_budget(100))
     for user, seconds in (("alice", 400), ("bob", 900), ("alice", 50)):
         lease = await world.up(user)
@@ -251,7 +251,7 @@ async def test_a_start_with_fewer_gpus_is_named_where_it_would_do(make):
     assert (await world.up("alice")).latest_end is not None
 
 
-async def test_what_waits_for_a_start_of_its_own_is_not_in_its_own_way(make):
+async def test_a_request_waiting_for_its_own_start_does_not_block_itself(make):
     world = make(a_budget(8))
     lease = await world.start("alice")
     await world.round()
@@ -287,7 +287,7 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     assert other.deadline_at == rest.deadline_at
 
 
-async def test_what_was_adopted_is_charged_and_never_ended_by_a_budget(make):
+async def test_an_adopted_workspace_is_charged_and_never_ended_by_a_budget(make):
     world = make(a_budget(1))
     lease = await world.up("alice")
     world.crash()
@@ -309,7 +309,7 @@ async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
     world = make(a_budget(2))
     lease = await world.up("alice")
     world.crash()
-    world.clock.advance(2 * HOUR + 60)  # nobody was there to warn
+    world.clock.advance(2 * HOUR + 60)  # the service did not run, so it sent no warning
     world.boot()
     await world.go_on(900, step=30)
     ended = world.now_of(lease)
@@ -387,7 +387,7 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     assert charged(world, lease) == pytest.approx(660_000, abs=60_000)
 
 
-async def test_who_waits_for_a_budget_is_told_so_lets_others_pass_and_starts_when_it_renews(make):
+async def test_a_request_without_budget_is_told_so_lets_others_pass_and_starts_at_the_renewal(make):
     monday = datetime(2026, 11, 30, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()
     world = make(a_budget(3), at=monday - 4 * HOUR, gpus=1)
     holds = await world.up("bob", lifetime="30m")

@@ -90,7 +90,7 @@ def test_a_start_waits_for_a_scheduler_that_can_not_say_beforehand_what_it_would
     assert len(list(world.parts.registry)) == 1
 
 
-def test_all_that_is_wrong_with_a_start_is_told_at_once_each_on_a_line(world, cli):
+def test_all_errors_of_a_start_are_printed_at_once_one_a_line(world, cli):
     wrong = ["start", "pytorch", "--count", "99", "--memory", "1 box", "--lifetime", "1h30"]
     told = cli(*wrong, code=2).err.splitlines()
     assert [line.partition(":")[0] for line in told] == ["GPUs", "Memory"]
@@ -136,12 +136,12 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
         (["--name", "weird name!", "--dry-run"], "Name: You asked for 'weird name!'. Allowed: "),
     ],
 )
-def test_what_can_not_be_started_is_refused_in_words(cli, world, arguments, words):
+def test_an_impossible_start_is_refused_in_words(cli, world, arguments, words):
     assert words in cli("start", *arguments, code=2).err
     assert list(world.parts.registry) == []
 
 
-def test_any_gpu_with_so_much_memory_is_asked_for(cli, world):
+def test_any_gpu_with_a_given_memory_can_be_requested(cli, world):
     cli("start", "--gpu-memory", "40GiB", "--detach")
     (lease,) = world.parts.registry
     assert lease.request.gpu == "a100"
@@ -237,7 +237,7 @@ WORDS = {
     **dict.fromkeys(("cancel", "claimed", "withdraw"), ("3f2a",)),
     "send": ["Hello", "--to", "all", "--until", "1h"],
 }
-"""What commands need besides --url and --json."""
+"""Arguments that commands need in addition to --url and --json."""
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_commands_and_names_of_workspaces_are_completed(world):
     assert completed("gpuspawner", "start", "--own") == ["--own-image"]
 
 
-async def test_what_nobody_waits_for_in_the_hub_is_started_by_the_service_once_it_is_granted(make_world):
+async def test_an_unattended_request_is_started_by_the_service_once_it_is_granted(make_world):
     world = make_world()
     world.hub.add("alice")
     request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())

@@ -1,4 +1,4 @@
-"""What DCGM exporter saw, through a real Prometheus that scrapes a stand-in in the exporter's text format.
+"""Values of DCGM exporter, through a real Prometheus that scrapes a simulated exporter in its text format.
 
 The lines follow real outputs of exporters for a T4 (driver 580) and for an A800 in MIG mode (driver 535).
 """
@@ -170,7 +170,7 @@ def answer(*series):
 
 
 def fed(*series, at=1000.0, clock=None, seen=None, **more):
-    """Return what keeps this answer, learned at a time by a clock that Prometheus shares."""
+    """Return the Dcgm that read this answer, at times of a clock that Prometheus shares."""
     seen = seen or Dcgm(InForce("http://p", **more), clock or Clock(at))
     seen._clock.at = at
     values = seen.values or ExporterValues(seen._in_force.catalog.exporter)
@@ -191,7 +191,7 @@ def fed(*series, at=1000.0, clock=None, seen=None, **more):
         b'{"data": {"result": [{"metric": {"__name__": "%b"}, "values": 3}]}}' % ACTIVITY.encode(),
     ],
 )
-def test_what_is_no_answer_is_refused(body):
+def test_an_invalid_answer_is_refused(body):
     with pytest.raises(Unavailable, match="not understood"):
         read(body, Exporter("http://p"), 0.0, 0.0)
 
@@ -272,7 +272,7 @@ def test_activity_that_is_stuck_at_0_covers_nothing_until_it_is_above_0_again():
     assert (coverage(seen), seen.values.stuck_sentence) == (1.0, "")
 
 
-def test_of_a_pod_fewer_gpus_told_than_leased_cover_nothing():
+def test_fewer_reported_gpus_than_leased_cover_no_gpu():
     def of(uuid):
         labels = {"UUID": uuid, "pod": "jupyter-ada", "namespace": "jhub"}
         return ACTIVITY, labels, dict.fromkeys(range(900, 1000, 30), 0.0)
@@ -359,7 +359,7 @@ def test_a_constant_1_of_a_metric_that_looks_like_a_ratio_is_no_percentage():
         (ACTIVITY, {990.0: 0.2}),  # as of a GPU that works, with gaps
     ],
 )
-def test_what_another_pod_writes_under_the_name_of_a_gpu_does_not_count(forged):
+def test_values_that_another_pod_writes_under_a_gpus_name_do_not_count(forged):
     name, values = forged
     expected = [(0, 1.0)]
     moving = (ENERGY, {"UUID": "GPU-a", **ADA}, {at: at * 60_000 for at in range(880, 1000, 20)})
@@ -395,7 +395,7 @@ def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out
         assert looked(seen).trouble == ""
 
 
-def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch):
+def test_series_that_are_late_frozen_missing_or_restarted(tmp_path, monkeypatch):
     monkeypatch.setattr(dcgm_values, "WINDOW_SECONDS", 6)
 
     def late(seconds):
@@ -414,7 +414,7 @@ def test_series_that_are_late_frozen_missing_or_begin_anew(tmp_path, monkeypatch
         eventually(seen, lambda _: percents() == [("GPU-a", 70.0), ("GPU-late", 80.0)])
         lines[1:] = []  # its sample grows old, and that of the other stays as it is
         eventually(seen, lambda _: percents() == [("GPU-a", 70.0)])
-        lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # begins anew, by other labels and at rest
+        lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # restarts with other labels, idle
         eventually(seen, lambda _: percents() == [("GPU-a", 0.0)])
         assert seen.trouble == "", "neither what rests nor what is missing or too old is a fault"
         lines[:] = []
@@ -438,7 +438,7 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
         assert told(seen, [name], ProbeResult()) == [(name, "engine", 4000 % 101, True)]
 
 
-def test_what_is_no_measurement_is_not_work():
+def test_an_invalid_measurement_is_not_work():
     series = [(ACTIVITY, {"UUID": "GPU-x"}, {at: text}) for at, text in enumerate(("NaN", "+Inf", "-5", "9e18"))]
     assert told(fed(*series), ["GPU-x"], ProbeResult()) == []
 
@@ -455,7 +455,7 @@ def by_gpu(world, percent, gpu):
     return look
 
 
-async def test_what_the_probe_misses_keeps_a_workspace_and_the_administrator_is_told_if_they_differ_for_hours(world):
+async def test_work_missed_by_the_probe_keeps_a_workspace_and_long_differences_are_reported(world):
     lease = await world.up("alice")
     world.shows(lease, 0)
     look = by_gpu(world, 60.0, lease.slots[0].gpu)

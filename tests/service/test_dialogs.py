@@ -19,7 +19,7 @@ def world(make_web_world):
     return made
 
 
-def test_what_is_chosen_is_shown_looked_at_and_then_done(world):
+def test_a_chosen_action_is_shown_reviewed_and_then_done(world):
     browser = Browser(world, "admin")
     address = "console/act/stop?ids=runs&ids=other&back=console/workspaces"
     assert "alice / default workspace" in browser.look(address).text
@@ -41,7 +41,7 @@ def test_a_dialog_leads_back_to_pages_of_ours_alone(world, back):
     assert done.url == f"{world.home}console/restrictions"
 
 
-def test_what_can_not_be_done_is_told_beside_its_field_and_the_form_is_kept(world):
+def test_an_impossible_action_is_reported_at_its_field_and_the_form_is_kept(world):
     browser = Browser(world, "admin")
     page = browser.submit("console/act/drain", 400, node="nowhere", reason="dust", step="do")
     assert "Nothing was changed." in page.text
@@ -102,7 +102,7 @@ def test_each_act_has_its_form_for_administrators_alone_and_a_get_does_nothing(w
     assert stale.status_code == 403
 
 
-def test_a_message_reaches_the_users_of_what_is_chosen_once_each_and_stands_in_the_audit(world):
+def test_a_message_reaches_the_users_of_the_selection_once_each_and_is_audited(world):
     world.save(running("second", "bob", gpus=(2,), server="two"))
     browser = Browser(world, "admin")
     fields = {"ids": ["runs", "other", "second"], "text": "Node-1 gets new GPUs", "until": "2h"}

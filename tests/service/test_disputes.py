@@ -133,13 +133,13 @@ def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
         assert f"ended as {reason.value}" in answer.json()["error"]["message"]
 
 
-def test_what_lives_cannot_be_called_wrong(world):
+def test_a_live_workspace_cannot_be_disputed(world):
     world.save(page_world.in_grace("mine"))
     assert "has not ended" in api(world, "alice", "workspaces/mine/dispute", "POST").json()["error"]["message"]
     assert world.lease("mine").phase is Phase.RECLAIMING
 
 
-def test_what_is_too_long_is_told_and_not_lost(world, gone):
+def test_an_oversized_text_is_reported_and_not_lost(world, gone):
     typed = "x" * (LONGEST_CHARACTERS + 1)
     text = Browser(world, "alice").submit("workspaces/gone/dispute", 400, sentence=typed).text
     assert f"sentence: You asked for 501 characters. Allowed: none to {LONGEST_CHARACTERS} characters of text." in text
@@ -153,12 +153,12 @@ def test_promise_10_what_is_no_text_is_refused(world, gone, sentence):
     assert (answer.status_code, answer.json()["error"]["field"]) == (400, "sentence")
 
 
-def test_an_empty_answer_is_none(world, gone):
+def test_an_empty_answer_is_no_dispute(world, gone):
     api(world, "alice", "workspaces/gone/dispute", "POST")
     assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": " \n"}).status_code == 400
 
 
-def test_what_people_write_is_no_markup_and_nothing_that_no_store_holds(world, gone):
+def test_user_text_is_no_markup_and_fits_in_every_store(world, gone):
     api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "<img src=x>\ud800\x00 ☃"})
     assert world.lease("gone").dispute.sentence == "<img src=x> ☃"
     for name, page in (("alice", "workspaces/gone"), ("admin", "console/")):

@@ -63,7 +63,7 @@ async def test_the_silence_of_a_heartbeat_counts_from_the_service_s_own_start(wo
     assert world.now_of(lease).phase is Phase.PARKED
 
 
-async def test_what_came_up_while_a_round_waited_for_the_hub_is_not_dropped(world):
+async def test_arrivals_during_a_round_that_waits_for_the_hub_are_not_dropped(world):
     """The look at processes is a minute old by the time of the step: it says nothing about the silence since."""
     lease = await starting(world)
     servers = world.hub.servers
@@ -79,7 +79,7 @@ async def test_what_came_up_while_a_round_waited_for_the_hub_is_not_dropped(worl
     assert world.now_of(lease).phase is Phase.STARTING
 
 
-async def test_a_reservation_that_nobody_takes_up_lapses(world):
+async def test_an_unused_reservation_expires(world):
     await world.round()
     lease = await world.start("alice")
     await world.go_on(30, step=5)
@@ -101,7 +101,7 @@ async def test_a_dropped_attempt_that_comes_up_late_is_ended_and_the_start_made_
     assert world.now_of(lease).phase is Phase.PARKED
 
 
-async def test_what_an_earlier_start_left_does_not_keep_its_own_lease_waiting(make_world):
+async def test_leftovers_of_an_earlier_start_do_not_block_their_own_lease(make_world):
     world = make_world(gpus=1)
     await world.round()
     lease = await world.create(await world.start("alice"))
@@ -277,7 +277,7 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RESERVED, Phase.STARTING, Phase.RUNNING])
-async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(make_world, phase):
+async def test_time_without_the_service_counts_as_no_spawners_silence(make_world, phase):
     world = make_world(gpus=1)
     await world.round()
     if phase is Phase.QUEUED:
@@ -301,7 +301,7 @@ async def test_time_in_which_the_service_itself_did_not_run_is_nobody_s_silence(
 
 
 async def test_a_start_that_went_on_without_the_service_runs_with_its_own_request_and_did_not_fail(world):
-    """The service was stopped meanwhile; back again, it hears a request whose sender asks no more."""
+    """The service was stopped meanwhile. After its restart, the spawner of the old request sends no heartbeats."""
     await world.round()
     lease = await world.start("alice", gpu="none", lifetime="2h")
     world.hub.answer("alice")
@@ -336,7 +336,7 @@ async def test_a_server_started_after_a_failed_end_is_not_taken_for_its_start(wo
     assert [x.adopted and not x.request.template for x in world.registry] == [True]
 
 
-async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_server_answers(world):
+async def test_a_process_of_an_abandoned_start_is_not_ended_once_its_server_answers(world):
     lease = await starting(world)
     await world.go_on(65, step=5)
     assert world.phase(lease) is Phase.PARKED
@@ -350,7 +350,7 @@ async def test_what_runs_for_a_start_that_was_given_up_is_not_ended_once_its_ser
 
 
 @pytest.mark.parametrize("list_is", ["older", "not there after a restart", "not there as the hub is away"])
-async def test_what_runs_for_a_start_that_was_given_up_is_ended_by_no_old_list(world, list_is):
+async def test_a_process_of_an_abandoned_start_is_not_ended_by_an_old_list(world, list_is):
     lease = await starting(world)
     await world.go_on(65, step=5)
     assert world.phase(lease) is Phase.PARKED

@@ -67,7 +67,7 @@ class Service:
         os.utime(self.path, (at, at))
 
     async def restart(self):
-        """Start a service anew: it takes in what the cluster adds before it judges anything, as Service.run does."""
+        """Restart the service. It reads the cluster's entries before it judges any request, as Service.run does."""
         self.world.catalog = file = CatalogFile(self.path)
         parts = replace(self.world.parts, in_force=file)
         await reload_of(parts, self.cluster).first()
@@ -99,7 +99,7 @@ async def test_applied_it_is_in_force_and_told_once(service):
     assert service.cluster.told == 2
 
 
-async def test_what_is_in_force_is_handed_on_and_of_one_that_became_wrong_the_one_before(service):
+async def test_a_valid_entry_is_passed_on_and_an_invalid_one_keeps_the_old_version(service):
     service.cluster.apply("big", BIG)
     service.cluster.apply("bad", {"gpus": {"a10": 1}})
     await service.reload.look()
@@ -109,7 +109,7 @@ async def test_what_is_in_force_is_handed_on_and_of_one_that_became_wrong_the_on
     assert (used.section, used.name, used.spec) == ("templates", "big", BIG)
 
 
-async def test_one_that_became_wrong_says_why_and_the_one_before_stays_also_over_a_restart(service):
+async def test_an_invalid_entry_names_its_error_and_the_old_one_stays_over_a_restart(service):
     service.cluster.apply("big", BIG)
     await service.reload.look()
     waits = await service.world.start("ada", template="big", count=2)
@@ -129,7 +129,7 @@ async def test_one_that_became_wrong_says_why_and_the_one_before_stays_also_over
     assert service.cluster.status("big")["phase"] == "InForce"
 
 
-async def test_what_was_never_good_and_a_name_of_the_file_are_refused_alone(service):
+async def test_an_always_invalid_entry_and_a_name_of_the_file_are_refused_alone(service):
     service.cluster.apply("pytorch", BIG)
     service.cluster.apply("bad", {"gpus": {"a10": 1}})
     service.cluster.apply("big", BIG)

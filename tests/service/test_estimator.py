@@ -56,7 +56,7 @@ async def test_with_too_few_ended_workspaces_nothing_is_estimated(tmp_path):
     world.crash()
 
 
-async def test_estimates_are_made_anew_every_two_minutes_and_at_once_for_a_new_request(tmp_path):
+async def test_estimates_are_made_every_two_minutes_and_at_once_for_a_new_request(tmp_path):
     world, _ = await a_world(tmp_path)
     estimator, waits = world.allocator.estimator, await world.ask("bert", lifetime="1h")
     await world.round()

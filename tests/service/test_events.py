@@ -78,7 +78,7 @@ def test_an_administrator_s_page_shows_everybody_s_and_is_told_of_it(world):
     assert stream.changes() == version(world, "admin")
 
 
-def test_nobody_listens_who_may_not_nor_by_more_pages_than_a_browser_can_spare(world, monkeypatch):
+def test_event_streams_need_rights_and_are_limited_per_browser(world, monkeypatch):
     monkeypatch.setattr(events, "STEP_SECONDS", 30.0)  # the place of a page that was left is free before its next look
     assert Stream(world, "mallory").response.status_code == 403
     streams = [Stream(world, "alice") for _ in range(events.STREAMS_EACH)]

@@ -40,7 +40,7 @@ def steps():
     return Steps()
 
 
-async def test_one_task_of_a_key_at_a_time_and_so_many_at_once_in_the_order_they_were_offered(clock, steps):
+async def test_one_task_per_key_and_a_limited_number_run_at_once_in_offered_order(clock, steps):
     queue = KeyedExecutor(2, clock.now)
     for _ in range(3):
         for key in "abc":

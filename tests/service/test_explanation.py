@@ -1,4 +1,4 @@
-"""What is judged of a workspace and why: the page says what API and command line say, in every state."""
+"""The judgement of a workspace and its reason: page, API and command line agree in every state."""
 
 import html
 from dataclasses import asdict, replace
@@ -32,7 +32,7 @@ def unasked(**changes):
 
 
 def explained(world, name="mine"):
-    """What the API says, once the page is seen to say the same."""
+    """Check that the page agrees with the API, and return the API's answer."""
     view = api(world, "alice", f"workspaces/{name}").json()
     page = html.unescape(Browser(world, "alice").look(f"workspaces/{name}").text)
     assert [sentence for sentence in view["explained"] if f">{sentence}<" not in page and sentence not in page] == []

@@ -1,4 +1,4 @@
-"""`extend: {others_wait: refuse}`: nobody extends while somebody else waits for the same GPUs."""
+"""`extend: {others_wait: refuse}`: an extension is refused while another user waits for the same GPUs."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def refusing(world):
     return world
 
 
-async def test_who_holds_what_others_wait_for_may_not_extend_and_reads_why(refusing):
+async def test_a_holder_of_wanted_gpus_may_not_extend_and_reads_why(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
     told = present_workspace(refusing.parts, refusing.now_of(alice)).extend
@@ -31,7 +31,7 @@ async def test_who_holds_what_others_wait_for_may_not_extend_and_reads_why(refus
     assert (await refusing.parts.actions.extend(refusing.now_of(alice), "alice")).deadline_at > before
 
 
-async def test_ones_own_request_and_those_without_a_gpu_keep_nobody_from_extending(refusing):
+async def test_own_requests_and_requests_without_a_gpu_block_no_extension(refusing):
     alice = await refusing.up("alice", count=2)
     await refusing.start("alice", "second")
     assert await refusing.parts.actions.extend(refusing.now_of(alice), "alice")

@@ -25,7 +25,7 @@ BUDGET = 5.0
 
 
 class PlantedFault(Exception):
-    """What no code expects."""
+    """An exception that no code expects."""
 
 
 FAULTS = [PlantedFault, Unavailable]

@@ -1,4 +1,4 @@
-"""What people are told of when they start is kept beside how it came, across restarts, and ranges follow from it."""
+"""The first forecast of a start is stored with the actual time, survives restarts, and improves later ranges."""
 
 from service_world import World
 

@@ -12,7 +12,7 @@ from gpuspawner.core.rules import Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 
-async def test_what_runs_after_all_has_the_kind_that_it_was_given(tmp_path):
+async def test_a_recovered_workspace_has_its_granted_kind(tmp_path):
     world = World(tmp_path / "s.db")
     await world.round()
     lease = await world.create(await world.start("ada"))

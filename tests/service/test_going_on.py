@@ -100,7 +100,7 @@ async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_
         await go_on(world, waits, "without-gpu")
 
 
-async def test_what_starts_goes_on_otherwise_once_it_runs(make_world):
+async def test_a_start_can_go_without_a_gpu_only_once_it_runs(make_world):
     world = make_world()
     starts = await world.start("alice")
     await world.round()

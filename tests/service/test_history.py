@@ -1,4 +1,4 @@
-"""The recorded history as the simulation reads it: beside the service, and no more than was measured."""
+"""The recorded history as the simulation reads it, without the service, and limited to measured values."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_samples_are_what_was_measured(store):
 
 @pytest.mark.parametrize("buffer_percent", [None, 90.0])
 @pytest.mark.parametrize("persistence", [None, False, True])
-def test_what_woke_a_gpu_is_judged_again_as_it_was(store, persistence, buffer_percent):
+def test_recorded_wakeups_of_a_gpu_are_judged_again_alike(store, persistence, buffer_percent):
     seen = GpuReading("a", 70.0, 0, 2**30, 0, 0.0, buffer_percent=buffer_percent, persistence=persistence)
     sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0)
     rows = stored(sample)
@@ -82,7 +82,7 @@ def test_what_woke_a_gpu_is_judged_again_as_it_was(store, persistence, buffer_pe
 
 @pytest.mark.parametrize("percent", [0.0, 60.0])
 @pytest.mark.parametrize("source", list(Source)[:2])
-def test_what_sources_saw_is_judged_again_as_it_was(store, source, percent):
+def test_recorded_readings_of_sources_are_judged_again_alike(store, source, percent):
     seen = GpuReading("a", 0.0, 2**20, 2**30, 1, 0.5, seen_seconds=3.0, possible_holders=1, possible_cpu_cores=0.1)
     told_by = SourceReading("a", source, Measure.UTILIZATION, percent, 65.0, 5.0, 0.9)
     sample = Sample(("a",), (seen,), 60.0, 600.0, 0.0, sources=(told_by,))

@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def with_class(make_world):
-    """A world of two GPUs, both reserved for cs231 each day for two hours, which begin in so many hours."""
+    """A world of two GPUs, both reserved for cs231 each day for two hours, starting in ``hours`` hours."""
 
     def make(hours, **settings):
         world = make_world(**settings)
@@ -52,7 +52,7 @@ async def test_a_lifetime_is_shortened_before_start_and_ends_at_the_hold(with_cl
     assert any(why.endswith("are reserved for cs231.") for _, did, why in world.audit(alice) if did == "bounded")
 
 
-async def test_who_would_get_less_than_the_least_waits_and_is_told_until_when(with_class):
+async def test_a_request_with_less_than_the_minimum_time_waits_and_is_told_until_when(with_class):
     world, _ = with_class(0.25)
     await world.round()
     alice = await world.start("alice")
@@ -74,7 +74,7 @@ async def test_members_get_what_is_held(with_class):
     assert (alice.phase, alice.request.classes) == (Phase.RESERVED, ("cs231",))
 
 
-async def test_what_runs_into_it_is_told_once_in_time_and_goes_on(with_class):
+async def test_a_workspace_that_runs_into_a_hold_is_notified_once_in_time_and_continues(with_class):
     world, begins = with_class(4, notify_users="json://127.0.0.1/{user}")
     rules = world.catalog.rules
     world.catalog = replace(world.catalog, rules=Rules())

@@ -42,7 +42,7 @@ def switching(make_world):
 
 
 async def until_minute(world, minutes):
-    """Go on, a sample a minute, until so many minutes have passed since the world began."""
+    """Continue, with a sample a minute, until ``minutes`` have passed since the world began."""
     await world.go_on(1_800_000_000 + 60 * minutes - world.clock.now())
 
 
@@ -64,7 +64,7 @@ async def test_the_policy_that_holds_and_until_when_is_told(switching):
     assert told.idle.for_seconds == 60
 
 
-async def test_idle_time_begins_anew_under_the_policy_of_the_hour(switching):
+async def test_idle_time_restarts_under_the_policy_of_the_hour(switching):
     world = switching()
     alice = await world.up("alice")
     world.shows(alice, 80)

@@ -11,7 +11,7 @@ from gpuspawner.service.engine.hub import HubClient
 
 
 class SignInPage(BaseHTTPRequestHandler):
-    """What a proxy before the hub answers to whom it does not know."""
+    """The answer of a proxy before the hub to an unknown user."""
 
     def do_GET(self):
         self.send_response(200)
@@ -60,7 +60,7 @@ async def test_why_the_hub_takes_no_server_of_that_name_is_told(hub, words, monk
         (None, None),
     ],
 )
-async def test_mail_goes_to_the_user_and_to_nobody_else_whom_the_authenticator_knows(hub, state, address, monkeypatch):
+async def test_mail_goes_to_the_user_and_to_no_namesake_of_the_authenticator(hub, state, address, monkeypatch):
     def get(self):
         self.send_response(200)
         self.end_headers()

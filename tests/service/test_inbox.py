@@ -65,7 +65,7 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
 
 
-def test_what_happened_while_away_is_there_until_it_is_read(world):
+def test_events_during_an_absence_are_kept_until_they_are_read(world):
     ended_idle(world)
     document = inbox(world)
     assert told(document) == [("It was idle", True), ("Idle warning", True)]
@@ -83,7 +83,7 @@ def test_what_happened_while_away_is_there_until_it_is_read(world):
     assert inbox(world, "bob") == {"notices": [], "unread": 0, "messages": [], "now": NOW}
 
 
-def test_nobody_is_told_of_what_they_did_themselves_nor_of_what_they_answered(world):
+def test_users_get_no_notice_of_their_own_actions_and_answers(world):
     stopped = reclaimed("mine", reason=ExitReason.STOPPED, ended_by="alice")
     save(world, stopped, (NOW - 600, "alice", events.Stopped("stopped", "It was stopped by alice.")))
     kept = page_world.running("kept", server="kept")
@@ -99,13 +99,13 @@ def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
     assert [title for title, _ in told(inbox(world))] == titles
 
 
-def test_who_has_read_why_it_ended_has_read_what_led_to_it(world):
+def test_reading_the_reason_of_an_end_marks_its_causes_read(world):
     ended_idle(world)
     assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
     assert told(inbox(world)) == [("It was idle", False), ("Idle warning", False)]
 
 
-def test_somebody_who_has_anothers_name_reads_nothing_of_theirs(world):
+def test_a_user_with_a_reused_name_reads_no_messages_of_its_former_owner(world):
     ended_idle(world)
     world.created["alice"] = "another alice born"
     assert inbox(world)["notices"] == []
@@ -114,7 +114,7 @@ def test_somebody_who_has_anothers_name_reads_nothing_of_theirs(world):
 
 
 @pytest.mark.postgresql
-def test_what_is_read_stays_read_after_a_restart_and_what_is_older_than_a_month_is_gone(world):
+def test_read_messages_stay_read_after_a_restart_and_those_older_than_a_month_are_gone(world):
     ended_idle(world)
     read(world, all=True)
     world.parts.inboxes._read.clear()
@@ -175,7 +175,7 @@ def test_a_withdrawn_message_is_in_no_inbox_and_both_are_audited(world):
         ({"colour": "red"}, "a field that does not exist"),
     ],
 )
-def test_a_message_that_says_nothing_or_reaches_nobody_is_refused_with_the_way_out(world, body, words):
+def test_a_message_without_text_or_recipients_is_refused_with_a_remedy(world, body, words):
     answer = api(world, "admin", "messages", "POST", {"to": "all", "text": "Hello", "until": "2h", **body})
     assert answer.status_code in {400, 422}, answer.text
     assert words.lower() in answer.json()["error"]["message"].lower()
@@ -187,7 +187,7 @@ def test_only_administrators_send_and_a_workspaces_token_reads_no_inbox(world):
     assert api(world, "alice", "messages/x", "DELETE").status_code == 403
 
 
-def test_a_message_is_mailed_to_each_whom_it_reaches(world, monkeypatch):
+def test_a_message_is_mailed_to_each_recipient(world, monkeypatch):
     monkeypatch.setattr(world.parts.notifier, "_settings", Settings(notify_users="json://localhost/{user}"))
     send(world, text="Cooling is <b>off</b>.")
     mailed = [row.document for row in world.parts.store.outbox.due(NOW, 99)]
@@ -222,7 +222,7 @@ def test_a_grant_to_a_team_reaches_who_is_in_it_and_one_to_everybody_all(make_we
     assert told(inbox(world, "bob")) == [everybody]
     save(world, page_world.running("runs"))
     made = send(world)
-    assert len(api(world, "alice", "workspaces/runs").json()["messages"]) == 1  # whoever is in which team
+    assert len(api(world, "alice", "workspaces/runs").json()["messages"]) == 1  # whatever her teams are
     assert api(world, "admin", f"messages/{made['id']}", "DELETE").status_code == 200
     (one,) = [row for row in api(world, "admin", "quota-grants").json()["grants"] if row["team"]]
     assert api(world, "admin", f"quota-grants/{one['id']}", "DELETE", {"why": "It is over"}).status_code == 200

@@ -85,7 +85,7 @@ def test_promise_1_what_is_repeated_after_a_kill_is_done_once_and_answered(world
     assert send(world, who, method, path, {**body, "other": 1}).status_code == 422
 
 
-def test_what_was_extended_before_a_kill_is_extended_once_and_answered_as_it_is(world, monkeypatch):
+def test_an_extension_before_a_kill_happens_once_and_is_answered_with_the_present_end(world, monkeypatch):
     before = world.lease("runs").deadline_at
     kill_after_the_next_write(world, monkeypatch)
     send(world, "alice", "POST", "workspaces/runs/extend", {})
@@ -131,7 +131,7 @@ def test_a_claim_whose_end_lost_its_answer_is_given_up_once_and_answered_as_it_i
 
 
 def test_a_key_belongs_to_its_person_whatever_the_token(world):
-    """A script may sign in anew between two attempts. Another person's key is another key."""
+    """A script may sign in again between two attempts. Another person's key is another key."""
     first = send(world, "admin", *ACTS["grant"][1:])
     allowed = Login("secret", "BCDF-GHJK", "a laptop", admin=True, at=NOW, user="admin")
     token, _ = world.call(make_token, world.parts, allowed, Owner("hub-1", "admin born"))

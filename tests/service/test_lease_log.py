@@ -61,7 +61,7 @@ def test_other_steps_are_not_logged(lines, before, after):
     assert lines() == []
 
 
-def test_a_wait_that_is_over_before_it_is_stored_is_none(lines):
+def test_a_wait_that_ends_before_it_is_stored_is_not_recorded(lines):
     log_step(None, WAITS, GRANTED)
     assert lines() == []
 

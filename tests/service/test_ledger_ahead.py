@@ -11,7 +11,7 @@ from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope
 HOUR = 3600.0
 
 
-async def test_what_was_charged_in_a_month_still_counts_once_that_month_comes_again(make_world):
+async def test_charges_of_a_month_still_count_when_that_month_comes_again(make_world):
     world = make_world(policy={"mode": "observe"})
     budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(1000))
     rules = replace(world.catalog.rules, quotas=(Quota("each-user", QuotaScope.EACH_USER, budgets=(budget,)),))

@@ -1,4 +1,4 @@
-"""What the service's log must not hold."""
+"""Secrets that the service's log must not contain."""
 
 import logging
 from types import SimpleNamespace

@@ -131,7 +131,7 @@ def test_codes_are_not_tried_without_end(world):
     assert "laptop" in Browser(world, "alice").submit("login-code", code=code).text
 
 
-def test_logins_that_nobody_allows_lock_nobody_out_whatever_address_they_name(world):
+def test_unapproved_logins_lock_out_no_user_whatever_address_they_name(world):
     """Behind the hub's proxy all have one address, and a header that names another may be forged."""
     for number in range(40):
         headers = {"X-Real-Ip": "10.0.0.9"} if number % 2 else {}
@@ -139,7 +139,7 @@ def test_logins_that_nobody_allows_lock_nobody_out_whatever_address_they_name(wo
     assert signed_in(world)
 
 
-def test_one_person_allows_only_so_many_logins_in_five_minutes(world):
+def test_a_person_has_a_limit_of_logins_in_five_minutes(world):
     for _ in range(MOST_ALLOWED_EACH):
         signed_in(world)
     begun = begin(world)

@@ -1,6 +1,6 @@
-"""The database is slow, or fails: who reads, looks, measures and warns goes on, and nobody is told what is not stored.
+"""The database is slow or fails: reads, samples and warnings continue, and no unsaved change is reported as saved.
 
-That nothing at all calls the database in the loop, the fixture ``transactions_in_the_loop`` sees in all tests here.
+In all tests here the fixture ``transactions_in_the_loop`` checks that the loop never calls the database.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LONGEST_GAP_SECONDS = 0.5
 
 
 def slow_down(store, seconds):
-    """Have each transaction of a store take so much longer before it is durable."""
+    """Delay each transaction of a store by ``seconds`` before it is durable."""
 
     def wait(connection):
         if connection.get_execution_options().get("writes"):
@@ -53,7 +53,7 @@ class Gaps:
         await cancelled([self._task])
 
 
-def test_what_a_part_of_the_service_asks_of_the_store_in_the_loop_is_seen(store, transactions_in_the_loop):
+def test_store_access_in_the_loop_is_detected(store, transactions_in_the_loop):
     async def run():
         registry = LeaseRegistry(store)
         registry.store.leases.live()  # a test may
@@ -99,7 +99,7 @@ async def test_many_that_ask_at_once_are_written_together(make_world, monkeypatc
     assert len(saved) <= 6
 
 
-async def test_nobody_is_told_or_answered_before_it_is_stored(world, monkeypatch):
+async def test_no_user_is_notified_or_answered_before_the_write(world, monkeypatch):
     lease = await world.up("alice")
     told = []
     world.registry.told = lambda lease, line: told.append(
@@ -179,7 +179,7 @@ async def test_a_fault_of_ours_fails_its_own_change_and_what_came_after_it_alone
     assert [x.id for x in registry] == [x.id for x in store.leases.live()] == ["l0"]
 
 
-async def test_whoever_is_cancelled_takes_nothing_back(store):
+async def test_a_cancelled_save_is_completed(store):
     registry = LeaseRegistry(store)
     asks = asyncio.ensure_future(registry.save(a_lease()))
     asks.cancel()

@@ -1,4 +1,4 @@
-"""What runs by an identity that was lost with ``data_dir``: rebuilt where the place vouches for it, told where not."""
+"""Workspaces of an identity that was lost with ``data_dir``: rebuilt if the pod proves it, otherwise reported."""
 
 import logging
 from dataclasses import replace
@@ -15,7 +15,7 @@ HOUR_SECONDS = 3600.0
 
 
 async def after_a_loss(make_world, hub_id=OLD, *, kept=True, older_seconds=60.0):
-    """Another ``data_dir``, an hour later, beside what alice runs: ``kept`` by the place where a pod carries it.
+    """Another ``data_dir``, an hour later, next to alice's workspace. With ``kept``, the backend knows its age.
 
     It was made ``older_seconds`` before the new secret.
     """
@@ -54,7 +54,9 @@ async def test_promise_2_a_pod_is_measured_again_by_its_hubs_id_alone(make_world
         pytest.param({"hub_id": NEW, "kept": False}, OLD, "have their users start them again", id="another id, local"),
     ],
 )
-async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(make_world, caplog, which, what, remedy):
+async def test_an_implausible_identity_is_reported_with_the_remedy_and_not_rebuilt(
+    make_world, caplog, which, what, remedy
+):
     caplog.set_level(logging.CRITICAL)
     world, lease = await after_a_loss(make_world, **which)
     await world.go_on(900)
@@ -69,7 +71,7 @@ async def test_what_cannot_be_believed_is_told_with_the_remedy_and_not_rebuilt(m
     assert world.parts.engine.observer.orphans.lost_identities == ()
 
 
-async def test_another_hub_beside_ours_is_no_loss(world):
+async def test_another_hub_next_to_ours_is_no_lost_identity(world):
     lease = await world.up("alice")
     elsewhere = replace(lease, id="theirs", key=replace(lease.key, hub=THEIRS, user_created="at another hub"))
     world.backend.run("theirs", 1, lease_variables(elsewhere, b"their secret" * 3))
@@ -78,7 +80,7 @@ async def test_another_hub_beside_ours_is_no_loss(world):
 
 
 @pytest.mark.parametrize("hub", ["", "x", "<script>", "1" * 31, THEIRS + "\n"])
-async def test_what_is_no_hub_id_is_never_repeated_to_an_administrator(world, hub):
+async def test_an_invalid_hub_id_is_never_repeated_to_an_administrator(world, hub):
     lease = await world.up("alice")
     forged = {**lease_variables(replace(lease, id="forged"), SECRET), "GPUSPAWNER_HUB_ID": hub}
     world.backend.run("forged", 1, {**forged, "GPUSPAWNER_LEASE_SIGNATURE": "0f"})

@@ -39,7 +39,7 @@ async def both(world):
 
 
 async def wait_on(world, lease, seconds):
-    """Let so much time pass, or until somebody who waits is served; the hub listens for them."""
+    """Wait for ``seconds``, or until a waiting request gets its GPU; the hub listens for the waiting requests."""
     until = world.clock.now() + seconds
     while world.clock.now() < until and world.phase(lease) is not Phase.RESERVED:
         world.clock.advance(min(20, until - world.clock.now()))
@@ -49,7 +49,7 @@ async def wait_on(world, lease, seconds):
         await world.round()
 
 
-async def test_who_is_over_the_share_gives_room_after_notice_and_waits_again(shared):
+async def test_a_user_over_the_share_gives_way_after_notice_and_waits_again(shared):
     world = shared()
     first, second, bob = await both(world)
     await wait_on(world, bob, AFTER - 30)
@@ -80,7 +80,7 @@ async def test_it_is_off_by_default(shared):
     assert world.parts.preemptions.live == ()
 
 
-async def test_who_withdraws_meanwhile_spares_them(shared):
+async def test_a_withdrawal_meanwhile_spares_the_warned_workspaces(shared):
     world = shared()
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + 60)

@@ -1,4 +1,4 @@
-"""Who is in which group: asked for anew when it counts, some seconds old when it only shows, and never guessed."""
+"""Group membership: asked again for decisions, some seconds old on pages, and never guessed."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def asked_by(hub, catalog=WITH_GROUPS):
 ANN = Owner("hub", "ann born")
 
 
-async def test_what_counts_is_asked_for_anew_and_what_shows_some_seconds_later(hub):
+async def test_group_decisions_are_asked_again_and_pages_are_seconds_old(hub):
     who = asked_by(hub)
     assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"leads"}
     hub.members["ann"] = {"vision"}
@@ -50,14 +50,14 @@ async def test_a_clock_that_went_back_makes_nothing_older_than_it_is(hub):
     assert await who.lately("ann", ANN) == set()
 
 
-async def test_nobody_and_whoever_had_the_name_are_in_no_group(hub):
+async def test_unknown_users_and_former_owners_of_a_name_are_in_no_group(hub):
     who = asked_by(hub)
     assert await who.now("ann", Owner("hub", "another born")) == set()
     assert await who.now("ann", NOBODY) == set()
     assert hub.asked_for_groups == ["ann"]
 
 
-async def test_a_catalog_that_names_no_group_asks_nobody(hub):
+async def test_a_catalog_without_groups_makes_no_group_requests(hub):
     hub.unreachable = "The hub does not answer."
     assert await asked_by(hub, WITHOUT).now("ann", ANN) == set()
 
@@ -72,7 +72,7 @@ async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatc
         await asked_by(hub).now("ann", ANN)
 
 
-async def test_what_the_hub_does_not_have_is_told_and_so_is_that_nobody_knows(hub):
+async def test_groups_missing_in_the_hub_are_reported_and_so_is_an_unknown_membership(hub):
     who = asked_by(hub)
     assert who.missing() == ()
     with pytest.raises(Unavailable, match="not read yet"):

@@ -48,7 +48,7 @@ def test_an_announcement_is_sent_listed_and_withdrawn(announce):
         (("withdraw", ""), "admin", "No announcement"),
     ],
 )
-def test_what_is_refused_says_why(announce, arguments, name, words):
+def test_a_refusal_says_why(announce, arguments, name, words):
     code, out, error = announce(*arguments, name=name)
     assert (code, out) == (2, "")
     assert words in error

@@ -32,7 +32,7 @@ EXPRESSIONS = [
 ]
 
 
-def test_the_files_beside_the_chart_are_those_that_are_generated():
+def test_the_files_of_the_chart_equal_the_generated_ones():
     found = {
         path.relative_to(FILES): path.read_text() for path in FILES.rglob("*") if path.suffix in {".json", ".yaml"}
     }
@@ -53,14 +53,14 @@ def scraping(folder, world):
 
 
 def ask(address, expression):
-    """Return what an expression gives now; it fails where Prometheus does not take it."""
+    """Return the current value of an expression. Fails if Prometheus rejects it."""
     answer = requests.get(f"{address}/api/v1/query", params={"query": expression}, timeout=10).json()
     assert answer["status"] == "success", (expression, answer)
     return answer["data"]["result"]
 
 
 def scraped(address, world, times):
-    """Wait until the service was scraped so often."""
+    """Wait until the service was scraped ``times`` times."""
     for _ in range(300):
         try:
             if (found := ask(address, "count_over_time(up[5m])")) and int(found[0]["value"][1]) >= times:

@@ -1,4 +1,4 @@
-"""The notice file in a workspace: it says that an end is announced, and is taken away once none is."""
+"""The notice file in a workspace: it exists while an end is announced, and is removed afterwards."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from gpuspawner.service.workspaces.notice_file import RETRY_SECONDS, Notices, no
 
 
 def workspace(world, monkeypatch, home):
-    """Run what is to run in a workspace here, with this folder as its home; return what ran for whom."""
+    """Run the notice scripts of a workspace here, with this folder as its home; return the scripts by attempt."""
     ran = []
 
     async def run_script(lease_id, attempt, script, _deadline_seconds):
@@ -53,7 +53,7 @@ async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(w
 
 @pytest.mark.parametrize("why", ["", "Its node is being drained, for example for maintenance."])
 async def test_a_pod_that_is_being_deleted_says_whether_the_cluster_ends_it(world, monkeypatch, tmp_path, why):
-    """Its preStop hook waits for this: a server that somebody stops is not kept, one that is evicted is."""
+    """Its preStop hook waits for this: a server that a user stops is not kept, an evicted server is."""
     workspace(world, monkeypatch, tmp_path)
     lease, notices = await world.up("alice"), Notices(world.parts, world.backend)
     key = (lease.id, lease.attempt)

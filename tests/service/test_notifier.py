@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 async def sending():
-    """Run a world's notifier, as the service does beside its rounds."""
+    """Run a world's notifier, as the service does outside its rounds."""
     tasks = []
 
     def send(world):
@@ -104,7 +104,7 @@ async def test_a_coming_end_is_told_once_however_often_the_service_starts(world,
     assert (counts(world), len(told())) == ({}, 1)
 
 
-async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailbox):
+async def test_each_threshold_is_notified_and_an_extended_deadline_again(world, mailbox):
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)
     await world.go_on(1.9 * HOUR)
@@ -117,7 +117,7 @@ async def test_each_threshold_is_told_and_an_extended_deadline_anew(world, mailb
     assert "The run time of this workspace ends at" in mailbox.received("ann@example.org")[0][1]
 
 
-async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(world, mailbox):
+async def test_a_queue_grant_is_mailed_once_to_users_who_do_not_wait_on_the_page(world, mailbox):
     holders = [await world.up(name) for name in ("ann", "bob")]
     lease = await world.start("cleo")
     await world.go_on(60)
@@ -133,7 +133,7 @@ async def test_a_queue_s_grant_is_told_to_whoever_does_not_wait_there_and_once(w
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
 
 
-async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, monkeypatch):
+async def test_a_persons_message_waits_for_the_previous_one(world, mailbox, monkeypatch):
     slow = asyncio.Event()
 
     async def held_up(target, message, sent=notifier._sent):
@@ -145,14 +145,14 @@ async def test_of_one_person_a_message_waits_for_the_one_before(world, mailbox, 
     for user in ("ann", "bob"):
         for kind in ("granted", "ended"):
             await put(world, Message(f"lease of {user}", user, kind, f"It was {kind}", "Text"))
-    await until(lambda: len(mailbox.received("bob@example.org")) == 2)  # nobody else waits
+    await until(lambda: len(mailbox.received("bob@example.org")) == 2)  # the queue has no other request
     assert mailbox.received("ann@example.org") == []
     slow.set()
     await until(lambda: len(mailbox.received("ann@example.org")) == 2)
     assert [subject for subject, _ in mailbox.received("ann@example.org")] == ["It was granted", "It was ended"]
 
 
-async def test_who_stops_their_own_hears_nothing_who_is_stopped_by_another_does(world, mailbox):
+async def test_users_are_notified_of_stops_by_others_and_not_of_their_own(world, mailbox):
     own, others = await world.up("ann"), await world.up("bob")
     await world.parts.engine.begin_stop(
         own.id, Exit(ExitReason.STOPPED, "ann", "It was stopped by ann, from its page.")
@@ -257,7 +257,7 @@ async def test_a_message_is_not_sent_again_while_what_came_of_it_cannot_be_store
     assert (waiting(world), len(mailbox.received("ann@example.org"))) == (0, 1)
 
 
-async def test_a_step_that_is_not_stored_is_told_to_nobody(world, mailbox, monkeypatch):
+async def test_an_unsaved_step_is_not_notified(world, mailbox, monkeypatch):
     lease = await world.up("ann")
     monkeypatch.setattr(world.parts.store.ledger, "write", lambda *_: (_ for _ in ()).throw(Unavailable("away")))
     with pytest.raises(Unavailable):
@@ -306,7 +306,7 @@ async def test_without_a_target_nothing_waits(make_world):
     assert waiting(world) == 0
 
 
-async def test_what_cannot_be_told_keeps_nothing_from_being_done(world, monkeypatch, caplog):
+async def test_an_undeliverable_notice_blocks_no_action(world, monkeypatch, caplog):
     monkeypatch.setattr("gpuspawner.service.notifications.messages.present_end", None)
     lease = await world.up("ann")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.EXPIRED, "gpuspawner", "Its lifetime was 8 h."))
@@ -336,7 +336,7 @@ def test_targets_that_can_be_used_are_taken(mailbox, webhook):
 
 
 async def parked(world):
-    """A place of bob's that nobody waits for, and a GPU that becomes free."""
+    """A parked request of bob, and a GPU that becomes free."""
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
     lease = await world.start("bob")
@@ -354,7 +354,7 @@ async def told_of_its_end(mailbox, why):
     assert why in text
 
 
-async def test_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_world, mailbox, sending):
+async def test_a_user_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_world, mailbox, sending):
     world = make_world(notify_users=mailbox.address("{user}@example.org"), back_off_seconds=(1.0,))
     sending(world)
     lease = await parked(world)
@@ -364,7 +364,7 @@ async def test_who_waited_elsewhere_is_told_that_the_hub_did_not_start_it(make_w
     await told_of_its_end(mailbox, "did not start it in 3 tries")
 
 
-async def test_who_waited_elsewhere_is_told_that_the_start_failed(make_world, mailbox, sending):
+async def test_a_user_who_waited_elsewhere_is_told_that_the_start_failed(make_world, mailbox, sending):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     sending(world)
     lease = await parked(world)

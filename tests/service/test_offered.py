@@ -1,4 +1,4 @@
-"""What somebody can have now: GPUs that are held for others are not free to them, and it is said for whom they are."""
+"""GPUs that a user can have now: a GPU reserved for others is not free, and the page says for whom it is reserved."""
 
 import pytest
 from page_world import CATALOG, NOW, Browser, api, running, waiting
@@ -30,7 +30,7 @@ def until(world):
     return one.note(2, NOW).partition("until ")[2]
 
 
-def test_what_is_held_for_a_team_is_free_to_its_members_alone(world):
+def test_gpus_held_for_a_team_are_free_only_to_its_members(world):
     assert offered(world, "alice") == (2, 4, f"2 reserved for team vision until {until(world)}")
     assert offered(world, "admin")[0] == 2, "an administrator gets none of them either"
     assert offered(world, "bob") == (4, 4, "")
@@ -56,7 +56,7 @@ def test_home_command_line_and_the_sentence_of_start_say_the_same_number(world, 
     assert "4 of 4" in Browser(world, "bob").home.text
 
 
-def test_who_waits_reads_that_what_is_held_for_others_is_not_free_to_them(world):
+def test_a_waiting_user_reads_that_gpus_held_for_others_are_not_free_to_them(world):
     world.save(running("theirs", "erin", gpus=(0, 1)))
     world.save(waiting("waits", "alice", count=3))
     held = f"2 reserved for team vision until {until(world)}"
@@ -91,7 +91,7 @@ def test_an_administrator_reads_that_they_are_held_for_a_team(world):
     assert f'<th scope="row">{target}</th>' in Browser(world, "admin").look("console/restrictions").text
 
 
-def test_pages_show_anew_when_a_hold_is_over(world):
+def test_pages_are_refreshed_when_a_hold_ends(world):
     version = world.call(lambda: world.parts.queue.version)
     world.clock.at += 7201
     world.observe()

@@ -1,4 +1,4 @@
-"""What runs in a workspace before the service ends it: when, with what, and who reads what it wrote."""
+"""The on-stop script of a workspace: its time, its environment, and the readers of its output."""
 
 import asyncio
 
@@ -98,7 +98,7 @@ async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_i
     assert world.now_of(bob).stop_sent_at == began + 60
 
 
-async def test_what_never_ran_and_what_is_gone_has_nothing_to_run(world, monkeypatch):
+async def test_workspaces_that_never_ran_or_are_gone_run_no_script(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.hub.forget("alice")
@@ -126,7 +126,7 @@ def slow(world, monkeypatch):
 
 
 async def ended(world, lease):
-    """Let rounds go by until it has: what it wrote is stored beside them."""
+    """Let rounds pass until the lease has ended. Its output is stored outside the rounds."""
     for _ in range(500):
         await world.go_on(1, step=1)
         if world.now_of(lease).phase is Phase.ENDED:
@@ -150,7 +150,7 @@ async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_st
     assert world.hub.calls == []
 
 
-async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatch):
+async def test_a_user_script_does_not_wait_for_another_workspaces_end(world, monkeypatch):
     _, over = slow(world, monkeypatch)
     lease = await world.up("alice")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
@@ -162,7 +162,7 @@ async def test_nobody_waits_for_what_runs_before_another_s_end(world, monkeypatc
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
 
 
-async def test_a_user_s_many_hold_up_nobody_else_s(world, monkeypatch):
+async def test_many_tasks_of_one_user_do_not_delay_other_users(world, monkeypatch):
     running, saved = [], asyncio.Event()
 
     async def run_script(lease_id, *_how):

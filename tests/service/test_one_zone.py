@@ -54,7 +54,7 @@ def test_columns_of_a_command_are_in_the_services_zone_which_is_named_once(world
     assert err.count("Asia/Kolkata") == 1
 
 
-def test_what_shows_no_time_and_what_programs_read_names_no_zone(run):
+def test_texts_without_a_time_and_output_for_programs_name_no_zone(run):
     assert run("offers").err == ""
     assert run("list", "--json").err == ""
 

@@ -81,7 +81,7 @@ def forged(*order):
         ("POST", "workspaces/runs/keep", {"for": "2h"}, "'for'"),
     ],
 )
-def test_what_a_route_does_not_have_and_wrong_units_are_refused(world, method, path, body, words):
+def test_unknown_parameters_and_wrong_units_are_refused(world, method, path, body, words):
     answer = api(world, "alice", path, method, body)
     assert answer.status_code == 400, answer.text
     assert words in answer.json()["error"]["message"]
@@ -105,7 +105,7 @@ def keyed(world, key, path="workspaces/runs/extend", body=None):
     return requests.post(f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20)
 
 
-def test_what_is_asked_again_by_the_same_key_is_done_once_and_answered_alike(world):
+def test_a_repeated_key_acts_once_and_returns_the_same_answer(world):
     first, again = keyed(world, "one"), keyed(world, "one")
     assert (first.status_code, again.status_code) == (200, 200), first.text
     assert first.json() == again.json()
@@ -117,7 +117,7 @@ def test_what_is_asked_again_by_the_same_key_is_done_once_and_answered_alike(wor
     assert keyed(world, "x" * 256).status_code == 400
 
 
-def test_who_was_refused_may_try_again_by_the_same_key(world):
+def test_a_refused_request_may_be_repeated_with_the_same_key(world):
     assert keyed(world, "one", "workspaces/runs/move").status_code == 409
     assert keyed(world, "one", "workspaces/runs/stop").status_code == 200
 
@@ -136,7 +136,7 @@ def test_an_argument_that_does_not_exist_is_refused_in_json_at_each_route(world,
 
 
 def test_any_request_by_the_document_is_answered_as_it_says(world):
-    """Requests made of the document, right ones and wrong ones: none is a 500 or an answer that it does not name."""
+    """Valid and invalid requests from the document: no answer is a 500 or missing in the document."""
     told = json.loads(json.dumps(document_of_all()))
     del told["paths"]["/api/v1/events"]["get"]  # it does not end
 

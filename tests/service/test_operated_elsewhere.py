@@ -26,7 +26,7 @@ class Ended(BaseException):
 
 
 class Dying:
-    """The cluster as one process sees it, which is killed before or after so many of its writes."""
+    """The cluster as seen by one process, which is killed before or after ``writes`` writes."""
 
     def __init__(self, cluster, writes, *, after):
         self._cluster, self._writes, self._after = cluster, writes, after
@@ -78,7 +78,7 @@ class Apart:
             self.world.clock.advance(2.0)
 
     async def rounds_without_status(self):
-        """As :meth:`rounds`, while somebody takes away what it wrote: there is something to write each time."""
+        """As :meth:`rounds`, while another program removes the status: each time there is a status to write."""
         for _ in range(10):
             await self.rounds(1)
             self.cluster.change(self.cluster.there["train"], status={})
@@ -183,7 +183,7 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
         await server.close_all_connections()
 
 
-async def test_thousands_of_large_requests_of_one_keep_nobody_else_s_from_being_seen(apart):
+async def test_thousands_of_large_requests_of_one_user_hide_no_request_of_another(apart):
     """Each round shows some of them, the oldest first, and of what is over no more than that it is."""
     many = 200
     for number in range(many):

@@ -88,7 +88,7 @@ async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_
     assert door.world.now_of(lease).live, "what it stands for no more is not stopped by it"
 
 
-async def test_what_only_moves_is_told_once_a_minute(door):
+async def test_moving_values_are_sent_once_a_minute(door):
     door.cluster.apply("train")
     await door.rounds()
     lease = await door.world.up("bob")
@@ -102,7 +102,7 @@ async def test_what_only_moves_is_told_once_a_minute(door):
     assert door.cluster.told.count(f"ws-{lease.id[:12]}") == 2
 
 
-async def test_what_others_write_there_is_overruled(door):
+async def test_foreign_writes_to_the_status_are_overwritten(door):
     door.cluster.apply("train")
     await door.rounds()
     door.cluster.change(door.cluster.there["train"], status={"phase": "Ended", "lease": "another"})
@@ -182,7 +182,7 @@ async def test_nothing_stops_where_all_are_deleted_together(door):
     assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
 
 
-async def test_what_goes_on_without_a_gpu_and_back_stays_its_requests_and_a_delete_stops_it(door):
+async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it(door):
     """``kubectl get`` lists the workspace as it goes on, under the request by which it was asked for."""
     door.cluster.apply("train", gpu="a100", count=1)
     await door.rounds()
@@ -247,7 +247,7 @@ async def test_refusals_are_told_and_not_tried_again(door):
 
 
 @pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
-async def test_all_that_is_wrong_with_one_is_told_at_once(door, when):
+async def test_all_errors_of_a_request_are_reported_at_once(door, when):
     door.cluster.apply("wrong", count=99, memory="1 box", **when)
     await door.rounds()
     told = door.status("wrong")
@@ -283,8 +283,8 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
     assert leases_of(door) == []
 
 
-async def test_what_runs_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
-    """The store is lost: until all leases are rebuilt, a request that has none yet is not to go, and stop it later."""
+async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
+    """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
     old = Door(make_world(), Cluster())
     lease = await old.world.up("bob")
     await old.rounds()
@@ -324,7 +324,7 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(door):
 
 @pytest.mark.parametrize("at", ["before", "between"])
 async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
-    """What was looked at before an await is old: saved, it would let run what stops, on GPUs that go to others."""
+    """State that was read before an await is old. Saved, it would keep a stopping lease on GPUs that go to others."""
     world, registry = door.world, door.world.registry
     door.cluster.apply("train")
     await door.rounds()

@@ -17,7 +17,7 @@ def door(world):
 
 
 async def rounds_for(door, seconds):
-    """Let rounds go on for so long, as the service's loop does, whatever each of them raises."""
+    """Run rounds for the given seconds, as the service's loop does, whatever exception each raises."""
     for _ in range(int(seconds / 2) + 1):
         await asyncio.gather(door.operator.round(), return_exceptions=True)
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ async def test_a_workspace_that_the_hub_forgot_is_ended_after_two_looks_five_min
     assert world.hub.calls == []
 
 
-async def test_a_server_that_is_back_in_between_begins_the_five_minutes_anew(world):
+async def test_a_server_that_returns_meanwhile_restarts_the_five_minutes(world):
     (lease,) = await orphans(world, 1)
     world.shows(lease, 50)
     await world.go_on(200, step=5)
@@ -45,7 +45,7 @@ async def test_a_server_that_is_back_in_between_begins_the_five_minutes_anew(wor
 
 
 @pytest.mark.parametrize("how", ["another process asks", "it was away"])
-async def test_a_hub_that_was_started_again_begins_the_five_minutes_anew(world, how):
+async def test_a_restarted_hub_restarts_the_five_minutes(world, how):
     (lease,) = await orphans(world, 1)
     world.shows(lease, 50)
     await world.go_on(200, step=5)
@@ -123,7 +123,7 @@ async def test_many_orphans_at_once_are_an_alert_and_nothing_is_ended(make_world
     assert bool(world.parts.engine.observer.orphans.alert) == (ended == 0)
 
 
-async def test_what_is_left_of_an_ended_lease_is_ended_and_recorded(world):
+async def test_leftovers_of_an_ended_lease_are_ended_and_recorded(world):
     lease = await world.up("alice")
     variables = lease_variables(lease, SECRET)
     await world.hub_stops(lease)

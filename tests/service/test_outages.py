@@ -112,13 +112,13 @@ async def look(world):
 
 
 @pytest.mark.parametrize("also", [(), ("workspaces",)], ids=["the list of GPUs", "the API server"])
-async def test_what_is_asked_for_in_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
+async def test_a_request_during_an_outage_is_granted_only_once_the_gpus_are_seen_again(make_world, also):
     world = make_world(gpus=1)
     await look(world)
     world.clock.advance(10)
     await world.hide_gpus(*also)
     await look(world)
-    world.backend.gpus = tuple(replace(gpu, foreign=True) for gpu in world.backend.gpus)  # somebody outside takes it
+    world.backend.gpus = tuple(replace(gpu, foreign=True) for gpu in world.backend.gpus)  # an outside process takes it
     lease = await world.start("bob")
     await look(world)
     assert (world.phase(lease), world.did(lease)) == (Phase.QUEUED, ["asked"])

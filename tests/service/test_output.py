@@ -60,7 +60,7 @@ async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     assert not (await present_output(world.parts, lease, person(lease))).there
 
 
-async def test_what_is_shared_while_its_workspace_ends_does_not_bring_it_back(world, monkeypatch):
+async def test_sharing_output_of_an_ending_workspace_does_not_bring_it_back(world, monkeypatch):
     lease = await world.up("alice")
     await world.allocator.release(lease.id, lease.attempt, "died", "It ended.", "the last line")
     stopping, share = world.now_of(lease), world.parts.store.outputs.share

@@ -50,7 +50,7 @@ def test_a_kind_that_matches_nothing_is_told_and_where_all_works_that_is_said(ma
     assert "There are no problems." in section(overview(world), "problems")
 
 
-def test_what_can_fail_around_the_service_is_told_with_its_remedy(world):
+def test_failures_around_the_service_are_reported_with_their_remedy(world):
     world.parts.store.outages.begin(DATABASE, "The store does not answer (disk is full).", NOW - 60)
     world.parts.allocator.observed.hub_outage = Outage(HUB, NOW - 120, "The hub does not answer (timed out).")
     world.parts.engine.observer.orphans.alert = "5 of 9 workspaces run that the hub does not know: nothing is ended."
@@ -106,7 +106,7 @@ def test_an_operator_of_its_own_that_is_not_heard_is_told(world):
 
 
 class EntriesAlone:
-    """Stands for the catalog's entries, of which this service has none."""
+    """Replaces the catalog's entries, which this service lacks."""
 
     entries = close = None
 
@@ -169,14 +169,14 @@ def test_the_use_of_each_gpu_is_on_the_map_and_in_the_list(world):
     assert [row["utilization_percent"] for row in rows] == [44, None, None, None]
 
 
-def test_a_quarantine_says_since_when_by_whom_and_why(world):
+def test_a_quarantine_shows_its_time_actor_and_reason(world):
     Browser(world, "admin").submit("console/act/quarantine", gpu="node-1/2", reason="ECC", back="", step="do")
     world.observe()
     row = Browser(world, "admin").look("console/gpus.json").json()["rows"][2]
     assert (row["state"], row["since"], row["note"]) == ("drained", NOW, "In quarantine by admin: ECC")
 
 
-def test_the_reason_why_free_gpus_of_a_kind_are_not_granted_is_beside_them(world):
+def test_the_reason_for_ungranted_free_gpus_of_a_kind_is_next_to_them(world):
     assert "4 free. paused" not in overview(world)
     Browser(world, "admin").submit("console/act/pause", reason="x", kind="a100", back="", step="do")
     assert "4 free. paused" in section(overview(world), "kinds")

@@ -48,7 +48,7 @@ def world(make_web_world, rendered, monkeypatch):
 
 
 def look(world, browsers, pages, failing, label):
-    """Note which pages answer an error for a variant."""
+    """Record the pages that answer with an error for a variant."""
     for who, page in pages:
         response = browsers[who].get(world.home + page)
         if response.status_code >= 500:

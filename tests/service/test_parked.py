@@ -1,4 +1,4 @@
-"""Parked leases and the hub: granted while it answers, started once, for whoever asked."""
+"""Parked leases and the hub: granted while it answers, and started exactly once for their user."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind
     assert world.now_of(lease).phase is Phase.RESERVED
 
 
-async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(world):
+async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
     world.backend.complete = False
     await world.round()
     leases = {name: await world.start(name) for name in ("alice", "bob")}
@@ -80,7 +80,7 @@ async def test_a_parked_lease_is_started_for_whoever_asked_whatever_the_name(wor
 
 
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
-    """promise 3: it would come again as a new lease, and hold the GPU of somebody who wants none."""
+    """promise 3: it would return as a new lease, and hold a GPU that its user does not want."""
     holder, lease = await world.up("holder", count=2), await world.start("alice")
     await world.allocator.park(lease.id, 1)
     world.hub.forget("alice")
@@ -97,7 +97,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
 
 
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
-    """Parked lease granted, start answered 202, hub dies: nobody takes the grant up."""
+    """The parked lease is granted, the start answered 202, and the hub dies before it uses the grant."""
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
@@ -137,7 +137,7 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
         for _ in range(5):
             await world.registry.settled()
             await asyncio.sleep(0)
-    assert len(started) == 2  # the second after the lapse and its back-off
+    assert len(started) == 2  # the second after the timeout and its back-off
     await world.parts.engine.close()
 
 
@@ -171,7 +171,7 @@ async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_wor
     assert waits(world) == {"gpuspawner_queue_wait_seconds_count": 2, "gpuspawner_queue_wait_seconds_sum": waited}
 
 
-async def test_a_request_that_loses_its_place_waits_anew(make_world):
+async def test_a_request_that_loses_its_place_waits_again(make_world):
     world = make_world(gpus=2)
     await world.up("alice", count=2)
     bob = await world.start("bob")
@@ -188,7 +188,7 @@ async def test_a_request_that_loses_its_place_waits_anew(make_world):
     assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
 
 
-async def test_who_left_the_group_is_not_started_when_their_turn_comes(make_world):
+async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
     alice = await world.up("alice")

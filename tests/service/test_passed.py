@@ -1,4 +1,4 @@
-"""Who waits is promised no latest start that others may undo: they read who may go first, and why somebody did."""
+"""Waiting users get no latest start that others may undo. Pages say which requests may pass them, and the reason."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -24,7 +24,7 @@ def ruled(world):
     return rule
 
 
-async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why_it_was(ruled):
+async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_reason(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
     view = present_workspace(world.parts, world.now_of(alice))
@@ -44,7 +44,7 @@ async def test_a_request_that_is_passed_was_told_by_whom_it_may_be_and_reads_why
     assert "passed" not in world.did(bob)
 
 
-async def test_who_is_granted_in_the_order_of_asking_passes_nobody(ruled):
+async def test_a_grant_in_the_order_of_asking_passes_no_request(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice, bob = await world.up("dave", count=2), await world.start("alice"), await world.start("bob")
     await world.hub_stops(dave)

@@ -1,4 +1,4 @@
-"""Why a place in the queue changed: counted right for whoever comes and goes, and told without names."""
+"""Reasons for changed queue positions: counted right for all who join or leave, and reported without names."""
 
 from dataclasses import replace
 
@@ -28,14 +28,14 @@ def told(before, after, name, *, also=(), **asked_at):
     return changes.words(name, NOW + 60).partition(": ")[2]
 
 
-def test_who_had_their_turn_and_who_left_are_told_apart():
+def test_granted_and_departed_requests_are_reported_apart():
     assert told("abcd", "d", "d", also=[running("a"), running("b")]) == (
         "2 before you had their turn; 1 before you waits no more."
     )
     assert told("ab", "b", "b", also=[running("a")]) == "1 before you had its turn."
 
 
-def test_who_came_back_and_who_goes_first_by_the_order_are_told_apart():
+def test_returning_requests_and_those_with_priority_are_reported_apart():
     assert told("b", "ab", "b", a=NOW - 2000) == "1 came back to an old place."
     assert told("b", "xb", "b", x=NOW - 1) == "1 goes first by priority, share or use."
     assert told("ab", "ba", "a") == "1 goes first by priority, share or use."
@@ -52,7 +52,7 @@ def test_a_place_that_is_the_same_has_no_change_and_one_that_changed_says_from_w
     assert changes.words("b", NOW) == ""
 
 
-def test_who_waits_for_other_gpus_counts_for_nothing():
+def test_requests_for_other_gpus_do_not_count():
     changes = PlaceChanges()
     numbers, leases = line("a", "b", "c")
     other = replace(leases[0], request=replace(leases[0].request, gpu="t4"))
@@ -63,7 +63,7 @@ def test_who_waits_for_other_gpus_counts_for_nothing():
 
 
 @given(st.permutations("abcdef"), st.permutations("cdefgh"), st.sets(st.sampled_from("ab")))
-def test_what_is_told_adds_up_to_the_change(before, after, started):
+def test_the_reported_reasons_add_up_to_the_change(before, after, started):
     """Each before who is not after is told as gone, each who is new as come, and those who changed sides as passing."""
     for name in "cdef":
         old, new = before.index(name) + 1, after.index(name) + 1

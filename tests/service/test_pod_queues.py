@@ -1,4 +1,4 @@
-"""A scheduler of the cluster owns the queue, in which pods wait: for so long, then the place is given back."""
+"""A scheduler of the cluster owns the queue of pods. A pod waits there for a limited time, then loses its place."""
 
 import pytest
 from test_seating import REASON, change, cluster, gave
@@ -52,7 +52,7 @@ async def test_a_pod_that_has_a_node_is_not_counted_as_waiting(place):
     assert place.now_of(alice).phase is Phase.STARTING
 
 
-async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_the_reason(place):
+async def test_a_request_preempted_before_its_start_is_queued_again_with_the_reason(place):
     alice = await place.start("alice")
     await gave(place, alice, "two", disruption="The cluster needed its GPU for work with a higher priority.")
     await place.round()
@@ -61,7 +61,7 @@ async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_
     assert "more important work" in back.message
 
 
-async def test_what_takes_no_gpu_waits_as_before(place):
+async def test_a_request_without_a_gpu_waits_as_before(place):
     alice = await place.start("alice", gpu=None)
     await gave(place, alice, waiting=REASON, waiting_seconds=30.0)
     await place.round()

@@ -1,4 +1,4 @@
-"""What PostgreSQL and the way to it may do to a service: nothing that was told to be stored is lost, each is said."""
+"""Faults of PostgreSQL and of the connection to it: no acknowledged write is lost, and each fault is reported."""
 
 import signal
 import threading
@@ -173,7 +173,7 @@ def test_a_read_that_another_program_holds_up_is_broken_off_in_words(database, d
     assert store.leases.live() == []
 
 
-async def test_a_server_that_hangs_lets_nobody_wait_for_ever(database, cable, monkeypatch):
+async def test_a_hanging_database_server_delays_no_request_forever(database, cable, monkeypatch):
     monkeypatch.setattr(store_module, "ANSWER_SECONDS", 0.5)
     store = database.opened()
     cable.hangs = True
@@ -262,7 +262,7 @@ def test_people_get_503_with_the_reason_while_it_is_away_and_never_500(serve, po
     answers, ends = Counter(), threading.Event()
 
     def status(path, method="POST"):
-        """Return the status of an answer, 0 if there was none in time: the machine may be busy."""
+        """Return the status of an answer, or 0 without an answer in time: the machine may be busy."""
         answer = call(port, path, method)
         return answer.status_code if answer is not None else 0
 

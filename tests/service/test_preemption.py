@@ -77,7 +77,7 @@ async def test_an_end_that_the_cluster_takes_back_is_told_no_more_and_is_no_late
     assert waiting(world, alice) is None
 
 
-async def test_what_outlives_its_end_on_a_node_that_does_not_answer_is_told_so(world):
+async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     await world.go_on(60, step=10)
@@ -109,7 +109,7 @@ async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world
     assert ("gpuspawner", "back in the queue", f"{alice.id} was preempted") in world.audit(back)
 
 
-async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_seen_coming(world):
+async def test_an_announced_disappearance_was_a_preemption_too(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
     world.backend.vanish(alice.id)
@@ -119,7 +119,7 @@ async def test_what_vanishes_without_a_word_was_preempted_too_where_that_was_see
     assert waiting(world, alice) is not None
 
 
-async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
+async def test_the_spawner_may_report_a_preemption_that_was_not_announced(world):
     alice = await world.up("alice")
     await world.hub_stops(alice, "preempted", "Its node is gone.")
     await world.round()
@@ -127,7 +127,7 @@ async def test_the_spawner_may_say_so_where_nobody_saw_it_coming(world):
     assert waiting(world, alice) is not None
 
 
-async def test_who_stops_it_meanwhile_has_stopped_it(world):
+async def test_a_stop_during_a_preemption_counts_as_a_stop(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
     await gone(world, alice, "stopped")
@@ -240,7 +240,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     assert world.hub.calls[-1][:2] == ("start", "alice")
 
 
-async def test_what_could_not_start_again_is_not_moved(world):
+async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     alice = await world.up("alice")
     world.crash()
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
@@ -278,7 +278,7 @@ async def test_a_start_that_its_user_stops_before_it_was_seen_to_run_does_not_co
     assert world.now_of(alice).phase is Phase.ENDED
 
 
-async def test_what_the_catalog_offers_no_more_ends_instead_of_waiting_for_ever(world):
+async def test_a_request_no_longer_in_the_catalog_ends_instead_of_waiting_for_ever(world):
     alice = await world.up("alice", gpu="half")
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8"}, "default": {"gpu": "a100", "memory": "8GiB"}}
     world.catalog = a_catalog(templates={"pytorch": pytorch})

@@ -86,7 +86,7 @@ async def test_victims_stand_before_what_was_asked_after_them_whatever_they_used
     assert [present_workspace(world.parts, world.now_of(x)).queue.place for x in line] == [1, 2, 3, 4]
 
 
-async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their_order(world):
+async def test_claimed_or_released_gpus_are_granted_to_waiting_requests_in_order(world):
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
@@ -97,7 +97,7 @@ async def test_what_is_claimed_or_given_up_is_granted_to_those_who_wait_in_their
     assert [back_of(world, alice).phase, world.phase(bob)].count(Phase.RESERVED) == 1
 
 
-async def test_what_a_claimant_outside_uses_by_now_is_granted_to_nobody_once_it_says_so(world):
+async def test_gpus_already_used_by_an_outside_claimant_are_granted_to_no_other_after_it_says_so(world):
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
@@ -112,7 +112,7 @@ async def test_what_a_claimant_outside_uses_by_now_is_granted_to_nobody_once_it_
     assert (back_of(world, alice).phase, world.phase(bob)) == (Phase.PARKED, Phase.PARKED)
 
 
-async def test_who_gives_up_spares_the_warned_who_are_told_so(world):
+async def test_a_withdrawn_preemption_spares_and_notifies_the_warned_users(world):
     alice = await old(world, "alice")
     made = await world.parts.preemptions.make(a_claim(world, 2))
     assert world.now_of(alice).notice is not None
@@ -135,7 +135,7 @@ async def test_nothing_is_claimed_before_it_is_free(world):
         await world.parts.preemptions.claimed(made)
 
 
-async def test_a_repeated_message_takes_nobody_else(world):
+async def test_a_repeated_message_evicts_no_second_workspace(world):
     alice, bob = await world.up("alice"), await old(world, "bob")
     first = await world.parts.preemptions.make(a_claim(world, key="once"))
     assert [x.notice is not None for x in map(world.now_of, (alice, bob))] == [False, True], "who runs since the latest"
@@ -165,7 +165,7 @@ async def test_a_claim_that_is_stored_is_no_error_though_its_notices_cannot_be(w
     assert [one.id for one in world.parts.preemptions.live] == [made.id]
 
 
-async def test_what_it_would_end_is_told_and_not_done(world):
+async def test_a_preview_lists_the_evictions_and_does_none(world):
     alice = await old(world, "alice", count=2)
     await world.sample()
     stands, plan = world.parts.preemptions.preview(a_claim(world, 1))
@@ -220,7 +220,7 @@ async def test_while_the_list_of_gpus_is_away_no_other_workspace_is_chosen(world
     assert again.preemption == claim.id
 
 
-async def test_what_nobody_claims_lapses_and_goes_to_the_queue(world):
+async def test_unclaimed_gpus_expire_and_go_to_the_queue(world):
     alice = await old(world, "alice", count=2)
     until = world.clock.now() + 600
     made = await world.parts.preemptions.make(a_claim(world, 2, hold_until=until))
@@ -242,7 +242,7 @@ async def test_by_the_time_said_and_never_before_the_notice_is_over(world):
     assert (soon.ends_at, world.now_of(alice).notice.at) == (now + NOTICE, now + NOTICE)
 
 
-async def test_the_gpus_of_a_user_are_granted_to_their_request_and_to_nobody_s_before(world):
+async def test_the_gpus_of_a_user_are_granted_to_their_request_before_others(world):
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     carol = Account("", world.hub.add("carol"))
     made = await world.parts.preemptions.make(a_claim(world, 2, external="", account=carol, user="carol"))
@@ -279,7 +279,7 @@ async def test_a_server_that_is_another_by_then_is_not_ended(world):
     )
 
 
-async def test_while_the_hub_does_not_answer_nobody_is_ended(world):
+async def test_while_the_hub_is_silent_no_workspace_is_evicted(world):
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
     world.hub.unreachable = "away"

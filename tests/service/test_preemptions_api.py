@@ -45,7 +45,7 @@ def test_promise_9_only_administrators_make_claims_or_see_them(world, name):
     assert world.lease("runs").notice is not None
 
 
-def test_a_dry_run_lists_whom_it_would_end_and_does_nothing(world):
+def test_a_dry_run_lists_the_evicted_users_and_changes_nothing(world):
     told = ask(world, status=200, **EXTERNAL, count=2, dry_run=True)
     assert (told["id"], told["dry_run"], [x["user"] for x in told["victims"]]) == (None, True, ["alice"])
     assert told["words"] == "2 A100 80 GB can be had by ending 1 workspace. Nothing was done."
@@ -123,7 +123,7 @@ def test_where_our_queue_alone_keeps_gpus_the_answer_says_so(world):
     assert "Only gpuspawner's own queue keeps these GPUs" in told["note"]
 
 
-def test_what_became_of_claims_is_counted(world):
+def test_outcomes_of_claims_are_counted(world):
     made = ask(world, **EXTERNAL)
     api(world, "admin", f"preemptions/{made['id']}", "DELETE")
     world.call(keep, world.parts)  # as it is done every ten seconds

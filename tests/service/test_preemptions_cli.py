@@ -30,7 +30,7 @@ def preempt(world, monkeypatch, capsys):
     return run
 
 
-def test_a_dry_run_lists_whom_it_would_end_and_what_they_lose(world, preempt):
+def test_a_dry_run_lists_the_evicted_users_and_their_losses(world, preempt):
     code, out, _ = preempt("take", "a100", "2", *EXTERNAL, "--dry-run")
     first, head, victim = out.splitlines()
     assert code == 0
@@ -76,7 +76,7 @@ def test_the_gpus_need_not_be_on_one_node_where_it_says_so(world, preempt):
         (("cancel", ""), 2, "No claim has an ID that begins with ''"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_exit_code(preempt, arguments, code, words):
+def test_an_impossible_preemption_is_reported_with_its_exit_code(preempt, arguments, code, words):
     found, _, err = preempt(*arguments)
     assert (found, words in err) == (code, True), err
 

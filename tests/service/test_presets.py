@@ -67,7 +67,7 @@ def test_presets_are_bounded_in_number_and_length_and_hold_options_alone(world):
     ask(world, status=400, method="POST", name="n1", options={})
 
 
-def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
+def test_a_form_for_another_user_shows_no_presets(world):
     save(world)
     for form, status in ((False, 200), (True, 403)):
         ticket = sign_ticket(b"s" * 32, "alice", "alice born", NOW, form=form)
@@ -77,7 +77,7 @@ def test_who_sees_a_form_for_somebody_else_has_none_of_their_presets(world):
 
 
 @pytest.mark.postgresql
-def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_else(world):
+def test_a_deleted_users_presets_are_forgotten_and_no_others(world):
     for who in ("alice", "bob"):
         save(world, who=who)
     world.hub_down = True
@@ -92,7 +92,7 @@ def test_the_presets_of_who_is_deleted_in_the_hub_are_forgotten_and_of_nobody_el
 
 
 @pytest.mark.postgresql
-def test_who_was_passed_over_as_another_was_deleted_keeps_theirs(world, monkeypatch):
+def test_presets_skipped_during_another_users_deletion_are_kept(world, monkeypatch):
     save(world)
     listed = [f"user {number}" for number in range(250)]
     listed[200] = "alice"

@@ -97,7 +97,7 @@ async def test_promise_1_what_a_start_left_behind_uses_its_gpu_until_it_ended(ma
 
 
 async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_look(make_world):
-    """What a start created since the last look is not known yet when it gives its GPU back."""
+    """A process created after the last look is unknown when its start gives its GPU back."""
     world = make_world(gpus=1)
     await world.round()
     lease = await world.create(await world.start("alice"))
@@ -302,7 +302,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; about ")
 
 
-async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the_service(make_world):
+async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_service(make_world):
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 50)
@@ -318,7 +318,7 @@ async def test_promise_6_a_place_is_kept_when_nobody_listens_and_taken_up_by_the
     assert (again.id, again.phase, again.attempt, again.asked_at) == (bob.id, Phase.RESERVED, 2, bob.asked_at)
 
 
-async def test_promise_6_nobody_overtakes_within_a_pool(make_world):
+async def test_promise_6_no_request_overtakes_within_a_pool(make_world):
     world = make_world(gpus=2)
     alice = await world.up("alice")
     large, small = await world.start("bob", count=2), await world.start("carol")

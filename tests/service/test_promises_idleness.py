@@ -63,7 +63,7 @@ async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
 async def test_promise_4_only_known_minutes_count_and_a_gap_does_not(world):
     lease = await world.up("alice")
     await world.go_on(180)
-    world.clock.advance(7200)  # nobody looked
+    world.clock.advance(7200)  # the service did not run
     await world.go_on(60)
     assert world.registry.get(lease.id).phase is Phase.RUNNING
     assert world.registry.get(lease.id).streak.idle_seconds <= 180 + 90
@@ -121,7 +121,7 @@ async def test_promise_5_a_second_click_uses_up_no_second_keep(world):
     assert await world.parts.actions.keep(world.registry.get(lease.id), "alice") == once
 
 
-async def test_promise_5_nobody_is_stopped_for_idleness_without_the_whole_grace(world):
+async def test_promise_5_no_workspace_is_stopped_for_idleness_without_the_whole_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + GRACE)
     assert world.now_of(lease).phase is Phase.RECLAIMING
@@ -192,7 +192,7 @@ async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-async def test_nobody_is_told_again_of_an_end_that_a_new_mode_took_back(make_world, mailbox, mode):
+async def test_a_withdrawn_end_is_not_notified_again(make_world, mailbox, mode):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)

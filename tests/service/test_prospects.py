@@ -1,4 +1,4 @@
-"""What could be had within a day is waited for; who waits for what can't be had is told, and keeps the place a day."""
+"""Requests that can start within a day wait. Impossible requests are reported and keep their place for a day."""
 
 import re
 
@@ -55,7 +55,7 @@ def quota(world):
     return most
 
 
-async def test_who_waits_for_what_a_lowered_quota_never_lets_through_is_told_and_keeps_the_place(world, quota):
+async def test_a_request_above_a_lowered_quota_is_told_so_and_keeps_its_place(world, quota):
     await world.up("holder", count=2)
     lease = await world.start("alice", count=2)
     await world.round()
@@ -113,7 +113,7 @@ def test_its_page_offers_to_change_it_with_its_options(make_web_world):
     assert "It can&#39;t start as things are: count: You asked for 4. Allowed: 1." in text
 
 
-async def test_promise_6_a_gpu_that_fails_makes_nobody_ask_for_fewer_within_a_day(world):
+async def test_promise_6_a_failed_gpu_shrinks_no_request_within_a_day(world):
     await world.round()
     gpus = world.backend.gpus
     world.backend.change_gpu(gpus[0].id, healthy=False)

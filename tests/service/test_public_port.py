@@ -122,7 +122,7 @@ def test_half_open_requests_end_neither_the_api_of_the_spawner_nor_people_s_nor_
     assert service.text.count("connections at once") == 1, "the log says it once"
 
 
-def test_large_bodies_of_nobody_are_not_held(service, port):
+def test_large_bodies_without_a_user_are_not_kept(service, port):
     before = memory_mb(service)
 
     def send():
@@ -187,7 +187,7 @@ def test_a_body_that_is_not_wanted_is_refused_before_it_comes(world, headers, st
     assert json.loads(body)["error"]["message"]
 
 
-def test_who_may_send_a_body_is_asked_for_it(world):
+def test_only_permitted_clients_are_asked_for_a_body(world):
     cookies = "; ".join(f"{one.name}={one.value}" for one in Browser(world, "alice").cookies)
     ticket = sign_ticket(b"s" * 32, "alice", "alice born", NOW, form=True)
     for who in (f"Cookie: {cookies}", as_spawner().strip(), f"Authorization: ticket {ticket}"):
@@ -195,7 +195,7 @@ def test_who_may_send_a_body_is_asked_for_it(world):
             assert one.recv(1000).startswith(b"HTTP/1.1 100 "), who
 
 
-def test_what_is_too_long_and_already_under_way_is_told_with_a_remedy(world):
+def test_an_oversized_request_under_way_is_reported_with_a_remedy(world):
     told = api(world, "alice", "check", "POST", {"memory": "x" * 2_000_000})
     assert (told.status_code, told.json()["error"]["remedy"]) == (413, "Shorten its longest value.")
 
@@ -214,7 +214,7 @@ def served(world):
 
 
 @pytest.mark.parametrize("slow", ["WAITING_SECONDS", "BODY_SECONDS"])
-def test_nobody_takes_all_the_time_that_they_like_to_send_headers_or_a_body(world, monkeypatch, slow):
+def test_slow_headers_and_bodies_have_a_time_limit(world, monkeypatch, slow):
     monkeypatch.setattr(connections, slow, 0.2)
     sent = POST if slow == "WAITING_SECONDS" else f"{POST}Content-Length: 5\r\n{as_spawner()}\r\nhalf"
     with served(world) as port, connect(port, sent) as one:

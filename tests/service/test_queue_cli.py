@@ -76,7 +76,7 @@ def test_of_others_the_api_says_neither_who_nor_why(world):
     assert other["asked"] == "2 simulated A100 80 GB"
 
 
-def test_who_waits_for_nothing_is_told_so(world, queue):
+def test_a_user_without_a_waiting_request_is_told_so(world, queue):
     assert queue(name="bob")[1].splitlines()[0] == "You are not waiting for a GPU."
     api(world, "admin", "admin/workspaces/stop", "POST", {"ids": ["mine", "carols"], "reason": "over"})
     assert queue()[1] == "The queue is empty.\n"

@@ -1,4 +1,4 @@
-"""What pages show of the queue is computed once for all who look, and anew when something changes."""
+"""The queue on pages is computed once for all readers, and again after a change."""
 
 import asyncio
 import math
@@ -90,7 +90,7 @@ class Times:
         return self.used
 
 
-async def test_places_that_take_long_are_shown_as_of_before_for_most_of_the_time(world, monkeypatch):
+async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(3)]
@@ -120,7 +120,7 @@ async def test_places_that_take_long_are_shown_as_of_before_for_most_of_the_time
     assert queue.version > version + 1, "who was shown those of before looks again"
 
 
-async def test_what_takes_long_to_make_for_all_who_look_is_made_seldom(world, monkeypatch):
+async def test_a_slow_view_is_computed_rarely_for_all_readers(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")
     waits, queue = await world.ask("bob", lifetime="1h"), world.parts.queue
@@ -143,7 +143,7 @@ async def test_what_takes_long_to_make_for_all_who_look_is_made_seldom(world, mo
     assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"
 
 
-async def test_what_takes_longer_than_a_page_may_is_shown_as_before_while_it_is_made_anew(world, monkeypatch, caplog):
+async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world, monkeypatch, caplog):
     monkeypatch.setattr(queue_view, "time", times := Times())
     queue, gates, made = world.parts.queue, [asyncio.Event() for _ in range(4)], iter(range(4))
 
@@ -187,7 +187,7 @@ async def test_what_takes_longer_than_a_page_may_is_shown_as_before_while_it_is_
     assert await looked_at() == 2
 
 
-async def test_what_takes_but_a_moment_is_waited_for_and_shown_as_of_now(world, caplog):
+async def test_a_quickly_computed_view_is_waited_for_and_shown_current(world, caplog):
     queue, made = world.parts.queue, iter([0, 1, None])
 
     async def make():
@@ -203,7 +203,7 @@ async def test_what_takes_but_a_moment_is_waited_for_and_shown_as_of_now(world, 
     assert "number could not be made" in caplog.text
 
 
-async def test_who_was_shown_places_of_before_is_told_once_there_is_time_for_others(world, monkeypatch):
+async def test_old_queue_positions_are_replaced_once_there_is_time(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(2)]

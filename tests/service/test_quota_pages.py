@@ -36,12 +36,12 @@ def world(make_web_world):
 
 
 def text_of(page):
-    """What a page says, without its tags."""
+    """Return a page's text without its tags."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 def section(page, name):
-    """What a page says in one section."""
+    """Return the text of one section of a page."""
     return text_of(page.partition(f'id="{name}"')[2].partition("</section>")[0])
 
 
@@ -50,7 +50,7 @@ def grants(world):
 
 
 @pytest.mark.parametrize(("currency", "shown"), [({"currency": "EUR"}, "Cost, EUR"), ({}, "Cost")])
-def test_what_was_used_costs_in_the_currency_of_the_catalog(make_web_world, currency, shown):
+def test_usage_has_a_price_in_the_currency_of_the_catalog(make_web_world, currency, shown):
     world = make_web_world(load_catalog({**CATALOG, **currency}))
     world.observe()
     world.save(running("runs", "alice", gpus=(0,), rate=Rate(Fraction(1), Fraction("2.1"))))
@@ -84,7 +84,7 @@ def test_home_shows_each_limit_with_its_share_and_the_team_of_a_workspace(world)
     assert "PyTorch · Team Vision" in text
 
 
-def test_what_is_waited_for_is_told_beside_what_is_used(world):
+def test_waiting_gpus_are_shown_next_to_used_gpus(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
     line = "0 of 1 GPU (up to 4 if available), 3 waiting"
@@ -94,7 +94,7 @@ def test_what_is_waited_for_is_told_beside_what_is_used(world):
     assert (limit["used"], limit["waiting"], limit["left"], limit["words"]) == (0, 3, 1, line)
 
 
-def test_who_is_bound_by_nothing_is_told_so(make_web_world):
+def test_users_without_limits_are_told_so(make_web_world):
     world = make_web_world()
     assert "You have no quota." in Browser(world, "alice").look("quota").text
     admin = text_of(Browser(world, "admin").look("console/quotas").text)
@@ -165,7 +165,7 @@ def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reas
         ({"since": "<b>"}, "since", "'<b>' is not a time."),
     ],
 )
-def test_what_is_wrong_is_told_beside_its_field_and_what_was_typed_stays(world, wrong, field, told):
+def test_invalid_input_is_reported_at_its_field_and_stays_there(world, wrong, field, told):
     typed = {**GRANT, "since": "today", **wrong}
     page = Browser(world, "admin").submit("console/act/grant", 400, **typed).text
     error = re.search(rf'id="act-{field}-wrong">(.*?)</p>', page)[1]
@@ -216,7 +216,7 @@ def test_a_form_without_the_token_of_its_page_does_nothing(world):
     assert (response.status_code, grants(world)) == (403, [])
 
 
-def test_who_had_a_name_before_is_told_apart_from_who_has_it_now(world):
+def test_former_and_present_owners_of_a_name_are_shown_apart(world):
     before = running("gone", "bob", gpus=(3,), minutes=30, rate=Rate(Fraction(1), Fraction("2.1")))
     before = replace(before, key=replace(before.key, user_created="bob long ago"))
     world.save(before)

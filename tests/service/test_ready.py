@@ -1,4 +1,4 @@
-"""What is to be ready at a time: asked for by the path of all, waited for by its claim, paused when nobody comes."""
+"""Scheduled workspaces: requested by every way, waited for by their claim, and paused after unused days."""
 
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -80,7 +80,7 @@ async def comes_up(world):
     return world.now_of(lease)
 
 
-async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_before(world):
+async def test_a_scheduled_workspace_is_requested_in_time_without_a_visit(world):
     made = await wish(world, count=1)
     await rounds(world, 14)
     assert lease_of(world) is None, "nothing runs that nobody needs yet"
@@ -100,7 +100,7 @@ async def test_it_is_asked_for_in_time_as_any_start_and_nobody_has_to_come_befor
 
 
 async def missed(world, is_over):
-    """Let three days pass on which nobody comes; ``is_over`` judges each day's lease. Return the last, and the wish."""
+    """Let three unused days pass; ``is_over`` judges each day's lease. Return the last lease and the schedule."""
     await wish(world)
     began = world.clock.now()
     for day in range(3):
@@ -117,7 +117,7 @@ async def missed(world, is_over):
     return up, told
 
 
-async def test_who_does_not_come_gives_it_back_and_after_three_days_it_pauses_and_says_so(world):
+async def test_an_unvisited_schedule_is_given_back_and_pauses_after_three_days(world):
     up, told = await missed(world, lambda lease: lease.reason is ExitReason.NOBODY_CAME)
     (line,) = [
         x for x in await world.parts.store.read(world.parts.store.audit_log.latest) if x.event.name == "ready paused"
@@ -140,7 +140,7 @@ async def test_it_pauses_too_where_the_policy_gives_nothing_back(make_world, mod
     await missed(world, lambda lease: lease.phase is Phase.RUNNING)
 
 
-async def test_who_came_begins_anew_and_who_waits_long_is_asked_for_earlier(world):
+async def test_a_used_day_restarts_the_count_and_slow_starts_are_requested_earlier(world):
     holder = await world.up("holder", count=2, lifetime="1h")
     reads(world, holder, percent=90)
     await wish(world, at="9:03", count=1)
@@ -183,7 +183,7 @@ async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(
     assert "You had a workspace of this name already." in told[other.id]["sentence"]
 
 
-async def test_what_its_user_changes_while_a_round_goes_on_stands_and_is_not_asked_for(world, monkeypatch):
+async def test_a_schedule_changed_during_a_round_is_kept_and_not_requested(world, monkeypatch):
     one, other = [await wish(world, user=user) for user in ("bob", "carol")]
     name_of, asked = world.parts.hub.name_of, []
 

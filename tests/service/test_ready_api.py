@@ -73,7 +73,7 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
         (["--at", "8:00", "--name", "a/b"], "Name: You asked for 'a/b'"),
     ],
 )
-def test_what_can_not_be_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
+def test_an_impossible_schedule_is_refused_in_words(world, cli, arguments, words):  # noqa: F811
     assert words in cli("schedule", *arguments, code=2).err
     assert "The time is missing." in cli("schedule", "--count", "1", code=1).err
     assert api(world, "alice", "ready").json()["ready"] == []
@@ -118,7 +118,7 @@ def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli): 
 
 
 @pytest.mark.postgresql
-def test_what_would_be_refused_by_now_is_told_before_its_time(world):
+def test_a_schedule_that_would_be_refused_now_is_reported_before_its_time(world):
     api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily", "count": 2})
     (one,) = world.call(world.parts.store.schedules.of, alice_of(world))
     gone = partial(replace, options={"template": "gone"})

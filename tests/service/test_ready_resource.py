@@ -74,7 +74,7 @@ async def test_deleted_it_is_asked_for_no_more_but_not_where_all_are(door):
     assert (door.cluster.there, await wishes(door)) == ({}, [])
 
 
-async def test_what_its_user_removed_elsewhere_is_told_and_not_made_again(door):
+async def test_a_schedule_removed_elsewhere_is_reported_and_not_made_again(door):
     await door.rounds()
     owner = Owner(door.world.hub_id, door.world.hub.add("ada"))
     await schedules.delete_schedule(door.world.parts, owner, "ada", "uidmorning", "its page")
@@ -85,7 +85,7 @@ async def test_what_its_user_removed_elsewhere_is_told_and_not_made_again(door):
     assert await wishes(door) == []
 
 
-async def test_what_is_no_time_is_refused_in_words_and_a_lifetime_can_be_edited(door):
+async def test_an_invalid_time_is_refused_in_words_and_a_lifetime_can_be_edited(door):
     door.cluster.apply("odd", ready_at={"time": "25:00"}, server="odd")
     door.cluster.apply("morning", lifetime="4h")
     await door.rounds()

@@ -52,7 +52,7 @@ async def test_the_book_counts_each_end_once_by_its_reason(store):
     assert registry.ends == {(ExitReason.IDLE, ""): 1}
 
 
-async def test_who_waits_is_woken_by_what_may_move_a_place_and_by_nothing_else(store):
+async def test_a_waiting_request_is_woken_only_by_events_that_can_move_its_place(store):
     registry = LeaseRegistry(store)
     await registry.save(FULL_LEASE)
     for change, wakes in [

@@ -1,4 +1,4 @@
-"""What the spawner tells of a start or a server, in every phase; and asking again."""
+"""Reports of the spawner about a start or a server, in every phase; and repeated requests."""
 
 import os
 from dataclasses import replace
@@ -79,7 +79,7 @@ async def test_an_older_attempt_s_outcome_is_ignored(world, phase):
         assert world.now_of(lease) == newer, outcome
 
 
-async def test_an_outcome_told_twice_or_of_nobody_is_harmless(world):
+async def test_a_repeated_or_unknown_outcome_is_harmless(world):
     lease = await world.up("alice")
     await world.hub_stops(lease)
     await world.go_on(2, step=1)
@@ -120,7 +120,7 @@ async def test_a_stop_of_ours_is_remembered_for_its_key(world):
 
 @pytest.mark.parametrize("phase", [*sorted(UP), Phase.STOPPING])
 async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
-    """The hub starts it anew, so it knows no server of it: what runs is ended first, then the start goes on."""
+    """The hub starts again and has no server of it. The old process is ended first, then the start continues."""
     lease = await in_phase(world, phase)
     world.hub.forget("alice")
     with pytest.raises(Conflict, match="still ending"):
@@ -169,7 +169,7 @@ async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
     assert (await world.allocator.park(lease.id, 1)).phase is Phase.RESERVED
 
 
-async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
+async def test_a_parked_request_with_a_new_heartbeat_is_attended(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     lease = await world.start("bob")
@@ -178,7 +178,7 @@ async def test_a_parked_place_that_is_heard_again_is_attended(make_world):
     assert not world.registry.get(lease.id).unattended
 
 
-async def test_what_an_earlier_start_left_is_ended_before_the_next_creates_anything(world):
+async def test_leftovers_of_an_earlier_start_are_ended_before_the_next_start(world):
     await world.round()
     lease = await world.create(await world.start("alice"))
     again = await world.ask("alice")
@@ -214,10 +214,10 @@ async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_n
     )
 
 
-# What the service did not hear
+# Reports that the service missed
 
 
-async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
+async def test_leftover_files_next_to_the_data_are_reported_once(world, tmp_path):
     lease = await world.up("alice")
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "shutdown"))
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
@@ -229,7 +229,7 @@ async def test_what_was_left_beside_the_data_is_noted_once(world, tmp_path):
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
 
-async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monkeypatch):
+async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypatch):
     lease = await world.up("alice")
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
     with monkeypatch.context() as away:
@@ -246,7 +246,7 @@ async def test_what_was_left_stays_while_the_store_is_away(world, tmp_path, monk
      '{"lease": "a", "attempt": 1, "outcome": "eaten"}', "[" * 60000, f'{{"lease": "{"a" * 70000}"}}',
      '{"lease": "a", "attempt": true, "outcome": "died"}'],
 )  # fmt: skip
-async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
+async def test_an_invalid_report_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     await read_release_spool(tmp_path, world.allocator)
@@ -255,7 +255,7 @@ async def test_what_says_nothing_is_removed(world, tmp_path, text, caplog):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
-async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, make):
+async def test_a_special_file_in_place_of_a_report_blocks_no_other_report(world, tmp_path, make):
     lease = await world.up("alice")
     (tmp_path / RELEASE_SPOOL).mkdir()
     make(tmp_path / RELEASE_SPOOL / "0.json")
@@ -264,7 +264,7 @@ async def test_what_is_no_file_keeps_nothing_from_being_heard(world, tmp_path, m
     assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
-async def test_what_cannot_be_read_keeps_nothing_else_from_being_heard(world, tmp_path, monkeypatch, caplog):
+async def test_an_unreadable_report_blocks_no_other_report(world, tmp_path, monkeypatch, caplog):
     lease = await world.up("alice")
     for outcome in ("died", "stopped"):
         leave(tmp_path, ReleaseReport(lease.id, lease.attempt, outcome))

@@ -56,7 +56,7 @@ def reload_of(world):
 
 
 def audited(world):
-    """What the audit tells of the catalog, the oldest first: by whom, from where, what, and the version in force."""
+    """Return the audited catalog changes, the oldest first: (actor, address, change, version in force)."""
     lines = [line for line in reversed(world.parts.store.audit_log.latest()) if line.event.name == "catalog changed"]
     return [(line.actor, line.where, line.event.why, line.target) for line in lines]
 
@@ -90,7 +90,7 @@ async def test_nothing_follows_from_what_has_not_changed(world):
     assert not await reload_of(world).look()
 
 
-async def test_who_waits_for_what_is_offered_no_more_is_told_and_who_may_have_less_instead_keeps_the_place(world, path):
+async def test_a_withdrawn_offer_is_reported_and_a_smaller_possible_request_keeps_its_place(world, path):
     await world.up("ada", count=2)
     waits = await world.start("bob", gpu="half", count=2)
     consents = await world.start("eve", gpu="a100", count=1, substitutes="half")
@@ -144,7 +144,7 @@ async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_p
     assert world.phase(lease) is Phase.ENDED
 
 
-async def test_idle_time_under_another_policy_counts_anew_and_under_the_same_goes_on(world, path):
+async def test_idle_time_restarts_under_another_policy_and_continues_under_the_same(world, path):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR - 60)
     before, reload = world.streak(lease), reload_of(world)
@@ -158,7 +158,7 @@ async def test_idle_time_under_another_policy_counts_anew_and_under_the_same_goe
     assert world.streak(lease).mode.value == "warn"
 
 
-async def test_what_was_promised_at_the_grant_stays(world, path):
+async def test_the_promise_of_a_grant_is_kept(world, path):
     lease = await world.up("alice")
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
@@ -205,7 +205,7 @@ def metric(world):
     return [line for line in answer.text.splitlines() if line.startswith("gpuspawner_catalog_reload_success")]
 
 
-def test_administrators_are_told_of_a_bad_one_with_file_and_line_and_nobody_else(make_web_world, path):
+def test_only_administrators_see_an_invalid_catalog_with_file_and_line(make_web_world, path):
     write(path)
     world = make_web_world(CatalogFile(path))
     world.observe()

@@ -1,4 +1,4 @@
-"""What is decided about requests that are custom resources: by them and the leases as they are, whatever was before."""
+"""Decisions on requests as custom resources depend only on the resources and the leases, not on the past."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_without_a_policy_it_waits_and_is_told_why():
     assert decided(a_resource(), leases=[its()], accepts="no policy")[0] == [(Action.TELL, "u1")], "what runs goes on"
 
 
-def test_a_deleted_one_is_let_go_once_its_workspace_has_ended():
+def test_a_deleted_request_loses_its_finalizer_once_its_workspace_has_ended():
     one = a_resource(deleting=True)
     assert decided(one, leases=[its()])[0] == [(Action.STOP, "u1")]
     assert decided(one, leases=[its(Phase.STOPPING)])[0] == [(Action.TELL, "u1")]
@@ -89,7 +89,7 @@ def test_each_workspace_is_of_one_the_oldest():
     assert decided(second, first, leases=[its()])[0] == [(Action.DELETE, None), (Action.TELL, "u1")]
 
 
-def test_what_came_back_to_the_queue_or_goes_on_otherwise_stays_its_own():
+def test_workspaces_back_in_the_queue_or_restarted_keep_their_request():
     after = its(Phase.PARKED, "new", follows="u1")
     for phase in ("Running", "Ended"):
         told = a_resource(status={"lease": "u1", "phase": phase})

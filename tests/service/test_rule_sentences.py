@@ -80,7 +80,7 @@ def request(**changes):
 
 
 def rule_sentences(catalog):
-    """What the pages say of every rule."""
+    """Return the text of all rules on the pages."""
     return {one for rule in rules_of(catalog, catalog.rules.quotas, WEDNESDAY) for one in rule.sentences}
 
 

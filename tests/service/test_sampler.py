@@ -84,7 +84,7 @@ async def test_nothing_is_known_any_more_of_what_ended(world):
     assert world.parts.sampler.newest(lease.id) == {}
 
 
-async def test_what_a_workspace_tells_at_length_is_read_beside_the_loop_that_serves_everybody(world, monkeypatch):
+async def test_long_workspace_output_is_read_outside_the_main_loop(world, monkeypatch):
     threads, parse = [], sampler.parse_probe
 
     def noted(*told, **seen):
@@ -100,7 +100,7 @@ async def test_what_a_workspace_tells_at_length_is_read_beside_the_loop_that_ser
 
 
 async def stored(world):
-    """Let what does not hang be told and stored, and what waits for that go on."""
+    """Wait until the probes that do not hang are reported and stored, and the work that waits for them has run."""
     for _ in range(2):
         for _ in range(20):
             await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_a_hanging_probe_delays_no_other_workspace(world):
     await world.parts.sampler.close()
 
 
-async def test_what_hung_once_waits_aside_and_takes_no_place_from_others(make_world):
+async def test_a_probe_that_hung_once_waits_apart_and_takes_no_slot_of_others(make_world):
     world = make_world(probes_at_once=1)
     stuck, fine = await world.up("alice"), await world.up("bob")
     world.shows(stuck, 0, problem="the probe did not end within 20 s")
@@ -299,7 +299,7 @@ async def test_a_long_reason_is_cut_to_what_the_store_holds(world):
     assert world.parts.store.readings.of_lease(lease.id)[0].because == "x" * 255
 
 
-async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_world, monkeypatch):
+async def test_simultaneous_samples_are_written_in_one_transaction(make_world, monkeypatch):
     world = make_world(gpus=5)
     leases = [await world.up(f"user{n}") for n in range(5)]
     saved, save = [], world.parts.store.save
@@ -309,7 +309,7 @@ async def test_what_is_told_at_the_same_time_is_written_in_one_transaction(make_
     assert [len(world.parts.store.readings.of_lease(lease.id)) for lease in leases] == [1] * 5
 
 
-async def test_one_that_cannot_be_kept_keeps_no_other_from_it(world, monkeypatch, caplog):
+async def test_an_unsaved_sample_blocks_no_other_sample(world, monkeypatch, caplog):
     bad, fine = await world.up("alice"), await world.up("bob")
     judge = running_steps.judge
 

@@ -34,7 +34,7 @@ class LateWorld(World):
         return self.late
 
     async def settle(self):
-        """Let what runs end, but for a question that the scheduler does not answer yet."""
+        """Wait for the background work, except a question that the scheduler has not answered yet."""
         await super().settle()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -57,7 +57,7 @@ def words(world, lease):
     return present_workspace(world.parts, world.now_of(lease)).queue.sentence
 
 
-async def test_who_asks_waits_until_the_scheduler_has_answered_and_is_granted_when_it_does(world):
+async def test_a_request_waits_for_the_schedulers_answer_and_is_granted_with_it(world):
     world.late.gate.clear()
     lease = await world.ask("alice")
     await world.settle()
@@ -165,7 +165,7 @@ async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(
     assert world.phase(lease) is Phase.RESERVED
 
 
-async def test_a_scheduler_that_forgot_a_running_workspace_grants_its_gpus_to_nobody(world):
+async def test_a_scheduler_that_forgot_a_running_workspace_does_not_grant_its_gpus(world):
     up = await world.up("anna", count=2)
     world.late.forget()
     lease = await world.ask("bob")
@@ -221,7 +221,7 @@ async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_
     assert await world.acknowledge(lease), "it was granted anew, and its start goes on"
 
 
-async def test_a_grant_whose_lapse_could_not_be_stored_lapses_later(world, monkeypatch):
+async def test_a_grant_whose_expiry_could_not_be_stored_expires_later(world, monkeypatch):
     world.late.held_seconds = 5.0
     lease = await world.ask("alice")
     await world.settle()
@@ -239,7 +239,7 @@ async def test_a_grant_whose_lapse_could_not_be_stored_lapses_later(world, monke
     assert world.phase(lease) is Phase.QUEUED
 
 
-async def test_what_the_scheduler_refuses_ends_with_its_words(world):
+async def test_a_refusal_by_the_scheduler_ends_with_its_words(world):
     world.late.mode = "away"
     lease = await world.ask("alice")
     world.late.refuses[lease.id] = "Your project is closed."

@@ -1,4 +1,4 @@
-"""What a place that only counts gave: leases follow it, nothing counts twice, and what found no room waits again."""
+"""Leases follow the grants of a counting-only backend: no GPU counts twice, and a lease without room waits again."""
 
 from dataclasses import replace
 
@@ -104,7 +104,7 @@ async def test_two_that_changed_places_are_both_followed(place):
     assert free(place) == 1
 
 
-async def test_what_is_reserved_for_another_stays_reserved(place):
+async def test_gpus_reserved_for_another_stay_reserved(place):
     alice, bob, carol = await place.start("alice"), await place.start("bob"), await place.start("carol")
     assert [gpus(place, x)[0] for x in (alice, bob, carol)] == [
         "one/nvidia.com/gpu/0", "one/nvidia.com/gpu/1", "two/nvidia.com/gpu/0",
@@ -115,7 +115,7 @@ async def test_what_is_reserved_for_another_stays_reserved(place):
     assert free(place) == 1
 
 
-async def test_what_others_use_is_not_counted_on_top_of_what_a_lease_holds(place):
+async def test_gpus_used_by_others_are_not_counted_on_top_of_a_leases(place):
     alice = await place.start("alice", count=2)
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/1"])
     await place.round()
@@ -126,7 +126,7 @@ async def test_what_others_use_is_not_counted_on_top_of_what_a_lease_holds(place
     assert free(place) == 3
 
 
-async def test_whichever_of_a_group_others_use_it_is_none_that_a_lease_holds(place):
+async def test_foreign_use_in_a_group_takes_a_gpu_without_a_lease(place):
     await place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
     await place.round()
@@ -266,7 +266,7 @@ async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(plac
     assert back.message.endswith("more important work.")
 
 
-async def test_what_found_room_meanwhile_stays(place):
+async def test_a_lease_that_found_room_meanwhile_stays(place):
     alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=19.0)
     await place.round()

@@ -64,6 +64,6 @@ def test_a_lease_that_got_what_was_asked_after_all_has_no_other():
     assert (lease.kind, lease.given) == ("t4", "")
 
 
-def test_what_its_user_does_not_take_is_no_kind_of_a_lease():
+def test_a_kind_that_the_user_refuses_is_no_kind_of_a_lease():
     (lease,) = followed(a_request())
     assert (lease.slots[0].group, lease.kind, lease.rate) == (GAVE, "a100", Rate(Fraction(1)))

@@ -81,7 +81,7 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
         ),
     ],
 )
-def test_gpus_that_nobody_uses_are_not_said_to_be_in_use(offered, autoscale, begin):
+def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
     words = waits(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
     assert words.startswith(f"{begin}. You are 1st in line; ")
@@ -288,7 +288,7 @@ def test_sentence_6_where_idleness_stands_and_why(streak, words):
     assert idle_words(explain(streak, CATALOG.policies["default"].idle)) == words
 
 
-def test_sentence_6_in_grace_when_it_ends_stands_in_place_of_what_was_needed():
+def test_sentence_6_in_grace_the_end_time_replaces_the_required_work():
     streak = Streak(320.0, countdown_seconds=60.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE, because="GPU 0 at 1 %")
     seen = explain(streak, CATALOG.policies["default"].idle)
     assert idle_words(seen, "14:42") == "idle 5 min 20 s; stops at 14:42, because: GPU 0 at 1 %"

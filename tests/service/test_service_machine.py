@@ -40,7 +40,7 @@ class Start:
 
 
 class Service(RuleBasedStateMachine):
-    """All that can happen, and what must hold after each of it."""
+    """All events of a service, and the invariants after each of them."""
 
     def __init__(self):
         super().__init__()
@@ -103,7 +103,7 @@ class Service(RuleBasedStateMachine):
         await self.reports(start, "stopped" if server.ready else "cancelled")
 
     def ends(self, start):
-        """The processes of a start end, but those that nobody can end."""
+        """End the processes of a start, except unkillable ones."""
         if start.lease not in self.world.backend.unkillable:
             self.world.backend.running.pop((start.lease, start.attempt), None)
 
@@ -268,7 +268,7 @@ class Service(RuleBasedStateMachine):
         self.world.boot()
         for lease in self.world.registry:
             was = before.pop(lease.id)
-            phase = Phase.PARKED if was.phase is Phase.QUEUED else was.phase  # until its waiter is heard again
+            phase = Phase.PARKED if was.phase is Phase.QUEUED else was.phase  # until the next heartbeat of its spawner
             assert (lease.phase, lease.slots, lease.asked_at, lease.deadline_at, lease.attempt) == (
                 (phase, was.slots, was.asked_at, was.deadline_at, was.attempt)
             )
@@ -285,7 +285,7 @@ class Service(RuleBasedStateMachine):
     def a_gpu_breaks_or_is_mended(self, number, healthy):
         self.world.backend.change_gpu(self.world.backend.gpus[number].id, healthy=healthy)
 
-    # What holds
+    # Invariants
 
     @invariant()
     def promise_1_no_gpu_is_used_beyond_its_whole(self):
@@ -345,7 +345,7 @@ class Service(RuleBasedStateMachine):
                     self.a_user_stops_in_the_hub(user)
             if not (list(world.registry) or world.hub.listed or world.backend.running):
                 break
-            if world.parts.engine.observer.orphans.alert:  # so many are left to the administrator, who ends them
+            if world.parts.engine.observer.orphans.alert:  # an administrator must end these orphans
                 for lease_id in {lease_id for lease_id, _ in world.backend.running} - {x.id for x in world.registry}:
                     world.backend.vanish(lease_id)
             self.the_hub_s_starts_go_on(creates=True)

@@ -1,4 +1,4 @@
-"""What an administrator changes of the service's settings, and what is refused by name."""
+"""Changes of the service's settings by an administrator, and the settings that are refused by name."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from gpuspawner.service.settings import Settings, SettingsError, changed
 from gpuspawner.spawner import configure
 
 
-def test_what_is_written_replaces_the_default_and_nothing_else():
+def test_written_settings_replace_only_their_defaults():
     after = changed(Settings(), {"tick_seconds": 0.3, "concurrent_starts": 2, "back_off_seconds": [1, 2.5]})
     assert after == Settings(tick_seconds=0.3, concurrent_starts=2, back_off_seconds=(1, 2.5))
 
@@ -35,20 +35,20 @@ def test_what_is_written_replaces_the_default_and_nothing_else():
         ),
     ],
 )
-def test_a_setting_that_is_none_is_refused_by_name(name, value, says):
+def test_an_unknown_setting_is_refused_by_name(name, value, says):
     with pytest.raises(SettingsError, match=f"service_settings.{says}"):
         changed(Settings(), {name: value})
 
 
 @pytest.mark.parametrize("name", ["notify_users", "notify_admins"])
 @pytest.mark.parametrize("value", [7, None, ["mailto://bob:s3cret@example.org", 7], {"a": "s3cret"}])
-def test_an_address_that_is_none_is_refused_without_showing_it(name, value):
+def test_an_invalid_address_is_refused_without_showing_it(name, value):
     with pytest.raises(SettingsError, match=f"service_settings.{name}: what is written is not right; write") as refused:
         changed(Settings(), {name: value})
     assert "s3cret" not in str(refused.value)
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(SettingsError) as refused:
         changed(Settings(), {"tick_seconds": 0, "fleet_seconds": 0})
     assert len(str(refused.value).splitlines()) == 2

@@ -81,7 +81,7 @@ def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_
         assert (first.ends(), "ended" in first.text) == (0, True)
 
 
-def test_one_that_was_frozen_meanwhile_writes_no_more_and_ends(service):
+def test_a_frozen_service_writes_nothing_afterwards_and_ends(service):
     first = service()
     eventually(lambda: ready(first))
     second = service()
@@ -113,7 +113,7 @@ def test_one_whose_way_to_the_database_is_cut_is_followed_and_writes_no_more(ser
     way.close()
 
 
-def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):
+def test_a_standby_service_ends_at_once_on_request(service):
     first = service()
     eventually(lambda: ready(first))
     second = service()
@@ -123,7 +123,7 @@ def test_one_that_waits_ends_at_once_when_it_is_asked_to(service):
     assert ready(first)
 
 
-def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service):
+def test_the_health_port_answers_only_health_and_readiness(service):
     one = service()
     eventually(lambda: ready(one))
     for path in ("/healthz", "/readyz"):
@@ -134,7 +134,7 @@ def test_whoever_asks_is_told_nothing_but_whether_it_lives_and_may_give(service)
         assert requests.post(f"http://127.0.0.1:{one.port}{path}", timeout=20).text == "405\n"
 
 
-def test_of_two_that_open_a_store_at_once_one_stands_by(database):
+def test_of_two_services_that_open_a_store_at_once_one_stands_by(database):
     first, second = database.store(), database.store()
     assert first.seen_owner() == second.seen_owner() == (0, 0)
     first.open(0)

@@ -87,7 +87,7 @@ async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_an
 
 
 async def test_promise_3_never_another_server_of_the_same_name(world):
-    """It was stopped and started anew while the stop was on its way: the new one is somebody's work."""
+    """The hub stopped and restarted it while the stop was on its way. The new server belongs to a user's work."""
     lease = await world.up("alice")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
     world.clock.advance(5)

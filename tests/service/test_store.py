@@ -76,7 +76,7 @@ def test_a_key_passes_from_an_ended_lease_to_a_new_one_in_one_write(store):
     assert store.leases.live() == [second]
 
 
-def test_what_ended_is_listed_by_owner_the_newest_first(store):
+def test_ended_leases_are_listed_by_owner_the_newest_first(store):
     ended = [a_lease(name, Phase.ENDED, user=user, ended_at=at) for name, user, at in
              [("a", "alice", 1.0), ("b", "bob", 2.0), ("c", "alice", 3.0), ("d", "alice", 3.0)]]  # fmt: skip
     store.save([*ended, a_lease("live")])
@@ -177,7 +177,7 @@ def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one
     assert store.trouble == ""
 
 
-async def test_what_is_written_beside_the_loop_holds_up_no_read_and_fails_no_write(store):
+async def test_writes_outside_the_loop_delay_no_read_and_fail_no_write(store):
     held, done = threading.Event(), threading.Event()
 
     def write_slowly():
@@ -214,7 +214,7 @@ def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(
     assert store.inbox.notices(odd.key.owner, NOW)[0] == []
 
 
-def test_what_ended_is_sorted_by_user_reason_and_end(store):
+def test_ended_leases_are_sorted_by_user_reason_and_end(store):
     ends = [
         ("bob", ExitReason.IDLE, 3),
         ("anna", ExitReason.STOPPED, 1),
@@ -265,7 +265,7 @@ def test_a_store_that_is_older_than_what_was_written_is_refused_in_words(store, 
         store.leases.live()
 
 
-async def test_what_still_reads_when_the_store_is_closed_gives_its_connection_back_closed(store):
+async def test_a_read_during_the_close_of_the_store_returns_its_connection_closed(store):
     reads, goes_on, closed, used = threading.Event(), threading.Event(), threading.Event(), []
 
     def read():

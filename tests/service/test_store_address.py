@@ -1,4 +1,4 @@
-"""Where the store is, as an administrator writes it; and what nobody reads of its password."""
+"""The store's address as an administrator writes it. Its password is never shown."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_password_file_that_others_may_use_is_refused(tmp_path, mode):
     store_of(written(store="postgresql://gpu@db/gpu", store_password_file=str(file)))
 
 
-def test_the_password_is_read_at_each_connection_and_told_to_nobody(postgres, tmp_path):
+def test_the_password_is_read_at_each_connection_and_never_shown(postgres, tmp_path):
     file = tmp_path / "password"
     url = postgres.server.url(postgres.database())
     store = Store(url, file)
@@ -81,7 +81,7 @@ def test_the_password_is_read_at_each_connection_and_told_to_nobody(postgres, tm
         ("REVOKE ALL ON DATABASE {name} FROM PUBLIC", "permission denied for database"),
     ],
 )
-def test_what_the_server_refuses_is_told_with_what_to_do(postgres, tmp_path, spoil, says):
+def test_a_refusal_by_the_database_server_is_reported_with_a_remedy(postgres, tmp_path, spoil, says):
     name = postgres.database()
     postgres.run("DROP ROLE IF EXISTS gpu")
     postgres.run("CREATE ROLE gpu LOGIN PASSWORD 'gpu'")

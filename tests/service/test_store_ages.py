@@ -1,4 +1,4 @@
-"""What the database keeps of what grows old: maxima of readings, all behind a stop, and in the end nothing."""
+"""Old data in the database: maxima of readings, all readings before a stop, and finally no data."""
 
 import contextlib
 import sqlite3
@@ -58,7 +58,7 @@ def test_thinning_a_day_at_a_time_or_as_time_goes_on_leaves_the_same(store, tmp_
     again.close()
 
 
-def test_of_old_readings_a_busy_one_outlives_a_higher_one_that_was_none_s_work(store):
+def test_among_old_readings_a_busy_one_outlives_a_higher_one_without_work(store):
     start = NOW - 2 * DAY - (NOW - 2 * DAY) % BUCKET_SECONDS
     woken = replace(reading(start, 100.0), kind="idle", holders=0)
     shared = replace(reading(start + 60, 3.0), shared=True, holders=1, holders_cpu_cores=1.5, cpu_cores=2.0)
@@ -75,7 +75,7 @@ def test_readings_behind_a_stop_stay_whole_as_long_as_their_lease_others_thirty_
     assert store.readings.of_lease("one") == [replace(row, kept=True) for row in old[2:]]
 
 
-def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_time(store):
+def test_long_ended_leases_are_forgotten_with_audit_and_readings_in_batches(store):
     old = [a_lease(f"old-{i}", Phase.ENDED, ended_at=NOW - 10 + i) for i in range(5)]
     kept = [a_lease("young", Phase.ENDED, ended_at=NOW), a_lease("live")]
     names = [lease.id for lease in [*old, *kept]] + ["of no lease"]
@@ -90,7 +90,7 @@ def test_what_ended_long_ago_is_forgotten_with_its_audit_and_readings_some_at_a_
     assert [len(store.readings.of_lease(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
 
 
-def test_what_is_forgotten_is_found_by_index(tmp_path):
+def test_expired_rows_are_found_by_index(tmp_path):
     path = tmp_path / "service.sqlite"
     store = Store(f"sqlite:///{path}")
     store.open()

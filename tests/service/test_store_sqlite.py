@@ -1,4 +1,4 @@
-"""What becomes of SQLite's own troubles: its file, and its disk."""
+"""Faults of SQLite: its file and its disk."""
 
 import resource
 import sqlite3
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("asked", [("", ""), ("ali", ""), ("", "idle")])
-def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
+def test_ended_leases_are_counted_by_an_index_alone(store, path, asked):
     seen = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
     store.leases.search_ended(*asked, 0, 50)
@@ -74,7 +74,7 @@ def test_what_ended_is_counted_by_an_index_alone(store, path, asked):
 
 
 @pytest.mark.parametrize("sort", ["ended_at", "-ended_at", "user", "-user", "reason", "-reason"])
-def test_what_ended_is_read_in_the_order_of_an_index(store, path, sort):
+def test_ended_leases_are_read_in_the_order_of_an_index(store, path, sort):
     seen = []
     sa.event.listen(store._engine, "before_cursor_execute", lambda *told: seen.append((told[2], told[3])))
     store.leases.search_ended("", "", 50, 50, sort)
@@ -132,7 +132,7 @@ def test_lists_leave_out_a_damaged_row_and_say_so_once(store, path, damage, capl
 
 
 @pytest.mark.parametrize("damage", ["{not", "[]", "[" * 100_000], ids=["text", "shape", "depth"])
-def test_a_damaged_preset_announcement_or_restriction_that_is_over_holds_up_nobody(store, path, damage):
+def test_a_damaged_preset_announcement_or_expired_restriction_blocks_no_user(store, path, damage):
     owner = FULL_LEASE.key.owner
     for name in ("whole", "damaged"):
         store.presets.save(owner, Preset(name, {"gpu": "a100"}, NOW), 9)

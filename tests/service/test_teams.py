@@ -60,12 +60,12 @@ def acquire(world, name="alice", status=200, start_id="s1", server="", **options
 
 
 def as_of_no_name(document, name):
-    """What was answered, with the name taken out of it."""
+    """Return an answer with the name replaced."""
     return repr(document).replace(name, "NAME")
 
 
 @pytest.mark.parametrize(("options", "name"), HIDDEN)
-def test_what_is_for_others_answers_as_a_name_that_does_not_exist(world, options, name):
+def test_a_template_for_others_answers_as_an_unknown_name(world, options, name):
     unknown = dict.fromkeys(options, "nothing")
     for ask in (check, acquire):
         hidden, none = (ask(world, status=400, **asked) for asked in (options, unknown))
@@ -73,7 +73,7 @@ def test_what_is_for_others_answers_as_a_name_that_does_not_exist(world, options
         assert "leads" not in repr(hidden)
 
 
-def test_what_is_for_others_is_in_no_list_and_for_its_members_is_in_all(world):
+def test_a_template_for_others_is_in_no_list_and_members_see_it_everywhere(world):
     world.save(replace(waiting("theirs", "carol"), request=request("carol", "b200")))
     for name, sees in (("alice", False), ("admin", True)):
         offers, queue = (api(world, name, path).json() for path in ("offers", "queue"))
@@ -109,7 +109,7 @@ def test_a_catalog_without_groups_asks_the_hub_for_none(make_web_world):
     assert acquire(world)["lease"]["phase"] == "reserved"
 
 
-def test_whoever_had_the_name_before_is_in_no_group(world):
+def test_a_former_owner_of_the_name_is_in_no_group(world):
     world.groups["alice"], world.created["alice"] = {"leads"}, "somebody else born"
     acquire(world, status=400, template="node")
 
@@ -208,7 +208,7 @@ def test_promise_7_consent_is_given_and_withdrawn_while_one_waits_and_the_place_
     consent(world, lease, "h100", status=404, name="bob")
 
 
-def test_consent_counts_for_whoever_it_is_asked_for(world):
+def test_consent_counts_for_the_owner_of_the_request(world):
     lease = queued(world)
     assert consented(consent(world, lease, "h100", name="admin")) == {"h100": True}
     consent(world, lease, "b200", status=400, name="admin"), "alice may not have it"
@@ -216,7 +216,7 @@ def test_consent_counts_for_whoever_it_is_asked_for(world):
     assert consented(consent(world, lease, "b200")) == {"b200": True, "h100": False}
 
 
-def test_what_was_given_can_be_changed_no_more(world):
+def test_granted_values_cannot_be_changed(world):
     world.save(running())
     assert "given its GPU already" in consent(world, {"id": "runs"}, "h100", status=409)["error"]["message"]
 
@@ -233,7 +233,7 @@ def test_the_page_of_who_waits_gives_and_withdraws_consent_by_one_click(world):
     assert "Also take H100" in browser.submit(f"{page}/consent").text
 
 
-def test_what_one_consented_to_is_remembered_for_each_template(world):
+def test_consents_are_remembered_for_each_template(world):
     acquire(world, template="pytorch", substitutes=["h100"])
     assert api(world, "alice", "offers").json()["consents"] == {"pytorch": ["h100"]}
 
@@ -250,7 +250,7 @@ def test_offers_are_answered_while_the_store_does_not(world, monkeypatch):
     assert api(world, "alice", "offers").json()["consents"] == {}
 
 
-def test_what_bounds_who_asks_is_told_with_offers_and_with_a_check(make_web_world):
+def test_limits_of_the_asking_user_are_returned_with_offers_and_checks(make_web_world):
     quotas = {
         "each": {"each": "user", "gpus": {"soft": 1, "hard": 5}},
         "vision": {"group": "vision", "gpus": {"hard": 8}},
@@ -291,7 +291,7 @@ def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     assert told.text.startswith(given)
 
 
-def test_who_waits_is_told_which_limit_holds_back_what_they_take_instead(make_web_world):
+def test_a_waiting_request_reads_the_limit_of_its_substitute(make_web_world):
     limit = {"each": "user", "types": {"h100": {"hard": 1}}}
     world = make_web_world(load_catalog({**CATALOG, "quotas": {"each-user": limit}}))
     world.backend.gpus = tuple(gpu for kind, count in THERE.items() for gpu in fake_gpus(kind, count))
@@ -323,7 +323,7 @@ def test_the_end_that_a_budget_sets_is_told_by_the_price_of_what_is_given(make_w
     assert told["ends_at"] == given["latest_end"]["at"]
 
 
-def test_what_a_cheaper_substitute_would_do_for_is_not_refused(make_web_world):
+def test_a_request_that_a_cheaper_substitute_would_satisfy_is_not_refused(make_web_world):
     world = with_money(make_web_world, "0.3")
     assert "0.30 of your 0.30 of this month are left" in check(world, status=403)["error"]["message"]
     told = check(world, substitutes=["t4"])

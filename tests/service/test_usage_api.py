@@ -148,7 +148,7 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
         ("since=2027-01-10&until=2027-01-09", "up to"),
     ],
 )
-def test_what_cannot_be_asked_is_told(world, query, words):
+def test_an_invalid_query_is_reported(world, query, words):
     assert words in refused(world, f"usage?{query}", "alice", method="GET")
 
 
@@ -170,7 +170,7 @@ def test_promise_9_others_use_and_grants_are_administrators(world):
     assert ask(world, "quota?user=bob", "admin")["user"] == "bob"
 
 
-def test_a_grant_counts_at_once_is_audited_and_lapses(world):
+def test_a_quota_grant_counts_at_once_is_audited_and_expires(world):
     runs(world)
     made = ask(
         world, "quota-grants", "admin", 201, "POST", user="alice", what="+20 GPU h", until="this week", why="a paper"
@@ -364,7 +364,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 
-def test_what_is_taken_back_and_corrected_is_told_as_json_too(world, cli):
+def test_corrected_usage_is_returned_as_json_too(world, cli):
     made = json.loads(cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper", "--json")[1])
     code, out, _ = cli("admin", "grant", "--take-back", made["id"], "--reason", "done", "--json")
     told = json.loads(out)

@@ -181,7 +181,7 @@ def test_the_periods_before_and_after_are_one_click_away(world, since, until, cu
     assert named == {"Earlier": earlier, **({"Later": later} if later else {})}
 
 
-def test_what_runs_is_read_after_the_store_so_that_an_end_between_them_is_counted_once_at_most(world, monkeypatch):
+def test_running_leases_are_read_after_the_store_so_an_end_in_between_counts_at_most_once(world, monkeypatch):
     before = asked(world, "console/usage.json?by=user").json()
     runs = use_page.running_parts
 

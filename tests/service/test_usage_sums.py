@@ -39,7 +39,7 @@ def test_a_month_of_now_is_read_as_one():
     assert _spans("2026-09-30", "2026-11-25", "2026-11-25") == ["2026-10", "2026-11", "2026-09-30"]
 
 
-def test_whoever_was_called_so_last_is_found_by_name(sums):
+def test_the_last_owner_of_a_name_is_found_by_name(sums):
     def use(created, user, day):
         return UsagePart(day, created, user, "", "a100", "lab", "n1", UsageAmounts(charged=1.0))
 

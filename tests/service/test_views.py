@@ -1,4 +1,4 @@
-"""What a workspace is shown as: the same of one machine as of tens of thousands of GPUs."""
+"""A workspace's view is the same for one machine and for tens of thousands of GPUs."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 class Gpus(tuple):
-    """GPUs that count how often somebody goes through all of them."""
+    """GPUs that count the iterations over all of them."""
 
     __slots__ = ()
     looks = 0

@@ -1,4 +1,4 @@
-"""What a process of its own shows the service of requests: enough to decide by, whoever makes how many of them."""
+"""A separate process shows requests to the service: enough for decisions, however many requests users make."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ def names(requests):
     return [one.name for one in requests]
 
 
-def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for():
+def test_a_flood_shows_the_oldest_requests_and_all_held_or_asked_ones():
     large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
     flood = [a_resource(number, spec=large) for number in range(1, 8)]
     runs = a_resource(20, status={"phase": "Running", "lease": "u20"})
@@ -31,7 +31,7 @@ def test_of_a_flood_the_oldest_are_shown_and_all_that_is_held_or_was_asked_for()
     assert names(visible_requests([*many_held, a_resource(9)])) == names(flood), "these are judged first"
 
 
-def test_who_edits_what_was_refused_again_and_again_keeps_nobody_s_first_one_waiting():
+def test_repeated_edits_of_a_refused_request_delay_no_users_first_request():
     large = {**SPEC, "repository": "x" * (NEW_BYTES // 3)}
     refused = {"generation": 2, "status": {"phase": REFUSED, "observedGeneration": 1}}
     edited = [a_resource(number, spec=large, **refused) for number in range(1, 8)]
@@ -39,8 +39,8 @@ def test_who_edits_what_was_refused_again_and_again_keeps_nobody_s_first_one_wai
 
 
 @pytest.mark.parametrize("changes", [{"held": True}, {"deleting": True}], ids=["held", "deleting"])
-def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_refused(changes):
-    """Who makes requests may write finalizers: the service's own, or one that nobody takes away."""
+def test_unconditionally_shown_requests_have_only_short_texts(changes):
+    """Users may write finalizers: the service's own, or one that is never removed."""
     large = {**SPEC, "cpu": "1" * 2**20}
     flood = [a_resource(number, spec=large, **changes) for number in range(1, 60)]
     told = visible_requests(flood)
@@ -50,7 +50,7 @@ def test_what_is_shown_whatever_there_is_has_no_text_that_is_longer_than_to_be_r
 
 
 @pytest.mark.parametrize("phase", [ENDED, REFUSED])
-def test_what_is_over_is_shown_by_what_is_told_of_it_alone(phase):
+def test_an_ended_request_is_shown_only_by_its_status(phase):
     status = {"phase": phase, "lease": "u1", "observedGeneration": 1, "conditions": [{"type": "Ready"}]}
     long = {**SPEC, "user": "a" * 1000}
     (over,) = visible_requests([a_resource(1, spec=long, status=status, finalizers=("gpuspawner.io/workspace",))])
@@ -61,7 +61,7 @@ def test_what_is_over_is_shown_by_what_is_told_of_it_alone(phase):
     assert edited.spec == SPEC, "it is judged anew"
 
 
-def test_what_runs_keeps_its_status_and_what_is_to_be_ready_at_a_time_all_of_it():
+def test_running_requests_keep_their_status_and_scheduled_ones_all_of_it():
     status = {"phase": "Running", "lease": "u1", "reason": "Running on 2 A100"}
     (runs,) = visible_requests([a_resource(1, status=status)])
     assert (runs.status, "template" in runs.spec) == (status, False)

@@ -68,7 +68,7 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     assert "Full queue" in told
 
 
-def test_a_home_is_whole_where_somebody_comes_while_another_page_reads_the_store(world, monkeypatch):
+def test_a_home_page_is_complete_while_another_page_reads_the_store(world, monkeypatch):
     world.observe()
     world.save(page_world.waiting("bobs", user="bob"))
     store = world.parts.store
@@ -113,7 +113,7 @@ def test_another_persons_workspace_does_not_exist(world):
     "path",
     ["workspaces/%0d%0aSet-Cookie:%20a=b", "workspaces/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "workspaces/ü", "x"],
 )
-def test_what_is_not_there_is_a_page_with_care_whatever_the_address(world, path):
+def test_a_missing_page_is_a_proper_page_for_every_address(world, path):
     response = Browser(world, "alice").look(path, 404)
     assert "Nothing here" in response.text
     assert "<script>alert" not in response.text
@@ -192,7 +192,7 @@ def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
     assert "This workspace is stopping already." in Browser(world, "alice").submit("workspaces/mine/move", 409).text
 
 
-def test_what_cannot_be_done_is_told_on_the_page_with_the_reason(world):
+def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
     world.save(page_world.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
     assert "Keep: one more asked; 3 of 3 are used." in page.text
@@ -375,7 +375,7 @@ def test_home_tells_of_each_stopped_server_and_how_to_start_it_again(world):
 
 
 @pytest.mark.parametrize(("name", "who"), [("alice", "You"), ("admin", "alice")])
-def test_what_its_user_restarted_was_not_stopped(world, name, who):
+def test_a_restarted_workspace_was_not_stopped(world, name, who):
     world.save(page_world.reclaimed("gone", reason=ExitReason.CHANGED, ended_by="alice"))
     text = Browser(world, name).look("workspaces/gone").text
     assert re.search(f"<h2[^>]*>{who} restarted it without a GPU at ", text)

@@ -62,9 +62,7 @@ def test_unknown_time_is_hatched_in_one_stretch_and_nothing_is_drawn_over_it(row
 
 
 @pytest.mark.parametrize(("shared", "highest_percent"), [(True, 4.9), (False, 60.0)])
-def test_what_is_not_the_workspaces_use_is_drawn_apart_and_left_out_only_where_others_use_the_gpu(
-    shared, highest_percent
-):
+def test_use_outside_the_workspace_is_drawn_apart_and_left_out_only_where_others_use_the_gpu(shared, highest_percent):
     rows = [row(60, 60.0, kind="idle"), row(120, 5.0, kind="idle"), row(180, 4.9)]
     panel = only([replace(one, shared=shared) for one in rows], Axis(0.0, 180.0))
     assert [round(bar.left) for bar in panel.others] == [0, 33]

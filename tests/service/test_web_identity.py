@@ -1,4 +1,4 @@
-"""Whom pages and API take someone for: by their account, whatever the name; signed in, with the scope."""
+"""Identity of a visitor on pages and in the API: by account, whatever the name; signed in, with the scope."""
 
 import re
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_promise_9_a_name_that_passes_on_while_its_token_is_remembered_changes_n
     assert world.models_asked == ["alice"], "asked once for a token, not at each request"
 
 
-def test_promise_9_whom_the_hub_knows_no_more_acts_no_more_though_its_answer_is_remembered(world):
+def test_promise_9_a_deleted_user_cannot_act_although_the_answer_is_cached(world):
     world.save(page_world.running("live"))
     alice = Browser(world, "alice")
     world.names["alice"] = None
@@ -96,7 +96,7 @@ def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
     assert world.models_asked == []
 
 
-def test_whoever_is_not_signed_in_is_sent_to_the_hub_and_comes_back(world):
+def test_a_signed_out_visitor_is_sent_to_the_hub_and_returns(world):
     world.save(page_world.running())
     first = requests.get(f"{world.home}workspaces/runs", allow_redirects=False)
     assert first.status_code == 302

@@ -1,4 +1,4 @@
-"""What Prometheus reads: the same numbers as the pages, none that is unknown, for those with the scope."""
+"""The metrics for Prometheus: the same numbers as the pages, no unknown values, and only for users with the scope."""
 
 import contextlib
 import re
@@ -67,7 +67,7 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     assert found["gpuspawner_fleet_age_seconds", "default"] == 30
 
 
-def test_starts_and_waits_are_counted_once_and_not_those_that_nobody_waited_for(world):
+def test_starts_and_waits_are_counted_once_and_only_if_a_user_waited(world):
     def start(name, **changes):
         lease = page_world.running(name, **changes)
         key = replace(lease.key, server=name)
@@ -194,7 +194,7 @@ def test_counters_go_on_after_a_restart_and_never_fall_also_after_a_crash(make_w
     first.parts.sampler.counts["idle"] += 5
     first.parts.registry.start_times._waits.observe(7)
     found = metrics(first, "admin")
-    first.parts.sampler.counts["idle"] += 100  # counted, and nobody was told yet: the crash loses it
+    first.parts.sampler.counts["idle"] += 100  # counted but not reported yet: the crash loses it
     next_one = page_world.World(tmp_path, monkeypatch)
     try:
         next_one.call(next_one.parts.counters.load)
@@ -225,7 +225,7 @@ def fails(*_):
     raise Unavailable("The store does not answer.")
 
 
-def test_what_came_of_warnings_is_counted_by_reason(world):
+def test_outcomes_of_warnings_are_counted_by_reason(world):
     kept, taken, gone = (page_world.in_grace(name, server=name, gpus=(n,)) for n, name in enumerate("abc"))
     for lease in (kept, taken, gone):
         world.save(lease)
@@ -239,7 +239,7 @@ def test_what_came_of_warnings_is_counted_by_reason(world):
     assert found == {("idle", "kept"): 1, ("ended", "idle"): 1, ("ended otherwise", "idle"): 1, ("claim", "went on"): 1}
 
 
-async def test_what_ran_otherwise_and_what_the_scheduler_did_not_do_is_counted(make_world):
+async def test_restarted_workspaces_and_failed_scheduler_actions_are_counted(make_world):
     world = make_world()
     lease = await world.up("alice")
     placed = world.allocator.commits.line(lease, "gpuspawner", events.Placed(("GPU-x",)))

@@ -1,4 +1,4 @@
-"""What a workspace's page offers to open, by its template: to its user, while it runs."""
+"""The links of a workspace's page by its template: for its user, while it runs."""
 
 import re
 
@@ -58,7 +58,7 @@ def test_where_the_template_does_not_say_the_hub_s_default_opens(world_opening):
     assert "gpuspawner ssh" not in page
 
 
-def test_what_the_image_lacks_is_offered_nowhere_and_told_by_the_workspace_alone(world_opening):
+def test_a_link_missing_in_the_image_is_hidden_and_reported_by_its_workspace_alone(world_opening):
     world = world_opening("lab", "vscode", "ssh")
     token = "gpuws-0123456789"
     world.save(page_world.running("runs", token_hash=hash_token(token)))

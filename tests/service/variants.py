@@ -15,7 +15,7 @@ UNIONS = (typing.Union, types.UnionType)
 def variants(one, depth=1, skip=frozenset()):
     """Yield (name, variant) for each other value of each field of a dataclass or a named tuple.
 
-    Models inside it vary too, ``depth`` deep. ``skip`` are fields that stay as they are, such as ids.
+    Models inside it vary too, ``depth`` deep. ``skip`` are fields that keep their value, for example ids.
     """
     yield "as it is", one
     for name, kind in fields_of(type(one)):
@@ -39,7 +39,7 @@ def replaced(one, name, value):
 
 
 def values_of(kind, depth):
-    """Yield values of a type: all of a small one, and of others those that are told apart, such as "" and a text."""
+    """Yield values of a type: all of a small type, otherwise distinguishable values, for example "" and a text."""
     origin = typing.get_origin(kind)
     if origin in UNIONS:
         for one in typing.get_args(kind):

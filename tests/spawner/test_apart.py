@@ -61,7 +61,7 @@ def test_promise_2_hub_and_service_that_share_a_secret_alone_know_each_other(tmp
 
 
 @pytest.mark.parametrize("first", ["hub", "service"])
-def test_whoever_is_first_makes_the_folder_that_both_share(tmp_path, first):
+def test_the_first_process_makes_the_shared_folder(tmp_path, first):
     folder = tmp_path / "hub-data"
     if first == "service":
         (tmp_path / "data").symlink_to(folder)

@@ -117,7 +117,7 @@ def test_a_setting_in_the_configuration_of_this_machine_s_servers_is_named_by_it
         "\x00\xff",
     ],
 )
-def test_what_is_commented_or_off_is_not_named(named, machine, text):
+def test_a_commented_or_disabled_culler_is_not_named(named, machine, text):
     (machine / "jupyter_server_config.py").write_text(text)
     c = Config()
     c.Spawner.args = ["--MappingKernelManager.cull_idle_timeout=0", "--MappingKernelManager.cull_interval=300"]

@@ -41,7 +41,7 @@ def hub(request, tmp_path):
     return lambda: followed(catalog, lambda catalog: (catalog, ()), tmp_path / "gpu")
 
 
-async def test_what_is_added_is_taken_in_once_and_kept_over_a_restart_and_while_the_service_is_away(hub):
+async def test_an_added_entry_is_read_once_and_kept_over_a_restart_and_an_absent_service(hub):
     first, service = hub(), Service(BIG, NIGHT)
     assert list(first.current().templates) == ["lab"]
     await first.take_added(service)
@@ -59,7 +59,7 @@ async def test_what_is_added_is_taken_in_once_and_kept_over_a_restart_and_while_
     assert list(again.current().templates) == list(hub().current().templates) == ["lab"]
 
 
-async def test_what_the_hub_cannot_use_harms_no_other(hub):
+async def test_an_unusable_entry_breaks_no_other_entry(hub):
     broken, clash = Added("u-3", "templates", "broken", {"gpus": {"t4": 1}}), Added("u-4", "templates", "lab", {})
     follower = hub()
     await follower.take_added(Service(broken, clash, BIG, NIGHT))
@@ -67,7 +67,7 @@ async def test_what_the_hub_cannot_use_harms_no_other(hub):
     assert dict(follower.current().templates["lab"].gpus) != {}
 
 
-def test_what_was_kept_and_cannot_be_read_is_nothing(hub, tmp_path):
+def test_an_unreadable_kept_entry_is_empty(hub, tmp_path):
     for text in ("", "{", "[1]", '[{"uid": 1}]'):
         (tmp_path / "gpu" / "catalog-added.json").write_text(text)
         assert list(hub().current().templates) == ["lab"], text

@@ -91,7 +91,7 @@ def live(*offers, sentence="Starts now.", refused=False, **known):
     return Live({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
-def test_what_it_sends_untouched_is_a_request_for_the_defaults():
+def test_an_untouched_form_requests_the_defaults():
     sent = Inputs(rendered()).sent
     request = resolve(CATALOG, from_form(CATALOG, sent), "alice")
     assert request == resolve(CATALOG, None, "alice")
@@ -115,7 +115,7 @@ WITH_MENUS = replace(CATALOG, menus=MENUS)
         ({"image--unlisted-choice": "own:1"}, {"template": "lab", "image--unlisted-choice": "own:1"}),
     ],
 )
-def test_what_a_profile_lets_people_choose_is_shown_and_sent_again(chosen, sent):
+def test_choices_of_a_profile_are_shown_and_sent_again(chosen, sent):
     options = from_form(WITH_MENUS, Inputs(rendered(catalog=WITH_MENUS, chosen=chosen)).sent)
     resolve(WITH_MENUS, options, "alice")
     assert {key: value for key, value in options.items() if key in {"template", "image", "site", *sent}} == sent
@@ -165,7 +165,7 @@ def test_a_choice_that_the_profile_no_longer_has_is_not_filled_in_again():
     assert left == {"template": "lab", "cpu": "4"}
 
 
-def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
+def test_guarantees_of_a_size_are_next_to_its_limits():
     shared = {"bounds": {"cpu": "1-8", "memory": "1GiB-64GiB"}, "guarantee": {"cpu": "12.5%"}}
     html = rendered(catalog=load_catalog({"version": 1, "templates": {"lab": shared}}))
     assert re.findall(r'-hint">(1 .*?)</p>', html) == ["1 to 8, 12.5 % of it guaranteed", "1 GiB to 64 GiB"]
@@ -180,12 +180,12 @@ def test_what_is_guaranteed_of_a_size_stands_beside_its_bounds():
         pytest.param({"cpu": "4", "memory": 8 * 2**30 + 2**20, "lifetime": "5401s"}, id="values that no unit fits"),
     ],
 )
-def test_what_was_chosen_is_sent_again(chosen):
+def test_chosen_values_are_sent_again(chosen):
     sent = Inputs(rendered(chosen=chosen)).sent
     assert resolve(CATALOG, from_form(CATALOG, sent), "alice") == resolve(CATALOG, chosen, "alice")
 
 
-def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_are_measured():
+def test_the_form_shows_the_measurement_of_unreadable_gpus_before_start():
     kinds = {"mi300": {"title": "MI300", "resource": "amd.com/gpu", "memory": "192GiB"}}
     catalog = load_catalog({"version": 1, "gpus": kinds, "templates": {"lab": {"title": "Lab", "gpus": {"mi300": 1}}}})
     words = "Measured by amd-smi or rocm-smi if the image has it, otherwise never stopped as idle."
@@ -194,7 +194,7 @@ def test_who_asks_for_gpus_that_no_nvidia_smi_reads_knows_before_start_how_they_
     assert "Measured by" not in rendered(catalog=CATALOG)
 
 
-def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebody_offers():
+def test_only_fields_of_a_request_and_offered_kinds_are_sent():
     seen = Inputs(rendered()).seen
     own = {"repository"}  # no template takes an image of a user's own
     assert {name for name, _ in seen} == {"template", "gpu", "gpu_memory", "count", "cpu", "memory", "lifetime"} | own
@@ -202,7 +202,7 @@ def test_only_the_fields_that_a_request_has_are_sent_and_only_kinds_that_somebod
 
 
 @pytest.mark.parametrize("where", ["user", "server", "memory", "template", "sentence"])
-def test_nothing_that_somebody_wrote_becomes_html(where):
+def test_no_user_text_becomes_html(where):
     if where in {"user", "server"}:
         html = rendered(**{where: HOSTILE})
     elif where == "sentence":
@@ -224,13 +224,13 @@ def test_nothing_that_somebody_wrote_becomes_html(where):
         pytest.param(offer("a100", 2, note="2 kept for others"), "2 of 4 free", "2 kept for others", id="not for all"),
     ],
 )
-def test_what_is_free_stands_beside_each_kind(free, words, note):
+def test_free_gpus_are_next_to_each_kind(free, words, note):
     html = rendered(live=live(free))
     assert f"data-free>{words}</span><small data-note>{note}</small>" in html
     assert "80 GiB each, 2.10 an hour" in html
 
 
-def test_the_quota_is_its_user_s_whoever_looks():
+def test_the_quota_belongs_to_its_user_for_every_reader():
     lines = ("3 of 4 GPUs", "31 of 40 GPU h this week")
     own, others = (rendered(live=live(quota=lines), own=own) for own in (True, False))
     told = [re.search(r'id="gs-quota".*?</ul>', html, re.DOTALL)[0] for html in (own, others)]
@@ -324,7 +324,7 @@ GO_ON = "is chosen instead: choose another, or go on with it."
         ),
     ],
 )
-def test_what_a_link_asks_for_and_nobody_offers_is_told(link, kept, notes):
+def test_unavailable_choices_of_a_link_are_reported(link, kept, notes):
     assert form.offered(CATALOG, link) == (kept, notes)
 
 
@@ -364,5 +364,5 @@ def test_scripts_and_styles_hold_nothing_that_jinja_or_html_would_read(path):
         pytest.param(None, {}, id="nothing"),
     ],
 )
-def test_what_the_catalog_no_longer_allows_is_not_filled_in_again(remembered, left):
+def test_choices_no_longer_in_the_catalog_are_not_filled_in(remembered, left):
     assert resolve_all(CATALOG, remembered, "alice").accepted == left

@@ -34,7 +34,7 @@ def sent(**which):
     return from_form(OURS, Inputs(rendered(catalog=OURS, teams=TEAMS, **which)).sent)
 
 
-def test_what_is_for_others_is_nowhere_in_the_form():
+def test_a_template_for_others_is_nowhere_in_the_form():
     html = rendered(catalog=OURS, teams=TEAMS, live=live(offer("b200", 1)))
     assert not re.search("b200|B200|Whole node|leads", html)
     assert "B200" in rendered(catalog=visible(CATALOG, {"leads"}))
@@ -47,7 +47,7 @@ def test_a_link_to_what_is_for_others_is_told_as_one_to_nothing():
     assert (hidden[0], hidden[1][0].replace("b200", "nope")) == (nothing[0], nothing[1][0])
 
 
-def test_who_is_offered_nothing_is_told_whom_to_ask():
+def test_users_without_any_offer_are_told_whom_to_ask():
     only_leads = load_text("version: 1\ntemplates: {node: {groups: [leads]}}\ncontact: gpu@example.org")
     html = rendered(catalog=visible(only_leads, set()))
     assert "gpu@example.org" in html
@@ -64,14 +64,14 @@ def test_who_is_offered_nothing_is_told_whom_to_ask():
         pytest.param({"live": live(team="gone"), "chosen": {"team": "none"}}, None, id="no team of theirs"),
     ],
 )
-def test_who_is_in_several_teams_says_for_which_one_it_is(known, team):
+def test_members_of_several_teams_choose_one_for_each_workspace(known, team):
     html = rendered(catalog=OURS, teams=TEAMS, **known)
     assert sent(**known).get("team") == team
     assert html.count('name="team" required') == 1, "the browser asks for it"
     assert "Vision &amp; more" in html
 
 
-def test_who_is_in_one_team_reads_it_and_chooses_nothing():
+def test_members_of_one_team_see_it_and_choose_nothing():
     html = rendered(catalog=OURS, teams=TEAMS[:1])
     assert "<p>Vision &amp; more</p>" in html
     assert 'name="team"' not in html

@@ -55,7 +55,7 @@ async def test_a_pod_that_is_made_gets_its_claim_and_owns_it():
     assert (claim["metadata"]["name"], claim["metadata"]["ownerReferences"]) == ("gpuspawner-m1", [OWNER])
 
 
-async def test_what_may_pass_is_asked_again_and_the_same_claim_is_not_made_twice():
+async def test_a_temporary_failure_is_tried_again_and_the_claim_is_made_once():
     start = Start([refused(503), TimeoutError(), refused(409, "already exists")])
     await start._gpu_claim(POD)
     assert start.made == []

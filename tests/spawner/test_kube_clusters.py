@@ -177,7 +177,7 @@ async def test_the_proxy_reaches_a_pod_by_a_route_of_a_gateway(spawner, there, r
 
 
 @pytest.mark.parametrize("routed", [INGRESS, GATEWAY], indirect=True)
-async def test_what_leads_to_a_server_answers_404_before_it_leads_there(spawner, there, routed):
+async def test_a_server_route_answers_404_before_the_server_exists(spawner, there, routed):
     assert [spawner._gpu_is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
 
 
@@ -185,7 +185,7 @@ async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
     assert not spawner._gpu_is_no_answer(404)
 
 
-async def test_what_the_hub_saves_finds_it_again(spawner, there):
+async def test_state_saved_by_the_hub_finds_its_server_again(spawner, there):
     await spawner._gpu_find_address(POD)
     saved = spawner._gpu_attempt.leased("l1", 2).started().to_state()
     found = Attempt.from_state(saved)

@@ -49,7 +49,7 @@ def test_the_service_is_told_where_the_pods_are(configured, tmp_path):
     }
 
 
-def test_what_the_service_is_told_follows_kubespawner_and_what_is_said_of_the_cluster_comes_last(configured):
+def test_settings_of_the_service_follow_kubespawner_and_explicit_ones_come_last(configured):
     c = Config()
     c.GPUSpawner.gpu_cluster = {"devices": "/dev/other*", "placement": "required"}
     told = json.loads(
@@ -94,7 +94,7 @@ def test_the_service_looks_at_the_nodes_alone_that_kubespawners_affinity_require
         pytest.param({"probes_at_once": "many"}, "probes_at_once: ", id="type"),
     ],
 )
-def test_what_is_said_wrongly_of_the_cluster_is_refused_by_name(configured, cluster, problem):
+def test_an_invalid_cluster_setting_is_refused_by_name(configured, cluster, problem):
     c = Config()
     c.GPUSpawner.gpu_cluster = cluster
     with pytest.raises(SystemExit, match=problem):

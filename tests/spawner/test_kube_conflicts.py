@@ -1,6 +1,6 @@
-"""Promise 10: what gives a workspace GPUs beside its lease is refused at the hub's start, wherever it is written.
+"""Promise 10: GPUs of a workspace outside its lease are refused at the hub's start, wherever they are written.
 
-What only shows at a start is refused there, by the finished pod.
+A conflict that only shows at a start is refused there, by the finished pod.
 """
 
 import copy
@@ -133,7 +133,7 @@ def configured(folder, settings, catalog=None):
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize(("settings", "words"), WAYS.values(), ids=WAYS)
-def test_promise_10_gpus_beside_the_lease_are_refused_at_the_hubs_start(tmp_path, settings, words, carrier):
+def test_promise_10_gpus_outside_the_lease_are_refused_at_the_hubs_start(tmp_path, settings, words, carrier):
     with pytest.raises(SystemExit) as refused:
         configured(tmp_path, CARRIERS[carrier](settings))
     (line,) = str(refused.value).splitlines()
@@ -162,12 +162,12 @@ HARMLESS = {
 }
 
 
-def test_what_reaches_no_gpu_is_nobodys_conflict(tmp_path, capsys):
+def test_a_setting_without_gpu_access_is_no_conflict(tmp_path, capsys):
     configured(tmp_path, HARMLESS)
     assert capsys.readouterr().err.count("extra_") == 0
 
 
-def test_what_could_reach_gpus_is_named_and_the_hub_starts(tmp_path, capsys):
+def test_possible_gpu_access_is_named_and_the_hub_starts(tmp_path, capsys):
     source = {"configMapRef": {"name": "team"}}
     configured(tmp_path, {
         "extra_container_config": {"envFrom": [source]},

@@ -70,7 +70,7 @@ OFFERED = load_text("version: 1\ntemplates: {lab: {profile: torch}, plain: {prof
         ({"template": "plain"}, "own:1"),
     ],
 )
-async def test_what_people_choose_of_a_profile_is_what_kubespawner_applies(a_spawner, options, image):
+async def test_choices_of_a_profile_are_those_that_kubespawner_applies(a_spawner, options, image):
     c = Config({"KubeSpawner": {"profile_list": PROFILES}})
     catalog = replace(OFFERED, menus=menus(c, GPUSpawner, OFFERED))
     spawner = a_spawner(options, catalog, profile_list=PROFILES)

@@ -115,7 +115,7 @@ def private_methods(owner):
     return {name for name in names if name.startswith("_") and not name.endswith(("__", "_default"))}
 
 
-def test_every_private_method_that_is_overridden_stands_in_one_file():
+def test_every_overridden_private_method_is_in_one_file():
     own = {owner for owner in GPUSpawner.__mro__ if owner.__module__.startswith("gpuspawner.")}
     overridden = {owner: private_methods(owner) & private_methods(KubeSpawner) for owner in own}
     assert {owner: names for owner, names in overridden.items() if names} == {
@@ -155,7 +155,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("method", REQUESTS)
 @pytest.mark.parametrize("error", [OSError("away"), ApiException(status=500), ApiException(status=429)], ids=str)
-async def test_what_the_api_server_says_comes_through(upstream, method, error):
+async def test_errors_of_the_api_server_are_passed_on(upstream, method, error):
     """So that ours may ask again, or say why not."""
     spawner, (call, arguments) = upstream(), REQUESTS[method]
     spawner.api.answers[call] = error

@@ -42,7 +42,7 @@ def test_a_template_has_the_options_of_its_profile_else_of_the_default_one(profi
     assert found == {"lab": Menu("torch", (MENU,)), "usual": Menu("plain")}
 
 
-def test_of_a_function_only_its_profiles_are_known():
+def test_a_profile_function_reveals_only_its_profiles():
     found = menus(*judged(lambda _spawner: [TORCH], {"lab": {"profile": "torch"}, "usual": {}}))
     assert found == {"lab": Menu("torch")}
 
@@ -77,7 +77,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "words"), WRONG.values(), ids=WRONG)
-def test_promise_10_options_that_nobody_could_choose_are_refused_by_name(options, words):
+def test_promise_10_unavailable_options_are_refused_by_name(options, words):
     profile = {"display_name": "Big", "profile_options": options}
     place = "c.KubeSpawner.profile_list, big" + (": " if words.startswith("profile_options") else ", ")
     assert list(profile_conflicts(*judged([profile], {"lab": {}}))) == [f"{place}{words}"]

@@ -98,7 +98,7 @@ def test_promise_10_what_contradicts_a_lease_is_refused_by_name(configured, sett
     assert str(refused.value) == f"gpuspawner: {words}"
 
 
-def test_what_a_lease_replaces_is_named_and_the_hub_starts(configured, capsys):
+def test_settings_that_a_lease_replaces_are_named_and_the_hub_starts(configured, capsys):
     c = Config()
     c.Authenticator.admin_users = {"admin"}
     configured(c, mem_guarantee="1G")

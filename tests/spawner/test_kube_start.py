@@ -190,14 +190,14 @@ async def created(start):
         (ConnectionRefusedError("refused"), "The cluster does not answer (refused); asking it again."),
     ],
 )
-async def test_what_may_pass_is_asked_again_and_told(start, answer, told):
+async def test_a_temporary_failure_is_tried_again_and_reported(start, answer, told):
     start.answers = [answer, answer]
     assert await created(start) == "http://10.0.0.1:8888"
     assert any(told in step for step in start.told)
     assert len(start.made) == 1
 
 
-async def test_what_is_refused_for_good_ends_the_start_at_once(start):
+async def test_a_permanent_refusal_ends_the_start_at_once(start):
     start.answers = [refused(422, 'Pod "x" is invalid: spec: Required value')]
     with pytest.raises(Exception, match="The cluster refuses this workspace: spec: Required value"):
         await created(start)

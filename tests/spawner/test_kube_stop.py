@@ -43,11 +43,11 @@ class Stop(KubePods, GPUSpawnerMixin, Kube):
         self.problem, self._gpu_attempt = problem, Attempt(lease)
 
 
-async def test_what_outlives_its_stop_is_left_to_the_service():
+async def test_a_pod_that_survives_its_stop_is_left_to_the_service():
     await Stop(TimeoutError("it did not disappear")).stop(now=True)
 
 
-async def test_what_has_no_lease_is_nobody_elses_to_end():
+async def test_a_pod_without_a_lease_is_ended_by_no_other_lease():
     with pytest.raises(TimeoutError):
         await Stop(TimeoutError(), lease="").stop()
 

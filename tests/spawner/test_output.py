@@ -10,7 +10,7 @@ from gpuspawner.spawner.servers import Output
 NOISY = "import sys\nfor i in range(30000): print('line', i)\nsys.stderr.write('the last\\n')"
 
 
-async def test_the_end_is_kept_in_a_small_file_of_nobody_else_s(tmp_path):
+async def test_the_end_is_kept_in_a_small_private_file(tmp_path):
     output = Output(tmp_path / "output" / "lease-1.txt")
     with output.kept({}) as arguments:
         server = subprocess.Popen([sys.executable, "-c", NOISY], **arguments)

@@ -77,13 +77,13 @@ def patched(manifest, patch=PATCH, settings=SETTINGS):
     return pod
 
 
-def test_gpus_are_limits_in_whole_numbers_beside_the_requests_cpu_and_memory(made):
+def test_gpus_are_limits_in_whole_numbers_with_cpu_and_memory_requests(made):
     pod = patched(made())
     asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
 
 
-def test_what_an_external_scheduler_wants_beside_is_added_and_replaces_nothing(made):
+def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made):
     wanted = {
         "labels": {"queue": "research", "component": "theirs", "gpuspawner.io/lease": "another"},
         "annotations": {"batch/job": "7"},
@@ -169,7 +169,7 @@ def test_shared_memory_that_the_hub_mounts_itself_stays(made, mount):
     assert [volume["name"] for volume in spec["volumes"]] == ["dshm"]
 
 
-def test_no_shared_memory_where_none_is_set(made):
+def test_without_a_size_there_is_no_shared_memory(made):
     settings = PodSettings(cpu_cores=1, memory_bytes=GIB)
     assert "volumes" not in {key for key, value in patched(made(), PATCH, settings)["spec"].items() if value}
 
@@ -220,7 +220,7 @@ def test_the_pod_gets_time_to_end_no_credential_and_says_why_it_crashed(made):
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_what_the_administrator_wrote_of_these_stands(made):
+def test_pod_settings_of_the_administrator_are_kept(made):
     own = {"terminationGracePeriodSeconds": 7, "runtimeClassName": "kata"}
     pod = patched(
         made(extra_pod_config=own, automount_service_account_token=True),
@@ -266,7 +266,7 @@ def test_a_container_that_was_given_rights_on_purpose_keeps_them(made):
     assert spec["containers"][0]["securityContext"] == {"runAsUser": 0, "allowPrivilegeEscalation": False}
 
 
-def test_what_the_pod_says_for_all_its_containers_is_not_said_again(made):
+def test_settings_of_the_whole_pod_are_not_repeated(made):
     whole = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "Localhost"}}
     spec = patched(made(pod_security_context=whole))["spec"]
     assert spec["securityContext"] == whole
@@ -400,7 +400,7 @@ def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
     assert pod.spec.affinity.node_affinity.preferred_during_scheduling_ignored_during_execution[0].weight == 100
 
 
-def test_what_shrinks_is_made_anew(api):
+def test_a_shrunken_list_is_replaced(api):
     model = typed({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, "V1Pod")
     before = api.sanitize_for_serialization(model)
     after = {"spec": {"containers": [{"name": "b"}]}}

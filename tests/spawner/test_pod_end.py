@@ -189,7 +189,7 @@ def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
         ("deleted with kubectl", "died"),
     ],
 )
-def test_what_the_cluster_ended_for_something_else_is_told_from_what_ended_by_itself(name, outcome):
+def test_a_pod_ended_by_the_cluster_is_distinguished_from_one_that_ended_by_itself(name, outcome):
     seen, events, _ = ENDS[name]
     assert outcome_of(seen, events) == outcome
 

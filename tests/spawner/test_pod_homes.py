@@ -42,7 +42,7 @@ def a_pod(name, claim="home-alice", user="alice", server="", lease="l", made=MAD
     }
 
 
-def test_the_pod_that_mounts_the_claim_beside_it_is_found_the_oldest_first():
+def test_the_pod_that_mounts_the_claim_is_found_the_oldest_first():
     own = a_pod("jupyter-alice")
     pods = [
         own,
@@ -117,7 +117,7 @@ async def test_nothing_is_made_while_another_of_the_user_has_the_home_and_it_goe
     assert await task == "http://10.0.0.1:8888"
 
 
-async def test_a_home_that_is_not_let_go_ends_the_start_with_both_ways_to_go_on(alices, with_home, monkeypatch):
+async def test_an_unreleased_home_ends_the_start_and_names_both_ways_to_continue(alices, with_home, monkeypatch):
     monkeypatch.setattr(waits, "BLOCKED_SECONDS", 0.05)
     blocked_by_train(alices)
     with pytest.raises(StartEnded, match="by gpuspawner stop train: then start this again") as ended:
@@ -127,7 +127,7 @@ async def test_a_home_that_is_not_let_go_ends_the_start_with_both_ways_to_go_on(
 
 
 @pytest.mark.parametrize("modes", [["ReadWriteOnce"], []], ids=["many of a node", "not to be seen"])
-async def test_what_others_may_mount_too_is_no_hindrance(alices, with_home, modes):
+async def test_a_home_that_others_may_mount_too_is_no_obstacle(alices, with_home, modes):
     alices.modes = modes
     blocked_by_train(alices)
     assert await created(alices) == "http://10.0.0.1:8888"

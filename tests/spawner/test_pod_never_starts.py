@@ -230,7 +230,7 @@ FATAL = {
 
 
 @pytest.mark.parametrize(("seen", "events", "fatal"), FATAL.values(), ids=FATAL)
-def test_what_can_never_start_is_told_with_its_remedy(seen, events, fatal):
+def test_a_hopeless_start_is_reported_with_its_remedy(seen, events, fatal):
     assert stage_of(seen, events, SETTLED_SECONDS).fatal == fatal
 
 
@@ -259,7 +259,7 @@ def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_
 
 
 @pytest.mark.parametrize("name", ["claim missing", "config map missing"])
-def test_what_may_be_on_its_way_is_given_a_moment(name):
+def test_a_possibly_late_image_is_given_a_moment(name):
     seen, events, _ = FATAL[name]
     assert stage_of(seen, events, 1.0).fatal == ""
 

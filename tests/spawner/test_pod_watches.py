@@ -126,7 +126,7 @@ def no_watch_yet(monkeypatch):
     monkeypatch.setattr(Watched, "reflectors", {})
 
 
-async def test_promise_2_a_stop_that_takes_long_makes_no_watch_anew_which_would_show_no_pod_at_first(api, followed):
+async def test_promise_2_a_slow_stop_opens_no_new_watch_that_would_show_no_pod_at_first(api, followed):
     api.answers = [Answer()]
     spawner = Watched()
     await spawner._start_watching_pods()

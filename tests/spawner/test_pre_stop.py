@@ -56,7 +56,7 @@ def test_an_end_that_is_announced_for_later_than_the_grace_is_another_one(tmp_pa
 
 
 @pytest.mark.parametrize("words", ["", '"kind": "preempted"'])
-def test_who_stops_it_need_not_wait_once_the_service_has_said_so(tmp_path, words):
+def test_a_user_who_stops_it_does_not_wait_after_the_services_answer(tmp_path, words):
     write(tmp_path, "stopped", 5, words)
     assert lasted(begin(tmp_path)) < SAID_SECONDS
 

@@ -43,7 +43,7 @@ def test_the_hub_logs_it_in_one_line_at_the_level_of_what_it_is(log, caplog, sta
     assert not record.exc_info
 
 
-def test_what_is_no_refusal_stays_as_it_is(log, caplog):
+def test_an_unrelated_error_stays_unchanged(log, caplog):
     try:
         start(OSError("disk full"))
     except OSError:

@@ -46,13 +46,13 @@ def own_names(mixin: type) -> set[str]:
 
 
 @pytest.mark.parametrize("mixin", OF_ANY_MIXIN)
-def test_what_is_not_jupyterhubs_own_is_named_as_ours(mixin):
+def test_names_outside_jupyterhub_are_named_as_ours(mixin):
     known = names_in(LocalProcessSpawner)
     assert {name for name in own_names(mixin) if not name.startswith(OURS)} <= known
 
 
 @pytest.mark.parametrize("mixin", OF_PODS)
-def test_what_is_not_kubespawners_own_is_named_as_ours(mixin):
+def test_names_outside_kubespawner_are_named_as_ours(mixin):
     known = names_in(KubeSpawner)
     assert {name for name in own_names(mixin) if not name.startswith(OURS)} <= known
 

@@ -284,7 +284,7 @@ async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, 
     assert await asyncio.wait_for(listen(start), 5) == heard, "a late listener gets all steps, and no more"
 
 
-async def test_who_follows_after_a_stop_hears_the_next_start_and_not_the_last(start):
+async def test_following_after_a_stop_shows_the_next_start_and_not_the_last(start):
     start.service.says = {"acquire": [ENDING]}
     await asyncio.gather(start.start(), return_exceptions=True)
     await start.run_post_stop_hook()

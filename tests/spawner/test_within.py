@@ -23,7 +23,7 @@ async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_
         await looking
 
 
-async def test_what_takes_too_long_is_ended_before_its_time_out_is_told():
+async def test_a_slow_call_is_ended_before_its_timeout_is_reported():
     ended = []
 
     async def hang():
@@ -37,7 +37,7 @@ async def test_what_takes_too_long_is_ended_before_its_time_out_is_told():
     assert ended == ["hang"]
 
 
-async def test_what_is_in_time_returns_or_raises_as_it_is():
+async def test_a_result_in_time_is_returned_or_raised_unchanged():
     async def fail():
         raise OSError("no")
 

@@ -32,7 +32,7 @@ from gpuspawner.workspace.home.session import (
 KEPT = Session(("a.ipynb",), (Terminal("1", "/data"),), (Package("pip", "x", "1.0"), Package("conda", "y", "2")))
 
 
-def test_what_is_kept_is_its_users_alone_bounded_and_read_as_it_was_written(tmp_path):
+def test_kept_files_are_private_bounded_and_read_as_written(tmp_path):
     file = file_of(tmp_path / ".gpuspawner", "")
     assert read_session(file) == Session()
     write_session(file, KEPT)
@@ -51,14 +51,14 @@ def test_what_is_kept_is_its_users_alone_bounded_and_read_as_it_was_written(tmp_
         "{}",
     ],
 )
-def test_what_is_not_as_it_is_written_is_passed_over(tmp_path, text):
+def test_invalid_entries_are_skipped(tmp_path, text):
     file = tmp_path / "session.json"
     file.write_text(text)
     file.chmod(0o600)
     assert read_session(file) == Session()
 
 
-def test_what_is_no_object_or_may_be_changed_by_others_is_not_used(tmp_path):
+def test_a_session_that_is_not_an_object_or_that_others_may_change_is_not_used(tmp_path):
     file = tmp_path / "session.json"
     for text, mode in (("[" * 5000, 0o600), ("7", 0o600), ("{}", 0o644)):
         file.write_text(text)
@@ -67,7 +67,7 @@ def test_what_is_no_object_or_may_be_changed_by_others_is_not_used(tmp_path):
             read_session(file)
 
 
-async def test_what_a_full_home_did_not_take_is_kept_once_it_does(tmp_path, monkeypatch):
+async def test_a_list_rejected_by_a_full_home_is_kept_once_it_fits(tmp_path, monkeypatch):
     class Sessions:
         async def list_sessions(self):
             return [{"type": "notebook", "path": "a.ipynb"}]
@@ -85,7 +85,7 @@ async def test_what_a_full_home_did_not_take_is_kept_once_it_does(tmp_path, monk
     assert read_session(file_of(tmp_path / ".gpuspawner", "")).notebooks == ("a.ipynb",)
 
 
-async def test_what_cannot_be_looked_at_is_told_as_gone_and_all_else_goes_on(tmp_path):
+async def test_an_unreadable_file_is_reported_as_gone_and_the_rest_continues(tmp_path):
     log, opened, unseen = logging.getLogger("test"), [], "n" * 300
     manager = SimpleNamespace(terminals={}, create=lambda **asked: opened.append(asked))
     server = SimpleNamespace(web_app=SimpleNamespace(settings={"terminal_manager": manager}), log=log)
@@ -171,7 +171,7 @@ print(json.dumps({"missing": wanted.missing, "others": wanted.others, "failed": 
 """
 
 
-def test_packages_of_an_image_are_installed_again_and_one_that_is_not_to_be_had_stands_in_no_other_s_way(tmp_path):
+def test_image_packages_are_installed_again_and_an_unavailable_one_blocks_no_other(tmp_path):
     image, home, wheels = tmp_path / "image", tmp_path / "home", tmp_path / "wheels"
     home.mkdir()
     wheels.mkdir()
@@ -217,7 +217,7 @@ for name, version in (one.split("=") for one in asked):
 """Stands for conda, which no registry of Python's packages has: it takes its command, and leaves its records."""
 
 
-def test_conda_s_packages_are_a_list_beside_pip_s_and_installed_again_as_far_as_they_are_to_be_had(tmp_path):
+def test_conda_packages_have_their_own_list_and_are_installed_again_where_available(tmp_path):
     image, home = tmp_path / "image", tmp_path / "home"
     home.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(image)], check=True, timeout=300)

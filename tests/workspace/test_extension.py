@@ -43,11 +43,11 @@ def test_state_is_the_workspaces_own(lab, service):
     assert service.received == [("GET", "", f"token {TOKEN}")]
 
 
-def test_what_came_of_the_users_own_files_is_told_to_their_page_and_no_more_once_it_is_over(lab):
+def test_the_result_of_user_files_is_shown_on_the_page_until_it_is_over(lab):
     assert lab.get("gpuspawner/home") == (200, {"busy": "", "notes": [], "ask": None})
 
 
-def test_nobody_else_may_ask(lab, service):
+def test_other_users_may_not_ask(lab, service):
     for path in ("state", "keep", "extend"):
         method = "GET" if path == "state" else "POST"
         request = urllib.request.Request(f"{lab.url}gpuspawner/{path}", method=method)

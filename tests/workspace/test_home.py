@@ -70,7 +70,7 @@ def test_a_value_with_which_no_program_starts_is_passed_over_and_all_else_goes_o
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o606])
-def test_what_others_may_read_is_not_used_and_told_with_the_way_out(home, mode, caplog):
+def test_files_that_others_may_read_are_not_used_and_reported_with_the_remedy(home, mode, caplog):
     write(home, "env", f"TOKEN={SECRET}", mode)
     write(home, "startup.sh", "touch made", mode)
     environ, told = start(home)
@@ -80,7 +80,7 @@ def test_what_others_may_read_is_not_used_and_told_with_the_way_out(home, mode, 
     assert "chmod 600" in caplog.text
 
 
-def test_what_is_no_file_of_text_is_not_used(home):
+def test_a_file_without_text_is_not_used(home):
     os.mkfifo(home / "pipe", 0o600)
     write(home, "binary", "x").write_bytes(b"\xff\xfe")
     for file in (home / "pipe", home / ".gpuspawner" / "binary", home / ".gpuspawner"):

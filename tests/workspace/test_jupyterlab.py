@@ -389,7 +389,7 @@ def test_a_message_of_an_administrator_is_plain_text_and_stays_until_it_is_close
     expect(told).to_have_count(0)
 
 
-def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, service, browser):
+def test_steps_skipped_at_the_start_are_shown_until_closed(lab, service, browser):
     told = "~/.gpuspawner/env, line 2: LD_PRELOAD is refused: names that begin LD_ are the workspace's."
     answers = [{"busy": "Cloning work into your home…", "notes": []}, {"busy": "", "notes": [told]}]
     page = browser.new_page(viewport={"width": 1280, "height": 720})
@@ -404,7 +404,7 @@ def test_what_was_passed_over_at_the_start_is_told_until_it_is_closed(lab, servi
     page.close()
 
 
-def test_packages_that_are_missing_are_asked_for_and_installed_once_somebody_says_so(lab, service, browser):
+def test_missing_packages_are_offered_and_installed_after_confirmation(lab, service, browser):
     asked = {
         "text": "In your last session you had installed, and this image does not have: x 1.0.",
         "packages": ["x 1.0"],

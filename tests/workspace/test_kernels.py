@@ -90,7 +90,7 @@ async def test_a_cell_shorter_than_the_time_between_two_looks_is_seen(lab, noteb
     await becomes(tmp_path, "kernel", "kernel train.ipynb in use", interval_seconds=20 * EVERY_SECONDS)
 
 
-async def test_a_server_without_kernels_has_none_and_one_that_hangs_is_unknown(lab, tmp_path):
+async def test_a_server_without_kernels_has_no_activity_and_a_hanging_one_is_unknown(lab, tmp_path):
     await becomes(tmp_path, "kernel", "no kernel")
     backend = LocalBackend([], {}, tmp_path)
     result = await backend.probe(LEASE, ATTEMPT, (), 60.0)
@@ -147,7 +147,7 @@ HTML = {"Signed-In": "alice", "Accept": "text/html,*/*"}
         pytest.param("gone", {**HTML, "Sec-Fetch-Mode": "navigate"}, False, id="no such page"),
     ],
 )
-async def test_a_page_load_is_somebody_and_no_poll_is(path, headers, is_one):
+async def test_a_page_load_counts_as_a_visit_and_a_poll_does_not(path, headers, is_one):
     found = []
     server = HTTPServer(
         Application([("/(.*)", Page)], log_function=lambda handler: found.append(is_page_load(handler)))

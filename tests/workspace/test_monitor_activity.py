@@ -50,7 +50,7 @@ def test_every_burst_of_a_fifth_of_a_second_is_seen_once_however_often_one_looks
         )
 
 
-def test_what_stood_in_the_buffer_before_is_of_whoever_had_the_gpu_then():
+def test_earlier_buffer_entries_belong_to_the_gpus_former_holder():
     gpu = followed(Driver((990.0, 999.5)), every(5.0, 1000.0, 1100.0))
     assert [percent for percent, _, _ in gpu.to_document(1100.0)["percents"]] == [0]
 

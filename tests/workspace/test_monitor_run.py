@@ -205,7 +205,7 @@ async def test_a_forged_file_changes_nothing_of_what_the_probe_sees(workspace, c
     assert judge_sample(sample, POLICY, 0.0).kind is SampleKind.BUSY
 
 
-async def test_a_real_jupyter_server_keeps_it_while_kernels_are_restarted_and_begins_anew_with_itself(
+async def test_a_real_jupyter_server_keeps_its_monitor_over_kernel_restarts_and_resets_it_at_its_own_restart(
     workspace, bare_server
 ):
     environment = {name: value for name, value in workspace.environment.items() if name.startswith(("GPU", "LD_"))}

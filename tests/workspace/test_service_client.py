@@ -54,7 +54,7 @@ async def test_another_workspaces_token_is_refused_in_words(service):
         pytest.param((302, b"{}"), "HTTP 302", id="a redirect, to which the token must not go"),
     ],
 )
-async def test_what_is_no_answer_of_the_service_means_away(client, service, answer, message):
+async def test_an_answer_of_another_program_means_away(client, service, answer, message):
     service.answer = answer
     reply = await client.state()
     assert (reply.status, reply.body["away"]) == (200, True)

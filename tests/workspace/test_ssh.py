@@ -134,13 +134,13 @@ def test_promise_9_another_user_s_token_sends_no_key_and_connects_nowhere(client
 
 
 @pytest.mark.parametrize("body", [{}, [], {"keys": "ssh-ed25519"}, {"keys": []}, {"keys": [7]}, {"keys": ["x y"]}])
-def test_what_is_no_key_is_refused_in_words(singleuser, body):
+def test_an_invalid_key_is_refused_in_words(singleuser, body):
     status, answer = post(singleuser, body)
     assert status == 400
     assert "public key" in answer["error"]["message"]
 
 
-def test_without_ssh_in_the_template_nobody_is_let_in(lab):
+def test_without_ssh_in_the_template_no_user_is_let_in(lab):
     status, answer = post(lab, {"keys": ["ssh-ed25519 AAAA"]})
     assert status == 404
     assert answer["error"]["message"] == "SSH is not on in this workspace: its template does not open it."
@@ -148,7 +148,7 @@ def test_without_ssh_in_the_template_nobody_is_let_in(lab):
         lab.get("gpuspawner/ssh/connect")
 
 
-def test_what_a_lost_connection_ran_ends_and_so_does_its_sshd(client, singleuser):
+def test_a_lost_connection_ends_its_processes_and_its_sshd(client, singleuser):
     mark = singleuser.home / "ran"
     command = client.command("ssh", "-tt", f"{ME}@workspace", f"echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 600")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -163,7 +163,7 @@ def test_what_a_lost_connection_ran_ends_and_so_does_its_sshd(client, singleuser
     eventually(lambda: children(singleuser.pid, "sshd") == [])
 
 
-def test_what_cannot_be_said_on_a_line_of_its_configuration_is_left_out():
+def test_values_that_do_not_fit_on_a_configuration_line_are_left_out():
     said = {"A": "1", "B": "two\nlines", "JPY_API_TOKEN": "x", "HOME": "/root", "BASH_FUNC_x%%": "()", "C": "'"}
     assert set_env(said) == '"A=1" "C=\'"'
 

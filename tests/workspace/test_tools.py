@@ -84,7 +84,7 @@ def test_a_failure_is_told_and_passed_over_and_the_next_tool_is_made(environ, tm
     assert not [one for one in below.glob("lost-*") if one.is_dir()], "what failed leaves its log alone"
 
 
-def test_what_was_interrupted_is_made_anew_and_another_list_stands_beside_it(environ, tmp_path):
+def test_an_interrupted_install_is_made_again_and_another_list_is_kept_next_to_it(environ, tmp_path):
     (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     tool.folder.mkdir(parents=True)
     (tool.folder / "bin").write_text("of a start that was cut off")
@@ -120,7 +120,7 @@ def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch)
     assert len(made) == 2, "one venv, one pip"
 
 
-def test_what_no_spawner_sets_is_told_and_the_workspace_starts(environ):
+def test_variables_that_no_spawner_sets_are_reported_and_the_workspace_starts(environ):
     for text in ("{", "[]", '{"template": 1, "tools": {}}', '{"template": "lab", "tools": {"x": 7}}'):
         shown, told, _ = start({**environ, VARIABLE: text})
         assert shown == []

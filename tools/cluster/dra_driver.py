@@ -70,7 +70,7 @@ TYPES = define_messages(
 
 
 def prepare(settings: Path, asked: Any) -> Any:
-    """Return what each claim's containers get, with one CDI file for each."""
+    """Return the devices for each claim's containers, with one CDI file for each claim."""
     told = json.loads(settings.read_text())
     entries = []
     for claim in asked.claims:
@@ -159,7 +159,7 @@ def serve(settings: Path) -> None:
         "NotifyRegistrationStatus": (INFO["RegistrationStatus"], registered),
     }
     registry = KUBELET / "plugins_registry" / f"{driver}-reg.sock"
-    servers = [  # one that nobody refers to ends
+    servers = [  # the list keeps the servers alive: an unreferenced server ends
         _server(socket, f"{PLUGIN}.DRAPlugin", plugin),
         _server(registry, f"{REGISTRATION}.Registration", registration),
     ]

@@ -45,7 +45,7 @@ def node_claims(cluster: Cluster, count: int, profile: str, product: str, memory
 
 
 def why_not_nvidia(count: int = 1, profile: str = "a100", programs: Sequence[str] = NODE_PROGRAMS) -> str:
-    """Return in a sentence why NVIDIA's own programs can't serve so many GPUs; "" if they can.
+    """Return in a sentence why NVIDIA's own programs can't serve ``count`` GPUs; "" if they can.
 
     Raises:
         StepError: there is no such profile.

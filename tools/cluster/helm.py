@@ -24,7 +24,7 @@ class Helm:
         self.env = {**others, **kept, "KUBECONFIG": str(kubeconfig or "/nonexistent/kubeconfig")}
 
     def __call__(self, *arguments: str | Path, given: str = "") -> str:
-        """Return what it prints, with ``given`` on its standard input.
+        """Run helm with ``given`` on its standard input, and return the output.
 
         Raises:
             StepError: it failed, with all that it said.

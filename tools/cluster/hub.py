@@ -32,7 +32,7 @@ WHEELS = (
     "sqlalchemy==2.*",
     "tornado==6.*",
 )
-"""What pyproject.toml names for a hub of pods, a jsonschema that is imported quickly (see there), and Node."""
+"""The requirements in pyproject.toml for a hub of pods, a jsonschema that imports quickly (see there), and Node."""
 PREFIX = "opt/hub"
 SITE = f"{PREFIX}/lib/python{PYTHON}/site-packages"
 PROXY = f"{PREFIX}/proxy"

@@ -34,7 +34,7 @@ class Layer:
 
     @property
     def media_type(self) -> str:
-        """What the standard calls such a file."""
+        """The media type of this file in the OCI standard."""
         return f"{STANDARD}.layer.v1.tar{'+zstd' if self.file.suffix == '.zst' else ''}"
 
 

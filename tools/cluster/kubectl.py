@@ -16,7 +16,7 @@ class Kubectl:
         self.command = [str(part) for part in command]
 
     def __call__(self, *arguments: str, given: str = "") -> str:
-        """Return what it prints, with ``given`` on its standard input.
+        """Run kubectl with ``given`` on its standard input, and return the output.
 
         Raises:
             StepError: it failed.
@@ -27,7 +27,7 @@ class Kubectl:
             input=given,
             capture_output=True,
             text=True,
-            start_new_session=True,  # Ctrl-C is for whoever runs it: what is being cleared away goes on
+            start_new_session=True,  # Ctrl-C ends the caller; a cleanup by kubectl continues
         )
         if done.returncode:
             raise StepError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")

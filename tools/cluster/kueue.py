@@ -62,7 +62,7 @@ class Kueue:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, _endpoints(self.cluster.address)]})
         # Server-side: what Kueue's kinds describe of pods is too long for the annotation of the other way.
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=text)
-        # It ends where its kinds are not served yet.
+        # kubectl wait fails while the kinds are not served yet.
         self.cluster.kubectl("wait", "--for=condition=Established", f"--timeout={START_SECONDS}s", "crd", "--all")
         self.cluster.start_process(
             NAME, ["chroot", str(root), f"/{NAME}", "--config=/config.json", "--kubeconfig=/kubeconfig"]
@@ -85,7 +85,7 @@ class Kueue:
         self.wait_until_ready()
 
     def hide_places(self) -> None:
-        """Have nobody reach its API of places."""
+        """Make Kueue's visibility API unreachable."""
         self.cluster.kubectl("delete", "endpointslice", PLACES_SERVICE, "--namespace=kueue-system")
 
     def show_places(self) -> None:

@@ -109,7 +109,7 @@ def install_wheels(title: str, root: Path, prefix: str, wheels: tuple[str, ...],
 
 
 def pack(root: Path, work: Path, what: str) -> None:
-    """Write what lies at the path ``what`` in ``root`` as the layer in ``work``.
+    """Write the content of the path ``what`` in ``root`` as the layer in ``work``.
 
     Raises:
         StepError: it could not be written.

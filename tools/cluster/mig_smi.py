@@ -1,4 +1,4 @@
-"""What ``nvidia-smi`` says in a container with MIG devices, by the stand-in and what real ones were seen to do there.
+"""Output of ``nvidia-smi`` in a container with MIG devices, from the stand-in and as seen on real machines.
 
 The board is listed with the devices below it; its utilization is ``[N/A]``, and its memory is not for a container to
 read. Only the standard library: it runs in the container.

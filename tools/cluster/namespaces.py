@@ -1,6 +1,6 @@
 """The walls around a cluster: its own namespaces for processes, mounts and network, joined to the machine by one link.
 
-Whoever ends the first process of the process namespace ends all: each component, each pod, each mount, each bridge. So
+The end of the first process ends everything in the process namespace: components, pods, mounts and bridges. So
 nothing of a cluster can stay behind, however it was ended, but its control groups, which are removed by name.
 """
 
@@ -97,7 +97,7 @@ class Namespaces:
 
 
 def started_at(pid: int) -> str:
-    """Return the kernel's start time of a process, which no later process of that id has; empty if there is none.
+    """Return the kernel's start time of a process, which no later process of that id has; empty for a missing process.
 
     A process that was killed is a zombie from its first thread's end on: as long as others live, so do its ports.
     """

@@ -32,7 +32,7 @@ class NodeClaims(ABC):
 
     @abstractmethod
     def mend(self, number: int) -> None:
-        """Let it work again."""
+        """Make a failed GPU work again."""
 
     @abstractmethod
     def _command(self) -> list[str]:
@@ -60,7 +60,7 @@ class NodeClaims(ABC):
             time.sleep(ASKED_SECONDS)
 
     def serve(self, resource: str) -> None:
-        """Let pods ask for whole GPUs by an extended resource as well; "" is none any more."""
+        """Let pods ask for whole GPUs by an extended resource as well; "" removes it."""
         self.extended = resource
         self._apply(*self._classes())
 

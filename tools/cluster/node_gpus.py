@@ -32,7 +32,7 @@ class NodeGpus(ABC):
     Args:
         cluster: one that `make cluster` started.
         uuids: of the GPUs.
-        resource: such as "nvidia.com/gpu".
+        resource: the resource name, for example "nvidia.com/gpu".
         number: how many devices of the resource the node offers.
         tool: the node's ``nvidia-smi``.
         python: the one with grpcio and protobuf, which the kubelet's device interface is spoken in.
@@ -59,7 +59,7 @@ class NodeGpus(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What they are, for people."""
+        """Description of the GPUs for people."""
 
     @abstractmethod
     def set_health(self, uuid: str, *, healthy: bool) -> None:
@@ -67,7 +67,7 @@ class NodeGpus(ABC):
 
     @abstractmethod
     def set_utilization(self, uuid: str, percent: int) -> None:
-        """Let a GPU be busy to so many percent; 0: at rest."""
+        """Make a GPU busy to the given percentage; 0 makes it idle."""
 
     @abstractmethod
     def _command(self) -> list[str]:
@@ -134,7 +134,7 @@ class NodeGpus(ABC):
         self._patch_labels(dict.fromkeys(self.labels))
 
     def wait_for_number(self, number: int, of: str = "allocatable", resource: str = "") -> None:
-        """Wait until the node offers so many; with "capacity" until it has so many, healthy or not.
+        """Wait until the node offers ``number`` GPUs; with "capacity", until it has that number, healthy or not.
 
         ``resource`` is another one than their own.
 

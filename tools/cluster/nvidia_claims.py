@@ -22,7 +22,7 @@ class NvidiaClaims(NodeClaims):
         cluster: one that `make cluster` started. The kubelet gives no extended resource by claims on a node that had a
             device plugin for it.
         count: how many GPUs, up to those of the profile.
-        profile: which machine is simulated, such as "a100".
+        profile: the machine to simulate, for example "a100".
 
     Raises:
         StepError: NVIDIA's programs are not there; says how to get them.
@@ -44,7 +44,7 @@ class NvidiaClaims(NodeClaims):
         self.driver.fail("ecc_uncorrectable", number, UNCORRECTABLE_XID)
 
     def mend(self, number: int) -> None:
-        """Let it work again. The driver is restarted, as it takes no taint back."""
+        """Make the GPU work again. The driver is restarted, because it never removes a taint."""
         self.driver.reset(number)
         self.start_driver()
 

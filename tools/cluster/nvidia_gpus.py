@@ -16,7 +16,7 @@ from tools.nvidia import SimulatedDriver, find_files, write_wrapper
 
 NODE_PROGRAMS = ("nvml-mock-ctl", "nvidia-device-plugin", "gpu-feature-discovery", "nvidia-cdi-hook")
 UNCORRECTABLE_XID = 48
-"""What the kernel driver reports of an uncorrectable memory error. The device plugin calls that GPU unhealthy."""
+"""The Xid that the driver reports for an uncorrectable memory error. The device plugin marks this GPU unhealthy."""
 
 
 class NvidiaGpus(NodeGpus):
@@ -27,7 +27,7 @@ class NvidiaGpus(NodeGpus):
     Args:
         cluster: one that `make cluster` started.
         count: how many GPUs, up to those of the profile.
-        profile: which machine is simulated, such as "a100".
+        profile: the machine to simulate, for example "a100".
         replicas: by how many containers each GPU may be shared in time; 1: by one.
         renamed: whether shared GPUs are offered as "nvidia.com/gpu.shared".
         python: as `NodeGpus` takes it.
@@ -58,7 +58,7 @@ class NvidiaGpus(NodeGpus):
 
     @property
     def words(self) -> str:
-        """What they are, for people."""
+        """Description of the GPUs for people."""
         return f"{len(self.uuids)} {self.profile.upper()} of NVIDIA's simulated driver, by NVIDIA's device plugin"
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class NvidiaGpus(NodeGpus):
         self.start_plugin()
 
     def set_utilization(self, uuid: str, percent: int) -> None:
-        """Let a GPU be busy to so many percent; 0: at rest."""
+        """Make a GPU busy to the given percentage; 0 makes it idle."""
         self.driver.set_utilization(percent, self.uuids.index(uuid))
 
     def set_sharing(self, replicas: int, *, renamed: bool = False) -> None:
@@ -118,7 +118,7 @@ class NvidiaGpus(NodeGpus):
         ]
 
     def _read_labels(self) -> dict[str, str]:
-        """Return what GPU Feature Discovery finds."""
+        """Return the labels that GPU Feature Discovery finds."""
         file = self.driver.folder / "labels"
         environment = [f"NODE_NAME={NODE}", f"LD_LIBRARY_PATH={self.driver.libraries}"]
         command = [
@@ -138,7 +138,7 @@ class NvidiaGpus(NodeGpus):
 
 
 def _settings(replicas: int, *, renamed: bool) -> dict[str, Any]:
-    """Return what the device plugin's file says."""
+    """Return the content of the device plugin's file."""
     shared = {"resources": [{"name": "nvidia.com/gpu", "replicas": replicas}], "renameByDefault": renamed}
     return {"version": "v1", **({"sharing": {"timeSlicing": shared}} if replicas > 1 else {})}
 

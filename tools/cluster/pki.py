@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of one cluster, made anew at each start by openssl."""
+"""Certificates and kubeconfigs of one cluster. openssl makes new ones at each start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Authority:
         return str(self.folder / f"{name}.{kind}")
 
     def issue(self, name: str, subject: str, addresses: tuple[str, ...] = ()) -> None:
-        """Sign a certificate for both ends of a connection; ``addresses`` such as "IP:127.0.0.1" or "DNS:localhost"."""
+        """Sign a certificate for both ends of a connection; ``addresses`` like "IP:127.0.0.1" or "DNS:localhost"."""
         extensions = ["basicConstraints=CA:FALSE", "extendedKeyUsage=serverAuth,clientAuth"]
         extensions += [f"subjectAltName={','.join(addresses)}"] if addresses else []
         signed = ("-CA", self.path("ca"), "-CAkey", self.path("ca", "key"))

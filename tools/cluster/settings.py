@@ -1,4 +1,4 @@
-"""What each part of the cluster is told: its command line and its configuration file."""
+"""Command lines and configuration files of each part of the cluster."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _kubelet(folder: Path, address: str, cgroup: str) -> dict[str, Any]:
         "nodeStatusReportFrequency": "5m",
         # A changed ConfigMap is in its pods within this time.
         "syncFrequency": "10s",
-        # Who wrote more to a volume than its limit is evicted within this time, and ten seconds.
+        # A pod that exceeds the limit of a volume is evicted within this time plus ten seconds.
         "volumeStatsAggPeriod": "10s",
         "maxPods": 200,
     }
@@ -182,7 +182,7 @@ def _api_server(address: str, authority: Authority) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={authority.path('service-accounts', 'pub')}",
         f"--service-account-signing-key-file={authority.path('service-accounts', 'key')}",
-        # For APIs that are served beside it, such as Kueue's.
+        # For aggregated APIs, for example Kueue's.
         f"--requestheader-client-ca-file={authority.path('ca')}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",

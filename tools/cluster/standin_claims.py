@@ -68,7 +68,7 @@ class StandinClaims(NodeClaims):
         self.publish()
 
     def mend(self, number: int) -> None:
-        """Let it work again."""
+        """Make a failed GPU work again."""
         self.boards[number].taints = []
         self.publish()
 

@@ -63,7 +63,7 @@ class StandinGpus(NodeGpus):
         memory_mib: of each board.
         compute: its compute capability.
         replicas: by how many containers each board may be shared in time; 1: by one.
-        mig: a profile such as "1g.10gb" into which each board is cut; "": whole boards.
+        mig: a profile into which each board is cut, for example "1g.10gb"; "": whole boards.
         mig_devices: how many of that profile each board holds.
         mig_memory_mib: of each of them.
         python: as `NodeGpus` takes it.
@@ -125,7 +125,7 @@ class StandinGpus(NodeGpus):
 
     @property
     def words(self) -> str:
-        """What they are, for people."""
+        """Description of the GPUs for people."""
         return f"{len(self.gpus)} {self.gpus[0].name} of our own simulation"
 
     def stop(self) -> None:
@@ -142,7 +142,7 @@ class StandinGpus(NodeGpus):
         self._write()
 
     def set_utilization(self, uuid: str, percent: int) -> None:
-        """Let a GPU be busy to so many percent; 0: at rest."""
+        """Make a GPU busy to the given percentage; 0 makes it idle."""
         if before := self._busy.pop(uuid, None):
             before.communicate()  # the end of its input is its sign to end
         if percent:

@@ -40,7 +40,7 @@ def static_cluster() -> Iterator[tuple[Cluster, Any]]:
 
 
 def fill(cluster: Cluster, core: Any, namespace: str, nodes: Objects, pods: Objects) -> None:
-    """Put objects there. What would act on them ends first: kubelets that never answer, pods that never run."""
+    """Create the objects, after stopping the parts that would act on them: kubelets never answer, pods never run."""
     began = time.perf_counter()
     core.create_namespace({"metadata": {"name": namespace}})
     while not core.list_namespaced_service_account(namespace).items:

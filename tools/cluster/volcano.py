@@ -20,7 +20,7 @@ DEFAULT_QUEUE = "default"
 FIRST = {
     "plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}],
 }
-"""Else gang lets nobody preempt a pod that is a group of its own, as all workspaces are."""
+"""By default, gang forbids preemption of a pod that is a group of its own, as all workspaces are."""
 CONFIGURATION = {
     "actions": "enqueue, allocate, preempt, reclaim, backfill",
     "tiers": [
@@ -41,7 +41,7 @@ TAKES_ALL = {
     "actions": "enqueue, allocate, preempt, backfill",
     "tiers": [FIRST, {"plugins": [{"name": "predicates"}, {"name": "nodeorder"}]}],
 }
-"""Without what keeps a request out of its queue as long as nothing is free: for such a one nothing is preempted."""
+"""Without the action that keeps requests out of the queue while no GPU is free: such requests preempt nothing."""
 
 
 class Volcano:

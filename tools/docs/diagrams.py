@@ -1,7 +1,7 @@
 """Draws the diagrams of docs/ for the site: `python -m tools.docs.diagrams MERMAID`.
 
 Each ```mermaid block of a page becomes a file of `docs/diagrams`, named by the page and what the block says, so that a
-block that changed has none until it is drawn anew. MERMAID is the file mermaid.min.js of the npm package;
+changed block has no file until it is drawn again. MERMAID is the file mermaid.min.js of the npm package;
 chromium-headless-shell draws, as in the tests.
 """
 

@@ -1,4 +1,4 @@
-"""Builds the site by Sphinx, strictly: what it warns of, such as a link to a heading that is not there, fails."""
+"""Builds the site by Sphinx. Each warning is an error, for example a link to a missing heading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an administrator is called: one rule for each thing that does not mend itself. What each means, and its remedy.
+"""Alerts for administrators: one rule for each problem that does not repair itself, with its meaning and its remedy.
 
 ``fires`` and ``rests`` are samples of a test by promtool: the series that make it fire, and those that end it.
 """

@@ -1,4 +1,4 @@
-"""What each dashboard draws: a title, a unit of Grafana's, expressions with their legends, and a sentence."""
+"""The content of each dashboard: a title, a Grafana unit, expressions with their legends, and a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 SHORT, SECONDS, RATIO, BYTES, GPU_HOURS = "short", "s", "percentunit", "bytes", "suffix: GPU h"
 HERE = 'job=~"$job"'
-"""What each expression is bounded by: the scrape jobs that were picked."""
+"""The filter of each expression: the selected scrape jobs."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _model(name: str, schema: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return what may stand there, in words; a model as a link to it."""
+    """Return the type in words; a model as a link to its section."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

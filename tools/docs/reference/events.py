@@ -1,4 +1,4 @@
-"""What happens to a workspace and why it ends, from the tables of the code."""
+"""Workspace events and exit reasons, from the tables of the code."""
 
 from __future__ import annotations
 

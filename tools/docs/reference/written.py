@@ -1,4 +1,4 @@
-"""What code says of itself, and how it is written as Markdown."""
+"""Reads docstrings and comments of the code and writes them as Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
 
 
 def docstring(thing: object) -> str:
-    """Return a docstring's first paragraph; "" where it has none."""
+    """Return a docstring's first paragraph; "" without a docstring."""
     return paragraph((inspect.getdoc(thing) or "").split("\n\n")[0])
 
 

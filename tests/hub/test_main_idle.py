@@ -183,7 +183,7 @@ def assert_the_reason_and_its_readings_are_recorded(hub, lease, ended):
 def assert_its_user_reads_why_and_finds_the_files(hub, lease, ended):
     session, own_page = hub.login("ina"), f"/services/gpu/workspaces/{lease['id']}"
     page = session.get(f"{hub.url}{own_page}", timeout=20).text
-    assert "What it wrote before its end" in page
+    assert "Last output of its server" in page
     assert "kept, as it was idle" in page
     for path in ("/hub/spawn", own_page, "/user/ina/lab"):
         assert ended["end"]["message"] in session.get(f"{hub.url}{path}", timeout=20).content.decode(), path

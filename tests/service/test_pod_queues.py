@@ -58,7 +58,7 @@ async def test_one_that_is_preempted_before_it_starts_is_back_in_the_queue_with_
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at) == (Phase.PARKED, alice.asked_at)
-    assert "more important work" in back.message
+    assert "work with a higher priority" in back.message
 
 
 async def test_what_takes_no_gpu_waits_as_before(place):

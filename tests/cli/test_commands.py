@@ -445,5 +445,5 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     again = ask("ada", "stop", running["id"][:8])
     assert (again.returncode, again.stdout) == (REFUSED, "")
     own = f"ada: default workspace ({running['id'][:8]})"
-    assert again.stderr.startswith(f"{own} has ended already. It was stopped")
+    assert again.stderr.startswith(f"{own} has ended already. You stopped it at ")
     assert ask("admin", "list", "--disputed", "--all").stdout == "Every report of a wrong end is answered.\n"

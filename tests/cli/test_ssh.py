@@ -141,7 +141,7 @@ def signed_in(hub, person):
         assert session.get(page, timeout=20).status_code == 200
         xsrf = session.cookies.get("_xsrf", path="/services/gpu/")
         answer = {"_xsrf": xsrf, "code": code, "answer": "allow"}
-        assert "Allowed." in session.post(page, data=answer, timeout=20).text
+        assert "is logged in" in session.post(page, data=answer, timeout=20).text
         out, err = login.communicate(timeout=60)
         assert login.returncode == DONE, (out, err)
         return one

@@ -339,7 +339,7 @@ def test_promise_5_a_user_whose_gpu_training_takes_is_told_first_and_returns_to_
     assert 0 < warning["ends_at"] - line["at"] <= GRACE_SECONDS
     ended = hub.until_ended("stays", "preempted", WAIT_SECONDS)
     assert (ended["id"], ended["end"]["by"]) == (lease["id"], "cluster")
-    assert "more important work" in ended["end"]["message"]
+    assert "work with a higher priority" in ended["end"]["message"]
     back = eventually(lambda: hub.lease("stays"), WAIT_SECONDS, "it is back in the queue")
     assert back["asked_at"] == lease["asked_at"]
     hub.cluster.wait_for_phase(hub.namespace, "train", "Running")

@@ -163,7 +163,7 @@ def test_they_are_back_after_a_preemption_whose_hook_is_cut_at_its_time_and_its_
     page = hub.login("pia").get(f"{hub.url}/services/gpu/workspaces/{first['id']}", timeout=20).text
     assert "What was to run before the end was ended after 3 s." in page
     assert "step 1200 saved" in page
-    assert "never" not in page.partition("What it wrote before its end")[2].partition("</pre>")[0]
+    assert "never" not in page.partition("Last output of its server")[2].partition("</pre>")[0]
     image.is_new()
     assert hub.gpu(f"/preemptions/{made['id']}", "DELETE")["state"] == "given up"
     back = eventually(lambda: (one := hub.until("pia", "running", 90))["id"] != first["id"] and one, 120)

@@ -58,7 +58,7 @@ async def test_a_request_preempted_before_its_start_is_queued_again_with_the_rea
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at) == (Phase.PARKED, alice.asked_at)
-    assert "more important work" in back.message
+    assert "work with a higher priority" in back.message
 
 
 async def test_a_request_without_a_gpu_waits_as_before(place):

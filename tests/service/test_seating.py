@@ -205,7 +205,7 @@ async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_co
     assert back.message == f"No node came within 8 min: {REASON}"
     told = present_workspace(place.parts, back).queue.sentence
     assert "No node came within 8 min" in told
-    assert "it is tried again in 30 s" in told
+    assert "We try again in 30 s." in told
 
 
 async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
@@ -263,7 +263,7 @@ async def test_a_start_that_the_cluster_ends_goes_back_to_its_place_at_once(plac
     await place.round()
     back = place.now_of(alice)
     assert (back.phase, back.asked_at, back.failed_starts) == (Phase.PARKED, alice.asked_at, 0)
-    assert back.message.endswith("more important work.")
+    assert back.message.endswith("work with a higher priority.")
 
 
 async def test_a_lease_that_found_room_meanwhile_stays(place):

@@ -38,7 +38,7 @@ class Workspace:
 
 
 def view(world, lease):
-    return present_workspace(world.parts, world.now_of(lease))
+    return present_workspace(world.parts, world.now_of(lease)).model_dump()
 
 
 async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
@@ -75,7 +75,7 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     rows = world.parts.store.readings.of_lease(lease.id)
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
-    assert present_reading(rows[0])["soft"] == rows[0].soft
+    assert present_reading(rows[0]).soft == rows[0].soft
     (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
     assert not_recorded(history) == frozenset()
 
@@ -102,7 +102,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     seen = view(world, lease)
     assert world.now_of(lease).phase is Phase.RECLAIMING
     assert seen["warning"]["text"].startswith("Nothing has run in it for 21 min (no kernel, no terminal open, ")
-    assert "Running kernels would be lost; files stay." in seen["warning"]["text"]
+    assert "You lose running kernels. Your files stay." in seen["warning"]["text"]
     assert seen["warning"]["actions"] == ["keep"]
     await world.go_on(4 * 60)
     ended = world.now_of(lease)

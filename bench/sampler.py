@@ -146,6 +146,9 @@ def latest() -> tuple[int, float, float]:
         def now(self) -> float:
             return 1e9 + loop.at
 
+        def awake_since(self) -> float:
+            return 1e9
+
         wall = now
 
     intervals: list[float] = []

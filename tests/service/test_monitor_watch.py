@@ -50,7 +50,7 @@ def test_it_is_not_missed_where_dcgm_exporter_tells_activity():
 @pytest.fixture
 def world(make_web_world, monkeypatch):
     world = make_web_world()
-    monkeypatch.setattr("gpuspawner.service.workspaces.presenter.is_simulated", lambda _parts, _lease: False)
+    monkeypatch.setattr("gpuspawner.service.workspaces.idleness.is_simulated", lambda _parts, _lease: False)
     world.observe()
     return world
 

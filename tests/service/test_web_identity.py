@@ -104,7 +104,7 @@ def test_a_signed_out_visitor_is_sent_to_the_hub_and_returns(world):
     session = requests.Session()
     page = session.get(f"{world.home}workspaces/runs")
     assert page.url == f"{world.home}workspaces/runs"
-    assert "Running on 1 A100 80 GB" in page.text
+    assert "1 × A100 80 GB" in page.text
 
 
 def test_a_script_is_not_sent_to_sign_in(world):

@@ -186,7 +186,7 @@ def assert_its_user_reads_why_and_finds_the_files(hub, lease, ended):
     assert "Last output of its server" in page
     assert "kept, as it was idle" in page
     for path in ("/hub/spawn", own_page, "/user/ina/lab"):
-        assert ended["end"]["message"] in session.get(f"{hub.url}{path}", timeout=20).content.decode(), path
+        assert ended["end"]["details"] in session.get(f"{hub.url}{path}", timeout=20).content.decode(), path
     assert session.get(f"{hub.url}/hub/home", timeout=20).status_code == 200
 
     start(hub, "ina")

@@ -64,7 +64,7 @@ def test_page_api_and_console_say_that_it_does_not_run(world, lacks, sentence):
         view = api(world, "alice", "workspaces/mine").json()
         page = html.unescape(Browser(world, "alice").look("workspaces/mine").text)
         found = [one for one in world.call(find_problems, world.parts, [], []) if "GPU monitor" in one.what]
-        return view["idle"]["monitor"], sentence in view["explained"], f">{sentence}</p>" in page, found
+        return view["idle"]["monitor"], sentence in view["explained"], f"<li>{sentence}</li>" in page, found
 
     assert told() == (None, False, False, [])
     seen(watch, *[sample()] * SAMPLES)

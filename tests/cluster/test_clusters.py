@@ -387,7 +387,7 @@ def test_a_cluster_whose_queue_is_kueue_s_starts_by_it_and_the_other_by_ours(hub
         return sentence.startswith("Kueue says") and sentence
 
     says = eventually(why, WAIT_SECONDS, "Kueue tells why she waits")
-    assert "place 1 in the cluster's queue all" in says, says
+    assert "position 1 in the cluster's queue all" in says, says
     start(hub, "ivan", HERE)
     hub.until("ivan", "running", WAIT_SECONDS)
     assert len(pods(one_machine, hub, "ivan")) == 1

@@ -73,6 +73,9 @@ def views(hub, kubectl, lease):  # noqa: F811
     return api, request
 
 
+ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+
+
 def page_text(hub, session, lease):  # noqa: F811
     """Return the text of a workspace's page, with each time as the API writes it for Kubernetes."""
     page = session.get(f"{hub.url}/services/gpu/workspaces/{lease}", timeout=20)
@@ -83,9 +86,11 @@ def page_text(hub, session, lease):  # noqa: F811
 
 def missing_on_page(text, view):
     """Return the values of the API that the page lacks."""
-    words = [view["reason"], *view["gpus"], *([view["ends"]] if view["ends"] else [])]
+    words = [*view["gpus"], *([view["ends"]] if view["ends"] else [])]
+    if view["phase"] != "Running":  # the page of a running workspace shows its use instead of a sentence
+        words.append(view["reason"])
     if view["position"]:
-        words.append(f"Place {view['position']}")
+        words.append(f"{ORDINALS[view['position']]} of ")
     return [one for one in words if one not in text]
 
 

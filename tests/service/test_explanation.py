@@ -133,7 +133,7 @@ def test_waiting_starting_and_ended(make):
     assert "You are 1st in line" in explained(world)[0]
     world.save(page_world.running("starts", server="second", phase=Phase.STARTING))
     view = api(world, "alice", "workspaces/starts").json()
-    assert view["explained"] == ["It is starting. Idle time counts only once it runs."]
+    assert view["explained"] == ["Idle time counts only once it runs."]
     world.save(page_world.reclaimed("gone"))
     api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": "It read data."})
     view = api(world, "alice", "workspaces/gone").json()

@@ -250,7 +250,7 @@ async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     warning = present_workspace(world.parts, world.now_of(alice)).warning
     assert "it would not start again. GPU: You asked for 'a100'. Allowed: half" in warning.text
     assert (warning.kind, warning.actions) == ("unhealthy", [])
-    with pytest.raises(Conflict, match=r"It would not start again: GPU: You asked for 'a100'\. Allowed: half"):
+    with pytest.raises(Conflict, match=r"It cannot start again: GPU: You asked for 'a100'\. Allowed: half"):
         await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.RUNNING
 

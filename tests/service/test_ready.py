@@ -124,7 +124,7 @@ async def test_an_unvisited_schedule_is_given_back_and_pauses_after_three_days(w
     ]
     message = message_of(world.parts, world.now_of(up), line)
     assert message.user == "bob"
-    assert "daily 8:30: on 3 days in a row nobody came" in message.text
+    assert "daily 8:30: on 3 days in a row you did not open it" in message.text
     await rounds(world, 40)
     assert lease_of(world) is None
     resumed = await change(world, "bob", told["id"], paused=False)

@@ -61,5 +61,5 @@ async def check_ticket(actor: Actor, workspace: str, *, body: SshTicketBody) -> 
         raise HTTPError(403, reason="Only the workspace itself has its tickets checked.")
     user = read_ssh_ticket(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
     if user is None:
-        raise HTTPError(403, reason="This ticket is over, or is none of this workspace.")
+        raise HTTPError(403, reason="This ticket has expired, or it is for another workspace.")
     return SshTicketUser(user=user)

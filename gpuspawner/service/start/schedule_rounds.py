@@ -111,7 +111,7 @@ def _came(lease: Lease | None) -> bool | None:
 
 
 def _paused(wish: Schedule) -> str:
-    return f"on {wish.missed} days in a row nobody came. It is asked for no more until you resume it."
+    return f"on {wish.missed} days in a row you did not open it. It is paused until you resume it."
 
 
 async def _is_due(parts: Parts, one: _Near) -> bool:

@@ -61,7 +61,7 @@ class ScheduleChange(Body):
     at: TimeOfDay | None = None
     on: Days | None = None
     paused: bool | None = Field(default=None, validate_default=True)
-    """False resumes it, also if nobody came for days."""
+    """False resumes it, also after a pause for missed days."""
 
     @field_validator("paused")
     @classmethod
@@ -187,7 +187,7 @@ async def remove_schedule(actor: Actor, name: str) -> Removed:
 
 
 def _missing(name: str) -> HTTPError:
-    return HTTPError(404, reason=f"You have none with the id {name[:40]}. See gpuspawner schedule.")
+    return HTTPError(404, reason=f"You have no schedule with the id {name[:40]}. See gpuspawner schedule.")
 
 
 def _changed(one: Schedule, body: ScheduleChange) -> tuple[Schedule, Event]:

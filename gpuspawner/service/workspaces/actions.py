@@ -171,7 +171,7 @@ async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
     if not lease.unhealthy and not closed:
         raise Conflict("None of its GPUs is reported as failed: there is nothing to move it from.")
     if why := parts.allocator.offered_no_more(lease):
-        raise Conflict(f"It would not start again: {why} Stop it when you can, and ask anew on the form.")
+        raise Conflict(f"It cannot start again: {why} Stop it when you can, and start another from the form.")
     moved = exits.moved(person.name, where, lease.unhealthy)
     how = moved if lease.unhealthy else exits.moved_by(person.name, where, ". ".join(closed))
     await parts.engine.begin_stop(lease.id, how, _may_move)

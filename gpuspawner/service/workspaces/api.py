@@ -43,7 +43,7 @@ class AllQuery(PageQuery):
     """Whether other users' workspaces are included."""
 
     all: bool = False
-    """Those of all users, for administrators."""
+    """The workspaces of all users, for administrators."""
 
 
 class WorkspacesQuery(AllQuery):
@@ -82,14 +82,14 @@ class CountInput(Body):
 
 
 class LackingInput(Body):
-    """What does not work in a workspace."""
+    """The parts that do not work in a workspace."""
 
     lacks: list[str]
     """Applications that its template opens, or ``monitor``."""
 
 
 class Lacking(Answer):
-    """What does not work in a workspace."""
+    """The parts that do not work in a workspace."""
 
     lacks: list[str]
 
@@ -101,7 +101,7 @@ class Lacking(Answer):
 async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.WorkspaceList:
     """Answer one's own workspaces, or those of all for administrators.
 
-    Those that have not ended come first, oldest first. Then come the ended ones, newest first.
+    Live workspaces come first, oldest first. Then come the ended ones, newest first.
     """
     state, person, after = actor.state, actor.person, after_of(query)
     everybody = actor.sees_everybody(asked=query.all)

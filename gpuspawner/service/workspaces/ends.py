@@ -92,7 +92,7 @@ def _by_people(lease: Lease) -> tuple[str, str]:
     if lease.message == UNKNOWN or lease.ended_by == HUB:
         return "Somebody stopped it from the hub{at}.", "Stopped from the hub"
     if lease.ended_by == "its own server":
-        return "It was shut down from inside{at}.", "Shut down from inside"
+        return "It was shut down from inside{at}, for example from JupyterLab's menu.", "Shut down from inside"
     if lease.ended_by == "hub shutdown":
         return "It stopped{at} because the hub was shut down.", "Stopped with the hub"
     return "{by} stopped it{at}.", "{by} stopped it"
@@ -114,7 +114,11 @@ def _details(lease: Lease) -> str:
     ):
         _, said, why = message.partition(": ")
         return f"The reason: “{why.rstrip('.')}”." if said else ""
+    if lease.reason is ExitReason.STOPPED and lease.ended_by in _NOT_PEOPLE:
+        return message.partition(". ")[2]  # the sentence of the end says the rest
     return message
 
+
+_NOT_PEOPLE = {HUB, "its own server", "hub shutdown"}
 
 _BY = "It was stopped by"

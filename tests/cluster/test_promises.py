@@ -352,7 +352,7 @@ def test_promise_5_a_user_whose_gpu_training_takes_is_told_first_and_returns_to_
 def test_how_a_workspace_ended_is_told(hub):
     ends = {
         "eat": ("failed", "It used more memory than 128Mi and was ended. Start it with more"),
-        "quit": ("stopped", "It was shut down from inside, for example from JupyterLab"),
+        "quit": ("stopped", "It was shut down from inside"),
         "crash": ("failed", "Its server ended by itself with exit code 3."),
         "brief": ("expired", "Its lifetime was 10 s."),
     }

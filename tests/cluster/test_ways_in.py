@@ -170,7 +170,6 @@ def test_vs_code_opens_first_with_its_explorer_and_a_terminal(hub, sign_in):
     eventually(typed, SECONDS, "a command that is typed in the terminal runs")
 
 
-@pytest.mark.slow  # until its last step is seen to pass with the new pages
 def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_was_stopped(hub, sign_in):
     busy = hub.lease("alice")
     hub.add_user("idle")
@@ -193,13 +192,13 @@ def test_promises_3_and_5_from_the_form_by_jupyterlab_to_why_an_idle_workspace_w
 
     # Its page stays open, and goes on asking its server.
     set_utilization(hub, "idle", 0)
-    why = page.get_by_role("dialog", name="This workspace has ended")
-    expect(why).to_contain_text("because its GPU was idle for", timeout=SECONDS * 1000)
+    why = page.get_by_role("dialog", name="This workspace was stopped")
+    expect(why).to_contain_text("because its 2 GPUs were idle for", timeout=SECONDS * 1000)
     assert hub.until_ended("idle", "idle", SECONDS)["id"] == lease["id"]
     assert hub.audit(lease["id"], "warned")
     eventually(lambda: hub.pod("idle") is None, SECONDS, "idle's pod is gone")
     with page.context.expect_page() as opened:
-        why.get_by_role("link", name="Why it was stopped").click()
+        why.get_by_role("link", name="See why and start again").click()
     expect(opened.value.get_by_role("heading", name=re.compile("^We stopped it at "))).to_be_visible(
         timeout=SECONDS * 1000
     )

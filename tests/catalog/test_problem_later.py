@@ -3,8 +3,6 @@
 import pytest
 
 LATER = {
-    "templates.b.volumes": "  b: {volumes: []}\n",
-    "templates.b.ports": "  b: {ports: []}\n",
     "quotas.q.namespace": "quotas: {q: {namespace: ml, gpus: {hard: 4}}}\n",
 }
 

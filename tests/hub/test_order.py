@@ -134,10 +134,11 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
 @pytest.mark.slow  # core/test_policy_hours.py has the rule
 def test_another_policy_judges_at_night_and_says_so_before_start(hub):
     zurich = ZoneInfo("Europe/Zurich")
-    evening = datetime.fromtimestamp(hub.clock.now(), zurich).replace(hour=21) + timedelta(days=1)
+    noon = datetime.fromtimestamp(hub.clock.now(), zurich).replace(hour=12) + timedelta(days=1)
     join(hub, "lea")
+    hub.clock.move_to(noon.timestamp())
     assert "the policy night holds" not in check(hub, "lea")
-    hub.clock.move_to(evening.timestamp())
+    hub.clock.move_to(noon.replace(hour=21).timestamp())
     told = check(hub, "lea")
     assert "If its GPU does nothing for 2 h, you are warned" in told
     assert "the policy night holds until" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -133,11 +134,13 @@ def _faulty_gpus(state: Parts, gpus: Iterable[Gpu]) -> Iterator[Problem]:
         return
     if len(faulty) == 1:
         gpu = faulty[0]
-        what = f"GPU {gpu.index} of {gpu.node} is faulty: {(gpu.note or 'no reason is known').rstrip('.')}."
+        which = "A GPU" if gpu.group else f"GPU {gpu.index}"  # devices of a group are only counted
+        what = f"{which} of {gpu.node} is faulty: {(gpu.note or 'no reason is known').rstrip('.')}."
         remedy, link = "No new workspace gets it. A workspace that has it keeps it.", "View it"
     else:
-        named = ", ".join(f"GPU {gpu.index} of {gpu.node}" for gpu in faulty[:NAMES_SHOWN])
-        what = f"{len(faulty)} GPUs are faulty: {named}{' and others' if len(faulty) > NAMES_SHOWN else ''}."
+        nodes = Counter(gpu.node for gpu in faulty).most_common()
+        named = ", ".join(f"{count} of {node}" for node, count in nodes[:NAMES_SHOWN])
+        what = f"{len(faulty)} GPUs are faulty: {named}{' and others' if len(nodes) > NAMES_SHOWN else ''}."
         remedy, link = "No new workspace gets them. Workspaces that have them keep them.", "View them"
     yield Problem(what, remedy, pages=((link, f"{state.prefix}console/gpus?view=list&state=suspect"),))
 

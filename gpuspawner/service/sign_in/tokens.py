@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocator import hash_token
 from gpuspawner.service.parts import Parts
@@ -29,8 +29,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
     row = TokenRow(
         uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until
     )
-    rights = " as an administrator" if login.admin else ""
-    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(login.device, login.admin), ALLOWED, row.id)
     await parts.store.write(parts.store.tokens.add, row, line)
     return token, row
 

@@ -24,10 +24,9 @@ from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
-from gpuspawner.spawner.release_spool import hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.servers import ServerOutput, within
 
 HEARTBEAT_SECONDS = 10.0

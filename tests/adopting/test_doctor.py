@@ -220,7 +220,7 @@ def wrong_clock(api):
             "The image lab:cu130 of the template lab has CUDA 13.0, and the driver 535.261.03 on gpu-2, gpu-3 supports",
             "Update the driver",
         ),
-        (no_labels, "GPU labels", "gpu-2: no label tells the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
+        (no_labels, "GPU labels", "gpu-2: no label says the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
         (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
         (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
         (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),

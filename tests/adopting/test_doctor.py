@@ -210,7 +210,7 @@ def wrong_clock(api):
 @pytest.mark.parametrize(
     ("broken", "check", "words", "remedy"),
     [
-        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU operator or device"),
+        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU Operator or device"),
         (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
         (one_unhealthy, "device plugin", "gpu-2: 1 of 8 nvidia.com/gpu are unhealthy.", "After the repair restart"),
         (unhealthy_in_a_workspace, "GPU health", "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.", "can move it"),

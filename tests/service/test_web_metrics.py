@@ -121,8 +121,8 @@ def test_quotas_are_told_by_how_full_they_are(make_web_world):
     assert found["gpuspawner_ends_total", "budget", "vision"] == 0
 
 
-async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_web_world):
-    world = make_web_world()
+async def test_time_of_gpus_is_counted_by_what_was_read_of_each(make_world):
+    world = make_world()
     works, rests = await world.up("alice"), await world.up("bob", gpu="half")
     world.shows(works, 90)
     world.shows(rests, 0)
@@ -241,8 +241,8 @@ def test_outcomes_of_warnings_are_counted_by_reason(world):
     assert found == {("idle", "kept"): 1, ("ended", "idle"): 1, ("ended otherwise", "idle"): 1, ("claim", "went on"): 1}
 
 
-async def test_restarted_workspaces_and_failed_scheduler_actions_are_counted(make_web_world):
-    world = make_web_world()
+async def test_restarted_workspaces_and_failed_scheduler_actions_are_counted(make_world):
+    world = make_world()
     lease = await world.up("alice")
     placed = world.allocator.commits.line(lease, "gpuspawner", events.Placed(("GPU-x",)))
     await world.registry.save(

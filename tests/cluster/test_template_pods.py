@@ -1,6 +1,8 @@
 """Volumes, containers, resources and variables of a template, in real pods of the restricted standard."""
 
 import pytest
+import yaml
+from harness import pages
 from kube_hub import KubeHub, eventually
 
 pytestmark = pytest.mark.slow
@@ -81,3 +83,15 @@ def test_a_volume_that_is_missing_is_named_to_its_user(hub):
     hub.add_user("bob")
     hub.begin("bob", template="missing")
     assert "there-is-none" in hub.failure("bob")
+
+
+def test_the_api_server_accepts_the_objects_of_the_page_about_gpu_nodes(one_machine, namespace):
+    shown = [
+        yaml.safe_load_all(one) for one in pages.blocks(pages.page("how-to/administrators/prepare-gpu-nodes"), "yaml")
+    ]
+    objects = [one for documents in shown for one in documents if "kind" in one]
+    assert {one["kind"] for one in objects} == {"RuntimeClass", "ConfigMap", "ResourceQuota", "LimitRange"}
+    for one in objects:
+        if "namespace" in one["metadata"]:
+            one["metadata"]["namespace"] = namespace
+        one_machine.own.kubectl("apply", "--dry-run=server", "--filename=-", given=yaml.safe_dump(one))

@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 
 from jupyterhub.utils import isoformat
 
-from gpuspawner import __version__
 from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
 from gpuspawner.core.authentication import NONCE_HEADER, new_nonce, sign_ticket
 from gpuspawner.core.errors import Unavailable
@@ -22,6 +21,7 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.client import ask_service
 from gpuspawner.spawner.hub.service import SERVICE
+from gpuspawner.version import describe_version
 
 SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
 """What is allowed stays beside what was asked."""
@@ -157,7 +157,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
         "gpuspawner": viewer(catalog, service_prefix, service_url, secret_file),
         "gpuspawner_prefix": service_prefix,
         "gpuspawner_service": SERVICE,
-        "gpuspawner_version": __version__,
+        "gpuspawner_version": describe_version(),
         "gpuspawner_zone": catalog.rules.timezone,
     }
 

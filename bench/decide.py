@@ -112,7 +112,7 @@ class World:
         begin = time.process_time()
         self.leases.remove(lease.id)
         answer = at_once(self.scheduler.sync(self.seen()))
-        grants, _ = answer.grants(), answer.held_back()
+        grants, _ = answer.grants(), answer.wait_reasons()
         taken = time.process_time() - begin
         for one in grants:
             lease = self.leases.get(one.claim.id)

@@ -399,8 +399,8 @@ async def test_a_request_without_budget_is_told_so_lets_others_pass_and_starts_a
     await stop(world, holds)
     await world.round()
     held = world.registry.get(waiting.id)
-    assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
-    assert "They reset Mon 30 Nov 00:00" in held.held_back.words
+    assert (held.phase in WAITING, held.wait_reason.rule) == (True, "budget each-user")
+    assert "They reset Mon 30 Nov 00:00" in held.wait_reason.words
     assert "held back" in world.did(held)
     assert world.registry.get(carol.id).phase is Phase.RESERVED
     await world.allocator.park(waiting.id, waiting.attempt)

@@ -83,5 +83,5 @@ async def test_a_request_that_a_rule_holds_back_gets_no_estimate(tmp_path):
     held = world.now_of(waits)
     assert world.allocator.estimator._is_estimated(held)
     paused = WaitReason("paused", "Starts are paused.", world.clock.now())
-    assert not world.allocator.estimator._is_estimated(replace(held, held_back=paused))
+    assert not world.allocator.estimator._is_estimated(replace(held, wait_reason=paused))
     world.crash()

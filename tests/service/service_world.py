@@ -16,7 +16,7 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.allocator import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings

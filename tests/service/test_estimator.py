@@ -8,7 +8,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.forecasts import LEAST_RUNS
 from gpuspawner.core.rules import WaitReason
-from gpuspawner.service.engine.estimates import EVERY_SECONDS
+from gpuspawner.service.engine.allocation.estimates import EVERY_SECONDS
 
 
 async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):

@@ -7,8 +7,8 @@ from service_world import SECRET
 
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.gpu_states import gpu_states
 from gpuspawner.service.engine.lease_documents import lease_variables
+from gpuspawner.service.engine.sampling.gpu_states import gpu_states
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}

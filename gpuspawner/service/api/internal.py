@@ -20,7 +20,7 @@ from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.allocator import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import present_workspace

@@ -21,7 +21,7 @@ from gpuspawner.service.custom_resources.decisions import (
     has_seconds,
     wanted_seconds,
 )
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.allocator import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server

@@ -23,7 +23,7 @@ from gpuspawner.core.schedules import (
     lead_seconds_of,
     lease_id_of_schedule,
 )
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.allocator import StartRequest
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedule_estimates import decided, estimate
 

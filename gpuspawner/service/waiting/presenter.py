@@ -15,7 +15,7 @@ from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine.feasibility import KEPT_SECONDS
+from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words

@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.allocator import StartRequest
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about

@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.service.engine.requests import options_of
+from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import waits
 from gpuspawner.service.workspaces import models

@@ -28,9 +28,9 @@ from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.estimates import EstimateRecords
-from gpuspawner.service.engine.observed_state import ObservedState
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.failures import Failures, begin_each, end_each
 from gpuspawner.service.rules.budget_bounds import BudgetBounds

@@ -53,10 +53,10 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     world.clock.advance(3)
     assert queue.place(line[-1]).unchanged_seconds == first.unchanged_seconds - 3, "the time that passes is no change"
     assert (world.computed["places"], queue.version) == (1, version)
-    await world.allocator.hear(line[-1].id, line[-1].attempt)
+    await world.parts.attempts.hear(line[-1].id, line[-1].attempt)
     assert (world.computed["places"], queue.version) == (1, version), "nor is who is heard"
 
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     assert queue.version > version
     assert [queue.place(lease).number for lease in line[1:]] == [1, 2, 3, 4]
     version, before = queue.version, queue.place(line[-1])
@@ -101,7 +101,7 @@ async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypa
 
     world.clock.advance(queue_view.OLD_SECONDS + 1)
     times.now = 4.9  # of a fifth of the time a second is used
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     last = await world.ask("mine", lifetime="1h")
     world.computed.clear()
     assert [queue.place(lease).number for lease in line[1:]] == [2, 3], "as of before"
@@ -209,7 +209,7 @@ async def test_old_queue_positions_are_replaced_once_there_is_time(world, monkey
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(2)]
     queue = world.parts.queue
     queue.place(line[1])
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     assert queue.place(line[1]).number == 2
     version = queue.version
     times.now = 20.1

@@ -21,7 +21,7 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.backends.data_folder import data_folder
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import refused
 from gpuspawner.catalog.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
@@ -139,12 +139,8 @@ def _refuse(
     if started_at is not None:
         _refuse_port(started_at)
     _refuse_conflicts(c, wrapped, loaded, started=started_at is not None)
-    _refuse_pods_elsewhere(wrapped, source, loaded)
-
-
-def _refuse_pods_elsewhere(wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog) -> None:
-    if not _is_pods(wrapped) and (refused := needing_pods(source, loaded)):
-        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
+    if problems := refused(source, loaded, makes_pods=_is_pods(wrapped)):
+        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in problems))
 
 
 def _refuse_port(port: object) -> None:
@@ -205,10 +201,9 @@ def _judged(catalog: Catalog, fast: float | None) -> Catalog:
 
 def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
     """Raise CatalogError if a hub with this configuration must not start with a catalog."""
-    if not _is_pods(wrapped):
-        if refused := needing_pods(source, catalog):
-            raise CatalogError(refused)
-    else:
+    if problems := refused(source, catalog, makes_pods=_is_pods(wrapped)):
+        raise CatalogError(problems)
+    if _is_pods(wrapped):
         refuse(str(source), conflicts(c, wrapped, catalog))
 
 

@@ -17,6 +17,7 @@ from traitlets import Float, Unicode
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import SSH, PodQueues, default_url
+from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
@@ -44,6 +45,10 @@ REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
 """The repository that `gpuspawner.workspace` clones into the home."""
 TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
 """The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
+
+
+FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
+"""The folders of this machine that `gpuspawner.workspace` links into the home, as JSON: the folder by its link."""
 
 
 class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
@@ -344,14 +349,33 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
 
     def _gpu_brought(self) -> dict[str, str]:
-        """Return the variables for the user's own choices. A tool that the template no longer has is left out."""
+        """Return the template's variables, and those for the user's own choices.
+
+        A tool that the template no longer has is left out.
+        """
         request = self._gpu_current_request()
         template = self.gpu_catalog.templates.get(request.template)
         offered = template.tools if template else {}
         tools = {name: offered[name] for name in request.tools if name in offered}
-        ours = {REPOSITORY_VARIABLE: request.repository} if request.repository else {}
+        ours = dict(template.environment) if template else {}
+        if request.repository:
+            ours[REPOSITORY_VARIABLE] = request.repository
+        if folders := self._gpu_folders():
+            ours[FOLDERS_VARIABLE] = json.dumps(folders)
         told = json.dumps({"template": request.template, "tools": tools})
         return {**ours, TOOLS_VARIABLE: told} if tools else ours
+
+    def _gpu_volumes(self) -> dict[str, Volume]:
+        """Return the volumes that the template adds for this user, by name."""
+        template = self.gpu_catalog.templates.get(self._gpu_current_request().template)
+        if template is None or not template.volumes:
+            return {}
+        groups = {group.name for group in self.user.groups}
+        return {name: one for name, one in template.volumes.items() if not one.groups or one.groups & groups}
+
+    def _gpu_folders(self) -> dict[str, str]:
+        """Return the folders of this machine by the path of their link in the home."""
+        return {one.mount: one.folder for one in self._gpu_volumes().values() if one.folder}
 
     def get_state(self) -> dict[str, Any]:
         """Add the lease of the running server."""

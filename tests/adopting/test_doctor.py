@@ -210,7 +210,7 @@ def wrong_clock(api):
 @pytest.mark.parametrize(
     ("broken", "check", "words", "remedy"),
     [
-        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU operator or device"),
+        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU Operator or device"),
         (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
         (one_unhealthy, "device plugin", "gpu-2: 1 of 8 nvidia.com/gpu are unhealthy.", "After the repair restart"),
         (unhealthy_in_a_workspace, "GPU health", "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.", "can move it"),
@@ -220,7 +220,7 @@ def wrong_clock(api):
             "The image lab:cu130 of the template lab has CUDA 13.0, and the driver 535.261.03 on gpu-2, gpu-3 supports",
             "Update the driver",
         ),
-        (no_labels, "GPU labels", "gpu-2: no label tells the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
+        (no_labels, "GPU labels", "gpu-2: no label says the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
         (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
         (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
         (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),

@@ -82,7 +82,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
     machine(f"0, {U0}, {H100}, Enabled, 81559, 1, 0\n1, {U1}, {H100}, Enabled, 81559, 1, 0\n", listed)
     assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
-    assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
+    assert "GPU 1 (NVIDIA H100 80GB HBM3): MIG mode is on without a MIG device. It is not in the catalog." in out
     catalog = load_catalog("catalog.yaml")
     assert nvidia.matching_kind(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
     assert nvidia.matching_kind(H100, catalog.gpus.values()) == ""

@@ -96,6 +96,20 @@ def test_a_node_of_which_no_gpu_can_be_granted_is_named_with_who_runs_there(worl
     world.backend.change_gpu(world.backend.gpus[0].id, healthy=True, reachable=True, note="")
     world.observe()
     assert "out of service" not in overview(world)
+    told = section(overview(world), "problems")
+    assert "3 GPUs are faulty: 3 of node-1." in told
+
+
+def test_a_faulty_gpu_is_a_problem_until_it_is_taken_out_of_service(world):
+    assert "faulty" not in section(overview(world), "problems")
+    world.backend.change_gpu(world.backend.gpus[3].id, healthy=False, note="it had 2 memory errors: reset it.")
+    world.observe()
+    told = section(overview(world), "problems")
+    assert "GPU 3 of node-1 is faulty: it had 2 memory errors: reset it." in told
+    assert '<a href="/services/gpu/console/gpus?view=list&amp;state=suspect">View it</a>' in told
+    world.backend.change_gpu(world.backend.gpus[3].id, closed="quarantine")
+    world.observe()
+    assert "faulty" not in section(overview(world), "problems")
 
 
 def test_an_operator_of_its_own_that_is_not_heard_is_told(world):

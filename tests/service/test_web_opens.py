@@ -40,6 +40,16 @@ def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(
     assert view["opens"] == ["ssh", "vscode", "lab"]
 
 
+def test_ports_of_the_template_are_links_through_the_hub_s_proxy(make_web_world):
+    ports = {"ports": {"tensorboard": {"port": 6006, "title": "TensorBoard"}, "app": {"port": 8501}}}
+    template = {**page_world.CATALOG["templates"]["pytorch"], **ports}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "templates": {"pytorch": template}}))
+    world.save(page_world.running("live"))
+    page = Browser(world, "alice").look("workspaces/live").text
+    assert ("/user/alice/proxy/6006/", "TensorBoard") in offered(page)
+    assert ("/user/alice/proxy/8501/", "app") in offered(page)
+
+
 def test_nothing_is_offered_of_one_that_waits_and_no_ssh_to_another_s_administrator(world_opening):
     world = world_opening("vscode", "ssh")
     world.save(page_world.waiting("waits", user="alice"))

@@ -34,6 +34,9 @@ class Right:
     group: str = ""
 
 
+PAGE = "docs/how-to/administrators/prepare-gpu-nodes.md says how."
+
+
 def rights_to(resource: str, verbs: str, without: str, *, everywhere: bool = False, group: str = "") -> list[Right]:
     """Return the rights to do ``verbs`` with a resource."""
     return [Right(verb, resource, everywhere, without, group) for verb in verbs.split()]
@@ -145,22 +148,20 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
         count += sum(gpus.values())
         if not gpus and node.name not in claimed and any(labels.get(name) == "true" for name in PRESENT):
             words = f"{node.name} has an NVIDIA GPU, and advertises none: its device plugin does not run."
-            remedy = "Install NVIDIA's GPU operator or device plugin; where it is there, look at its pod on that node."
+            remedy = (
+                f"Install NVIDIA's GPU Operator or device plugin. If it is there, look at its pod on that node. {PAGE}"
+            )
             found.append(bad("device plugin", words, remedy))
         for name, number in gpus.items():
             if (left := node.allocatable.get(name, 0)) < number:
                 found.append(_unhealthy(node.name, name, number, left))
             if not model_of(node.labels, name).name:
-                words = f"{node.name}: no label tells the model of its {number} {name}: no match: of the catalog fits."
-                remedy = (
-                    "Install GPU Feature Discovery (part of NVIDIA's GPU operator), or give the kind resource: alone."
-                )
+                words = f"{node.name}: no label says the model of its {number} {name}, so no match: fits."
+                remedy = f"Install GPU Feature Discovery, or give the kind resource: alone. {PAGE}"
                 found.append(bad("GPU labels", words, remedy))
     if not count and not found and not claimed:
-        return [
-            bad("device plugin", "No node advertises a GPU.", "Install the device plugin on the nodes that have some.")
-        ]
-    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and tell their models.")]
+        return [bad("device plugin", "No node advertises a GPU.", f"Install the device plugin on GPU nodes. {PAGE}")]
+    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and labels say their models.")]
 
 
 def _unhealthy(node: str, resource: str, number: int, left: int) -> Finding:

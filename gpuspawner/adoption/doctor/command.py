@@ -178,9 +178,9 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         return [bad("GPUs", str(error), "Mend the driver: nvidia-smi must list the GPUs.")]
     gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
     faults = [
-        bad("GPUs", f"GPU {row.index} ({row.name}): {row.fault.words}.", _sentence(row.fault.remedy))
+        bad("GPUs", f"GPU {row.index} ({row.name}): {fault.words}.", _sentence(fault.remedy))
         for row in rows
-        if row.fault
+        if (fault := nvidia.find_fault(row, parts.get(row.uuid, ())))
     ]
     cuda = cuda_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
     fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from gpuspawner.core import events
 from gpuspawner.core.idle import verdicts
+from gpuspawner.core.idle.arrival import resume_arrival
 from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Observation, Running, is_of_user, is_own, is_ready
@@ -231,7 +232,7 @@ def resume(lease: Lease, rules: LeaseRules, now: float) -> Step:
     """
     policy, found = rules.idle, Step(lease)
     if lease.phase in UP and lease.arrival is not None and policy is not None:
-        awaited = replace(lease, arrival=verdicts.resume_arrival(lease.arrival, policy))
+        awaited = replace(lease, arrival=resume_arrival(lease.arrival, policy))
         is_warned = lease.arrival.warned_after_seconds is not None
         found = Step(awaited, retold=(Note(warn_nobody_came(awaited, now)),) if is_warned else ())
     if lease.phase is not Phase.RECLAIMING:

@@ -15,6 +15,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.pods import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
+from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
@@ -47,6 +48,7 @@ from gpuspawner.spawner.kubernetes.starting import (
     PodStart,
     message_of,
 )
+from gpuspawner.spawner.kubernetes.template_pod import claim_manifest, with_template
 from gpuspawner.spawner.kubernetes.watches import WATCHES
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.progress import ended_start
@@ -278,10 +280,45 @@ class KubePods(PodRequests):
         )
         before = self._gpu_as_json(pod)
         try:
-            after = with_lease(before, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
+            template = self._gpu_template()
+            own = with_template(before, template, self._gpu_volumes(), self._gpu_user_claims()) if template else before
+            after = with_lease(own, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
             raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return written_back(pod, before, after, "V1Pod")
+
+    def _gpu_template(self) -> Template | None:
+        """Return the template of the request, or None if the catalog no longer has it."""
+        return self.gpu_catalog.templates.get(self._gpu_current_request().template)
+
+    def _gpu_user_claims(self) -> dict[str, str]:
+        """Return the names of the user's own claims by volume. Templates with a volume of one name share its claim."""
+        names = [name for name, one in self._gpu_volumes().items() if one.per_user_bytes]
+        return {name: self._expand_user_properties(f"gpu-{name}-{{username}}") for name in names}
+
+    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
+        """Make the user's own claims before the pod that mounts them."""
+        await self._gpu_make_user_claims()
+        return await super()._make_create_pod_request(pod, request_timeout)
+
+    async def _gpu_make_user_claims(self) -> None:
+        """Make the user's own claims unless they exist. They stay when the workspace ends."""
+        volumes = self._gpu_volumes()
+        for volume, name in self._gpu_user_claims().items():
+            home = self.get_pvc_manifest()
+            manifest = claim_manifest(volumes[volume], name, home.metadata.labels, home.metadata.annotations)
+            make = self.api.create_namespaced_persistent_volume_claim
+            try:
+                await self._gpu_asked(make, self.namespace, manifest)
+            except ApiException as error:
+                if error.status == CONFLICT:
+                    continue
+                said = short(message_of(error))
+                raise ended_start(
+                    f"Your volume {volume} cannot be made: {said} Tell your administrator; nothing was charged.",
+                    reason="cannot-start",
+                    status=409,
+                ) from error
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod if the hub ended before it saved the lease."""

@@ -21,7 +21,7 @@ from gpuspawner.cli import main
 from gpuspawner.cli.server import simulate as command
 from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.core.idle.verdicts import Arrival
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.backup import note_address

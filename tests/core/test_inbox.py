@@ -18,7 +18,7 @@ from gpuspawner.core.administration import (
     parse_announcement,
     parse_audience,
 )
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.units import BadValue
 
 NOW = 1_000_000.0

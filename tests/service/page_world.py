@@ -27,7 +27,7 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.core.events import event_of
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow

@@ -8,7 +8,7 @@ from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.leases.stored_events import event_of
+from gpuspawner.core.events import event_of
 from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 

@@ -6,9 +6,9 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.action_events import Exempted
+from gpuspawner.core.events import Exempted
 from gpuspawner.core.administration import Restriction, RestrictionKind
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of

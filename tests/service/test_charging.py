@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from service_world import Killed
 
-from gpuspawner.core.action_events import UsageCorrected
+from gpuspawner.core.events import UsageCorrected
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import exits

@@ -23,8 +23,9 @@ from gpuspawner.core.idle.verdicts import (
     judge,
     reset_idle_time,
 )
-from gpuspawner.core.leases import events, exits, lifetimes, transitions
-from gpuspawner.core.leases.events import Event
+from gpuspawner.core import events
+from gpuspawner.core.leases import exits, lifetimes, transitions
+from gpuspawner.core.events import Event
 from gpuspawner.core.leases.exits import CLUSTER, GPUSPAWNER
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.memory_kills import count_kills

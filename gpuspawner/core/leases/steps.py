@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gpuspawner.core.idle import verdicts
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core import events
+from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Observation, Running, is_of_user, is_own, is_ready
 from gpuspawner.core.leases.reports import storable

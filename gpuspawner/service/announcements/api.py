@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.action_events import AnnouncementSent, AnnouncementWithdrawn
+from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import show_time

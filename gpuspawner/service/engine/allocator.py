@@ -15,7 +15,8 @@ from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import events, exits, steps, transitions
+from gpuspawner.core import events
+from gpuspawner.core.leases import exits, steps, transitions
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back

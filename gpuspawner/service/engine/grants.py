@@ -11,9 +11,10 @@ from fractions import Fraction
 from math import inf
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.action_events import Passed
+from gpuspawner.core.events import Passed
 from gpuspawner.core.gpus.placement import used_shares
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core import events
+from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.running_steps import spare, warn_of_claim
 from gpuspawner.core.leases.step_results import Step

@@ -10,7 +10,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
 from gpuspawner.core.leases.step_results import LeaseRules, Timing

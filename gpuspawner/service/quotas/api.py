@@ -9,7 +9,7 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.calendar import HOUR_MS, date_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases.lease import Owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocator import hash_token
 from gpuspawner.service.parts import Parts

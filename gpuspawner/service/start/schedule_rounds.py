@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gpuspawner.core.action_events import ScheduleSuspended
+from gpuspawner.core.events import ScheduleSuspended
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner

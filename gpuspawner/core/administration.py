@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus.fleet import Fleet, Gpu
 from gpuspawner.core import events
+from gpuspawner.core.errors import quoted
 from gpuspawner.core.events import Audience, Event
+from gpuspawner.core.gpus.fleet import Fleet, Gpu
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
@@ -142,6 +142,11 @@ class LeaseStep:
     seen: bool
     actor: str
     event: Event
+
+    @property
+    def why(self) -> str:
+        """The details of the event, as people read them."""
+        return self.event.describe(self.at)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from page_world import NOW, Browser
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
@@ -252,7 +253,7 @@ def test_the_hours_that_idle_stops_gave_back_today_are_counted(world):
     idle = page_world.running("idles", user="bob", gpus=(2,), minutes=120, streak=page_world.idle_streak(40))
     world.save(idle)
     stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.IDLE, ended_by="gpuspawner")
-    world.save(stopped, audit=[(NOW, "gpuspawner", "stop", "idle")])
+    world.save(stopped, audit=[(NOW, "gpuspawner", Stopped("idle", "idle"))])
     world.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
     figures = section(overview(world), "overview-figures")
     assert '6.0 <small>GPU hours</small></dd><dd class="gs-quiet">1 stop, none reported wrong' in figures

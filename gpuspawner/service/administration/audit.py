@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gpuspawner.core.events import ActionRefused
 from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.events import Stopped, StopperNamed
-from gpuspawner.core.events import EVENTS, fields_of
+from gpuspawner.core.events import EVENTS, ActionRefused, Stopped, StopperNamed, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine

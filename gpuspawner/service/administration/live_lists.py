@@ -376,9 +376,7 @@ class OrderChange:
 
 def _change(state: Parts, line: AuditLine) -> OrderChange:
     page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-    return OrderChange(
-        line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page
-    )
+    return OrderChange(line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page)
 
 
 def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:

@@ -12,15 +12,19 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.events import EndAnnounced, Exempted, QuotaGranted, QuotaTakenBack, UsageCorrected
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.events import (
     Disputed,
+    EndAnnounced,
+    Exempted,
     Extended,
     Kept,
+    QuotaGranted,
+    QuotaTakenBack,
     ReachesInto,
     Stopped,
+    UsageCorrected,
     WarnedIdle,
     WarnedNobodyCame,
     WarnedOfClaim,

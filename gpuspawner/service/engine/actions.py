@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.errors import Conflict
 from gpuspawner.core import events
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases import lifetimes, transitions
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, Lease

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core import events
-from gpuspawner.core.events import ScheduleSuspended
-from gpuspawner.core import events
-from gpuspawner.core.events import Audience
+from gpuspawner.core.events import Audience, ScheduleSuspended
 from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message

@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 from jupyterhub.utils import isoformat
 
-from gpuspawner import __version__
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.spawner.web.live import ServiceView, of_server, split_sentences
+from gpuspawner.version import describe_version
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -38,7 +38,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
         "gpuspawner": viewer(catalog, service_prefix, service_url, secret_file),
         "gpuspawner_prefix": service_prefix,
         "gpuspawner_service": SERVICE,
-        "gpuspawner_version": __version__,
+        "gpuspawner_version": describe_version(),
         "gpuspawner_zone": catalog.rules.timezone,
     }
 

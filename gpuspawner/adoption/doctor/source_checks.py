@@ -18,8 +18,8 @@ from gpuspawner.core.idle.readings import Measure
 from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.client import RequestRejected, SchedulerClient
 from gpuspawner.service.clock import SteadyClock
-from gpuspawner.service.engine.dcgm import ask
-from gpuspawner.service.engine.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
+from gpuspawner.service.engine.sampling.dcgm import ask
+from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
 
 PAGE = "docs/how-to/administrators/dcgm.md says how."
 INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."

@@ -309,7 +309,7 @@ class CanStart(Event, name="can start again", words="Can start again"):
 
 
 @dataclass(frozen=True)
-class HeldBackBy(Event, name="held back", words="Held back", details="{explanation}"):
+class WaitReasonNoted(Event, name="held back", words="Held back", details="{explanation}"):
     """A rule holds a waiting request back, with the explanation of the owner of that rule."""
 
     rule: str = ""
@@ -317,7 +317,7 @@ class HeldBackBy(Event, name="held back", words="Held back", details="{explanati
 
 
 @dataclass(frozen=True)
-class LetGo(Event, name="let go", words="Held back no more", details="{rule}"):
+class WaitReasonGone(Event, name="let go", words="Held back no more", details="{rule}"):
     """The rule does not hold the request back any more."""
 
     rule: str = ""
@@ -368,18 +368,16 @@ class WarnedOfClaim(Event, name="warned of claim", words="Warned", told=Audience
     Args:
         need: who needs them, in a sentence.
         ends_at: when it ends for that.
-        late: the scheduler that told of it only then; "" if there was a notice.
+        late: whether the claim was told only when its time was over.
     """
 
     need: str = ""
     ends_at: float = 0.0
-    late: str = ""
+    late: bool = False
 
     def describe(self, at: float) -> str:
         """Return the claim and the time of the end."""
-        if self.late:
-            return f"{self.need} {self.late} told of it when its time was over: there was no notice. It ends now."
-        return f"{self.need} It ends at {show_time(self.ends_at, at)}."
+        return f"{self.need} It ends {'now' if self.late else f'at {show_time(self.ends_at, at)}'}."
 
 
 @dataclass(frozen=True)

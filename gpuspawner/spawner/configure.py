@@ -25,14 +25,14 @@ from gpuspawner.catalog.catalog_warnings import refused
 from gpuspawner.catalog.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import checks, service, stoppers
+from gpuspawner.spawner.hub import checks, service
 from gpuspawner.spawner.hub.catalog import Follower, followed, refuse
 from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
 from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
 from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import domains, handlers, pages
+from gpuspawner.spawner.web import handlers, pages
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -109,14 +109,14 @@ def configure(
 
 def _tell_domain(c: Any) -> None:
     """Say by which option a service that the hub does not start learns its domain."""
-    if origin := domains.service_origin(c, SERVICE):
+    if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
         print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
 def _seen(c: Any, prefix: str) -> str:
     """Return the service's prefix as browsers request it, with its domain if it has one."""
-    return f"{domains.service_origin(c, SERVICE)}{prefix}"
+    return f"{handlers.service_origin(c, SERVICE)}{prefix}"
 
 
 def _held(c: Any, data_dir: Path) -> Path:
@@ -163,13 +163,13 @@ def _set_up_hub(
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
         *handlers.extra_handlers(known.secret_file, seen),
-        *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),
+        *handlers.domain_handlers(SERVICE, handlers.service_origin(c, SERVICE)),
     ]
     handlers.route_first(known.secret_file, url, seen, replace_home=replace_home)
     if replace_home and not c.JupyterHub.get("default_url"):
         c.JupyterHub.default_url = f"{_base_url(c)}/hub/home"
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
-    told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
+    told = service.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 

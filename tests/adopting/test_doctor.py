@@ -14,7 +14,7 @@ from kube_api import KubeApi, ends_with
 from manifests import asked_for, rights_of
 
 from gpuspawner import __version__
-from gpuspawner.adoption.doctor import cluster_reader, http_answers, hub_checks
+from gpuspawner.adoption.doctor import cluster_reader, findings, hub_checks
 from gpuspawner.adoption.doctor.cluster_checks import RIGHTS, kinds_there, network
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import load_text
@@ -273,8 +273,8 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", STRANGE)
 async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_path, monkeypatch, capsys, name):
-    for module in (http_answers, cluster_reader):
-        monkeypatch.setattr(module, "MOST_BYTES" if module is http_answers else "LONGEST_ANSWER_BYTES", 2**20 - 1)
+    for module in (findings, cluster_reader):
+        monkeypatch.setattr(module, "MOST_BYTES" if module is findings else "LONGEST_ANSWER_BYTES", 2**20 - 1)
     cluster.strange = STRANGE[name]
     (tmp_path / "catalog.yaml").write_text(CATALOG)
     config = json.loads((kubeconfig := Path(cluster.kubeconfig(tmp_path))).read_text())

@@ -36,7 +36,7 @@ async def came_while_away(world, user="bob"):
     """A start that waited parked, and that the service has had started."""
     holder = await world.up("holder", count=2)
     waiting = await world.start(user)
-    await world.allocator.park(waiting.id, waiting.attempt)
+    await world.parts.attempts.park(waiting.id, waiting.attempt)
     world.hub.forget(user)
     await world.hub_stops(holder)
     await world.go_on(4, step=1)
@@ -146,7 +146,7 @@ async def test_an_exempt_workspace_needs_no_visit(world, after):
     now = world.clock.now()
     one = Restriction("r-1", RestrictionKind.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
     made = AuditLine(now, lease.id, "bob", "admin", Exempted("exempt", "train", reason="A long download"))
-    await world.parts.restrictions.add([one], [made])
+    await world.parts.restrictions.add([one], lambda write: world.registry.save(audit=[made], others=[write]))
     await world.go_on(HOUR)
     exempt = world.now_of(lease)
     assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)
@@ -199,7 +199,7 @@ async def test_a_user_who_waited_on_the_page_has_nothing_to_claim(world):
 async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     holder = await world.up("holder", count=2)
     waiting = await world.start("bob")
-    await world.allocator.park(waiting.id, waiting.attempt)
+    await world.parts.attempts.park(waiting.id, waiting.attempt)
     world.hub.forget("bob")
     await world.hub_stops(holder)
     await world.go_on(2, step=1)

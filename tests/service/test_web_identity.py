@@ -9,7 +9,7 @@ import requests
 from page_world import Browser, api
 
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.engine.allocator import hash_token
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import requests
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.service.engine.allocator import hash_token
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 
 def opening(*what):

@@ -16,9 +16,8 @@ import click
 from gpuspawner import __version__
 from gpuspawner.adoption.doctor import cuda_checks, hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
-from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, unknown
-from gpuspawner.adoption.doctor.http_answers import answered
-from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
+from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, answered, bad, unknown
+from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice

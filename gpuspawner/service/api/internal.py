@@ -20,7 +20,7 @@ from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -121,7 +121,7 @@ class Acquire(SpawnerHandler):
         asking = self.parts.allocator.asking
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
-        self.answer(self.view(await self.parts.allocator.acquire(ask)))
+        self.answer(self.view(await self.parts.attempts.acquire(ask)))
 
 
 class Wait(SpawnerHandler):
@@ -129,8 +129,8 @@ class Wait(SpawnerHandler):
 
     async def get(self, lease_id: str) -> None:
         """Answer the lease as soon as it is granted or its place changes."""
-        allocator, attempt = self.parts.allocator, self.attempt()
-        lease = await allocator.hear(lease_id, attempt)
+        attempts, attempt = self.parts.attempts, self.attempt()
+        lease = await attempts.hear(lease_id, attempt)
         known = self.get_argument("known", "")
         longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
         until = self.parts.clock.now() + longest
@@ -139,7 +139,7 @@ class Wait(SpawnerHandler):
                 break
             left_seconds = until - self.parts.clock.now()
             await self.parts.registry.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
-            lease = await allocator.current(lease_id, attempt)
+            lease = await attempts.current(lease_id, attempt)
         self.answer(self.view(lease))
 
 
@@ -152,14 +152,14 @@ class Acknowledge(SpawnerHandler):
         503 and 410 as for :class:`Acquire`.
         """
         self.fields()
-        allocator, attempt = self.parts.allocator, self.attempt()
-        lease = await allocator.hear(lease_id, attempt)
+        attempts, attempt = self.parts.attempts, self.attempt()
+        lease = await attempts.hear(lease_id, attempt)
         if not await self.parts.engine.effects.end_older_attempts(lease):
             self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)
-        await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
-        lease, token = await allocator.acknowledge(lease_id, attempt)
+        await self.parts.allocator.asking.must_be_allowed(await attempts.current(lease_id, attempt), groups)
+        lease, token = await attempts.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
         instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)
         patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained(), instead)
@@ -187,7 +187,7 @@ class Heartbeat(SpawnerHandler):
     async def post(self, lease_id: str) -> None:
         """Answer the lease; 409 where this start is over."""
         self.fields()
-        self.answer(self.view(await self.parts.allocator.hear(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.attempts.hear(lease_id, self.attempt())))
 
 
 class Park(SpawnerHandler):
@@ -196,7 +196,7 @@ class Park(SpawnerHandler):
     async def post(self, lease_id: str) -> None:
         """Answer the lease: reserved where a grant crossed the message."""
         self.fields()
-        self.answer(self.view(await self.parts.allocator.park(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.attempts.park(lease_id, self.attempt())))
 
 
 class Requeue(SpawnerHandler):
@@ -206,7 +206,7 @@ class Requeue(SpawnerHandler):
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
         body = self.fields("why", "node")
         why, node = (str(body.get(name, "")) for name in ("why", "node"))
-        self.answer(self.view(await self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
+        self.answer(self.view(await self.parts.attempts.requeue(lease_id, self.attempt(), why, node)))
 
 
 class Release(SpawnerHandler):
@@ -219,7 +219,7 @@ class Release(SpawnerHandler):
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
         body = self.fields("message", "output")
         message, output = (str(body.get(name, "")) for name in ("message", "output"))
-        await self.parts.allocator.release(lease_id, self.attempt(), outcome, message, output)
+        await self.parts.attempts.release(lease_id, self.attempt(), outcome, message, output)
         self.answer({})
 
 
@@ -228,7 +228,7 @@ class Forget(SpawnerHandler):
 
     async def post(self) -> None:
         """Withdraw the place that it may have in the queue."""
-        await self.parts.allocator.forget(self.understood(KeyBody).key())
+        await self.parts.attempts.forget(self.understood(KeyBody).key())
         self.answer({})
 
 

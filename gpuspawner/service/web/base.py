@@ -39,10 +39,10 @@ STALE = "This page was open for too long, or came from elsewhere. Nothing was do
 
 HERE = Path(__file__).parent
 HEADINGS = {
-    403: "Not allowed",
-    404: "Nothing here",
-    409: "Not possible now",
-    503: "Not available now",
+    403: "You cannot see this page",
+    404: "There is nothing at this address",
+    409: "Nothing was changed",
+    503: "The GPU service does not answer now",
 }
 
 
@@ -181,8 +181,9 @@ class ErrorPages(BaseHandler):
         self.render_page(
             "error.html",
             status,
-            heading=HEADINGS.get(status, "That did not work"),
+            heading=HEADINGS.get(status, "We made an error" if status >= SERVER_ERROR else "That did not work"),
             message=document["message"],
+            code=status,
         )
 
 

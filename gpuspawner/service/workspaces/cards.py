@@ -38,11 +38,15 @@ class ClockView(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When a waiting workspace starts. ``left`` values are percent of the time from now to the latest start."""
+    """When a waiting workspace starts.
+
+    ``unchanged`` is the start if every workspace runs until its present end and no other request goes first. Others may
+    change that, so it is no latest start. ``left`` values are percent of the time from now to it.
+    """
 
     earliest: str
     likely: str
-    latest: str
+    unchanged: str
     earliest_left: float
     likely_left: float
 
@@ -238,7 +242,7 @@ def line_words(shown: Workspace) -> tuple[str, str]:
     queue = shown.queue
     if queue is None:
         return "", ""
-    if queue.held_back is not None or queue.impossible or queue.unchanged_start_at is None:
+    if queue.wait_reason is not None or queue.impossible or queue.unchanged_start_at is None:
         return place_words(queue.place, queue.of), ""
     likely = queue.likely_seconds if queue.likely_seconds is not None else queue.unchanged_seconds
     when = "" if likely is None else f"Likely start in {show_wait(likely)}" if likely >= 1 else "Starts now"

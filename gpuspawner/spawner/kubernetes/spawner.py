@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import ClientError
@@ -324,7 +325,12 @@ class KubePods(PodRequests):
         """Take the lease from the pod if the hub ended before it saved the lease."""
         labels = pod["metadata"].get("labels", {})
         if not self._gpu_attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
-            self._gpu_attempt = self._gpu_attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
+            self._gpu_attempt = replace(
+                self._gpu_attempt,
+                outcome="started",
+                lease=labels[LEASE_LABEL],
+                number=int(labels.get(ATTEMPT_LABEL, "0")),
+            )
 
     async def get_url(self) -> str:
         """Return the server's address. A starting hub calls this: then wait for a pod that was starting.
@@ -345,7 +351,7 @@ class KubePods(PodRequests):
             stage = self._gpu_stage(pod, time.monotonic() - begun, node_seconds)
             self._gpu_step(stage.progress, stage.words)
             if stage.fatal or stage.shortage == "lost":
-                self._gpu_attempt = self._gpu_attempt.failed(stage.fatal or stage.words)
+                self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=stage.fatal or stage.words)
                 break
             is_ready = super().is_pod_running(pod)
             ready_at = (ready_at or time.monotonic()) if is_ready else 0.0
@@ -356,7 +362,9 @@ class KubePods(PodRequests):
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             if is_ready and time.monotonic() - ready_at >= self.http_timeout:
-                self._gpu_attempt = self._gpu_attempt.failed(self._gpu_unanswered(self._get_pod_url(pod)))
+                self._gpu_attempt = replace(
+                    self._gpu_attempt, outcome="failed", message=self._gpu_unanswered(self._get_pod_url(pod))
+                )
                 break
             await self._gpu_pod_changes(None, POLL_SECONDS if is_ready else EVENTS_SECONDS)
         return url
@@ -373,7 +381,7 @@ class KubePods(PodRequests):
         known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
         if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
             output = await self._gpu_shown_output()  # the pod is deleted next
-            self._gpu_attempt = self._gpu_attempt.with_output(output)
+            self._gpu_attempt = replace(self._gpu_attempt, output=output)
         by_hub = self._gpu_attempt.is_stopped_by_hub
         status: int | None = 1
         if pod is not None and self._gpu_is_restarted(pod):
@@ -382,13 +390,15 @@ class KubePods(PodRequests):
         else:
             status = await super().poll()
         if status is not None:
-            self._gpu_attempt = self._gpu_attempt.stopped(
-                by_hub=by_hub
+            self._gpu_attempt = replace(
+                self._gpu_attempt, is_stopped_by_hub=by_hub
             )  # what ended by itself was stopped by a poll, not by the hub
             if not self._gpu_attempt.message:
                 last = pod or self._gpu_last_look()  # its state before that stop
                 events = self._gpu_events_of(last)
-                self._gpu_attempt = self._gpu_attempt.died(outcome_of(last, events), why_ended(last, events))
+                self._gpu_attempt = replace(
+                    self._gpu_attempt, died_as=outcome_of(last, events), message=why_ended(last, events)
+                )
         return status
 
     def _gpu_is_restarted(self, pod: Mapping[str, Any]) -> bool:

@@ -1,0 +1,204 @@
+"""Which requests are allowed, who gets GPUs, and what a restart or another catalog changes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from gpuspawner.catalog import Catalog, resolve, without_lost_consent
+from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core import events
+from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
+from gpuspawner.core.leases.lease import WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.lifetimes import last_moment, move_back
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.estimates import QueuePosition
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.core.quotas.usage import check_quotas
+from gpuspawner.core.units import show_duration
+from gpuspawner.schedulers.base import Offer, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords, Estimator
+from gpuspawner.service.engine.allocation.feasibility import Feasibility
+from gpuspawner.service.engine.allocation.grants import GrantWriter
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
+from gpuspawner.service.engine.allocation.requests import RequestResolver, options_of
+from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
+from gpuspawner.service.engine.commits import LeaseCommits
+from gpuspawner.service.engine.hub.stop_actors import StopActors
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
+from gpuspawner.service.rules.accounting import Accounting
+from gpuspawner.service.rules.budget_bounds import BudgetBounds
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.rules.restrictions import Restrictions
+from gpuspawner.service.settings import Settings
+
+log = logging.getLogger("gpuspawner.allocator")
+
+
+class Allocator:
+    """The one place that makes leases and grants GPUs."""
+
+    def __init__(
+        self, registry: LeaseRegistry, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings
+    ) -> None:
+        """Serve from ``scheduler``. Nothing is granted before the engine has looked at what runs."""
+        self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
+        self._in_force = in_force
+        self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
+        self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
+        self.asking = RequestResolver(registry, in_force, self.dismiss)
+        self.restrictions = Restrictions(registry.store, clock, lambda: self.catalog)
+        self.observed = ObservedState(
+            registry, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
+        )
+        self.commits = LeaseCommits(registry, self.observed, clock)
+        self.prospects = Feasibility(registry, scheduler, in_force, clock, self.commits)
+        self.foretold = EstimateRecords(registry, clock)
+        self.estimator = Estimator(
+            registry,
+            clock,
+            self.observed.snapshot,
+            lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
+        )
+        self.granting = GrantWriter(
+            registry, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.commits
+        )
+        self.syncs = SchedulerSync(
+            scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
+        )
+        self.places: Callable[[], Mapping[str, QueuePosition]] = dict
+        """Tells where everybody who waits stands."""
+        self.stoppers = StopActors(registry, clock)
+        self._counted_of: tuple[object, ...] = ()
+        self._counted: list[Offer] = []
+
+    def _node_of(self, gpu_id: str) -> str:
+        return self.scheduler.fleet.node_of(gpu_id)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in force."""
+        return self._in_force.catalog
+
+    async def resume(self, known_at: float = 0.0) -> float:
+        """After a restart: park waiting requests until their next heartbeat, and count silence from now.
+
+        A waiting start may have died with its hub, and its GPU would be reserved in vain. If the wall clock went back
+        meanwhile, all stored times move back with it: deadlines stay as far ahead, and the order of the queue stays.
+        Return by how many seconds the clock went back, judged by the leases and by ``known_at``, another past moment.
+        """
+        now = self.clock.now()
+        ahead_seconds = max([known_at, now, *map(last_moment, self.registry)]) - now
+        if ahead_seconds > 0:
+            log.warning("the clock went back by %s or more since the last service", show_duration(ahead_seconds))
+            await self.registry.save(*(move_back(lease, ahead_seconds) for lease in self.registry))
+        await self.accounting.load()
+        await self.restrictions.load()
+        await self.foretold.load()
+        await self.prospects.load()
+        await self.end_what_is_not_offered()
+        for lease in self.registry:
+            if lease.phase is not Phase.QUEUED:
+                self.registry.note_heard(lease.id, now)
+        queued = [transitions.park(lease, now) for lease in self.registry if lease.phase is Phase.QUEUED]
+        if queued:
+            await self.registry.save(*queued)
+        return ahead_seconds
+
+    async def end_what_is_not_offered(self) -> None:
+        """End waiting requests that the present catalog never grants: also those that came back to their place.
+
+        Consent to what may no longer be given instead is dropped, and the place kept.
+        """
+        waiting = [lease for lease in self.registry if lease.phase in WAITING]
+        step = "looking whether it is still offered"
+        if (away := await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)) is not None:
+            raise away
+
+    def _end_if_not_offered(self, lease: Lease) -> asyncio.Future[None] | None:
+        stored, request = None, without_lost_consent(self.catalog, lease.request)
+        if request != lease.request:
+            options = {**lease.options, "substitutes": ",".join(request.substitutes)}
+            lease = replace(lease, request=request, options=options)
+            stored = self.registry.save(lease)
+        why = self.offered_no_more(lease)
+        return self.commits.finish(lease, exits.not_offered(why)) if why else stored
+
+    def offered_no_more(self, lease: Lease) -> str:
+        """Return why a request can never be granted by the present catalog; "" where it can.
+
+        Whether its user may have it is checked at its grant.
+        """
+        options = {**options_of(lease), "team": ""}
+        try:
+            resolve(self.catalog, options, lease.user, groups=None)  # as its start will
+        except RequestRefused as error:
+            return str(error)
+        return ""
+
+    def check(self, request: Request, key: Key) -> None:
+        """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
+        lease = self.registry.of_key(key)
+        claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
+        if any(quota.limits for quota in self.catalog.rules.quotas):
+            seen = self.observed.snapshot()
+            check_quotas(claim, seen, self.observed.holdings(seen))
+        self.bounds.check(request, key)
+        self.prospects.check(request, self._offers())
+
+    async def look_ahead(self) -> None:
+        """Check which waiting requests cannot start as things are, and make and store estimates."""
+        await self.prospects.look(self._offers())
+        self.estimator.look()
+        if self.foretold.is_due():
+            await self.foretold.note(self.places())
+
+    def _offers(self) -> list[Offer]:
+        """Return the offer of every kind, as of the last look at the GPUs.
+
+        Counting a large fleet for each request would take most of its time.
+        """
+        sources = (self.scheduler.fleet, self.scheduler.kinds, self.scheduler.room)
+        if not all(x is y for x, y in zip(sources, self._counted_of, strict=False)) or not self._counted_of:
+            self._counted_of, self._counted = sources, self.scheduler.stock(self.observed.snapshot())
+        return self._counted
+
+    def event_of_request(self, request: Request) -> events.Asked:
+        """Return the event of a new request."""
+        offer = next((o for o in self._offers() if o.kind == request.gpu), None)
+        template = self.catalog.templates[request.template].title
+        gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
+        return events.Asked(template, gpus, float(request.lifetime_seconds))
+
+    def give(self) -> Awaitable[None]:
+        """Make every grant that is possible now. If the scheduler answers at once, the grants are stored then."""
+        return self.syncs.answered()
+
+    async def lapse_expired(self) -> None:
+        """Have those wait again whose grant expired before a start took it."""
+        await self.granting.lapse_expired()
+
+    async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
+        """End a lease as :meth:`finish` does, and give what it held to who waits."""
+        await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
+
+    def returns(self, lease: Lease) -> bool:
+        """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.
+
+        By its policy, and where the catalog still offers what it had.
+        """
+        returns = EXIT_KINDS[lease.reason or ExitReason.PREEMPTED].returns
+        if (
+            returns is QueueReturn.BY_POLICY
+            and not policy_of(self.catalog, lease, self.clock.now()).preemption.back_in_queue
+        ):
+            return False
+        asked_by_user = returns is not QueueReturn.NEVER and bool(lease.request.template)
+        return asked_by_user and not self.offered_no_more(transitions.with_next_request(lease))

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.authentication import (
     PROOF_HEADER,
@@ -30,6 +29,7 @@ from gpuspawner.core.authentication import (
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
+from gpuspawner.http_client import send
 
 AWAY = "The GPU service does not answer."
 NOT_OURS = "The server at the GPU service's address is not this hub's GPU service. Tell your administrator."
@@ -145,14 +145,10 @@ async def ask_service(
         request_timeout=seconds,
         connect_timeout=min(seconds, CONNECT_SECONDS),
     )
-    # A separate client for each call: waiting calls would fill the ten places of the hub's shared client.
-    client = SimpleAsyncHTTPClient(force_instance=True)
     try:
-        response = await client.fetch(request, raise_error=False)
+        response = await send(request, raise_error=False)
     except (OSError, HTTPClientError) as error:
         raise Unavailable(AWAY) from error
-    finally:
-        client.close()
     if not is_proven(response, secret, nonce, RequestTarget(method, target_of(url))):
         raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
     return response

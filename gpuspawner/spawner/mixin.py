@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -18,7 +16,7 @@ from jupyterhub.utils import isoformat
 from traitlets import Callable, Float, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import SSH, Catalog, PodQueues, Resolution, default_url, resolve_all, teams_of
+from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.core.errors import RequestRefused, Unavailable
@@ -28,6 +26,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
+from gpuspawner.spawner.environment import variables_of, with_patch
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
 from gpuspawner.spawner.servers import LocalServer, within
@@ -36,18 +35,6 @@ from gpuspawner.spawner.web.options import SpawnForm
 
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
-SSH_VARIABLE = "GPUSPAWNER_SSH"
-"""Set in workspaces whose template allows SSH. Without it `gpuspawner.workspace` refuses each connection."""
-
-REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
-"""The repository that `gpuspawner.workspace` clones into the home."""
-TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
-"""The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
-
-
-FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
-"""The folders of this machine that `gpuspawner.workspace` links into the home, as JSON: the folder by its link."""
-
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner as _Base
@@ -322,40 +309,12 @@ class GPUSpawnerMixin(_Base):
 
     def get_env(self) -> dict[str, str]:
         """Return the environment: the template's tools first, then everything else, then the lease's patch."""
-        patch = self._gpu_attempt.patch
-        ours = {**self._gpu_opens(), **self._gpu_brought()}
-        environment: dict[str, str] = {**super().get_env(), **ours, **patch.get("environment", {})}
-        prefix = patch.get("path_prefix", "")
-        if prefix:
-            path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
-            environment["PATH"] = f"{prefix}{os.pathsep}{path}"
-        self._gpu_attempt = replace(self._gpu_attempt, environment=environment)
-        return environment
-
-    def _gpu_opens(self) -> dict[str, str]:
-        opens = self._gpu_current_request().opens or ()
-        url = default_url(opens)
-        # In JupyterHub's own variable: `default_url` would remain for the next start, which may have no tool.
-        # A page of the administrator within the opened tool, for example /lab/tree/first.ipynb, is kept.
-        page = {"JUPYTERHUB_DEFAULT_URL": url} if url and not self.default_url.startswith(url) else {}
-        return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
-
-    def _gpu_brought(self) -> dict[str, str]:
-        """Return the template's variables, and those for the user's own choices.
-
-        A tool that the template no longer has is left out.
-        """
         request = self._gpu_current_request()
         template = self.gpu_catalog.templates.get(request.template)
-        offered = template.tools if template else {}
-        tools = {name: offered[name] for name in request.tools if name in offered}
-        ours = dict(template.environment) if template else {}
-        if request.repository:
-            ours[REPOSITORY_VARIABLE] = request.repository
-        if folders := self._gpu_folders():
-            ours[FOLDERS_VARIABLE] = json.dumps(folders)
-        told = json.dumps({"template": request.template, "tools": tools})
-        return {**ours, TOOLS_VARIABLE: told} if tools else ours
+        ours = variables_of(request, template, self._gpu_volumes(), self.default_url)
+        environment = with_patch({**super().get_env(), **ours}, self._gpu_attempt.patch)
+        self._gpu_attempt = replace(self._gpu_attempt, environment=environment)
+        return environment
 
     def _gpu_volumes(self) -> dict[str, Volume]:
         """Return the volumes that the template adds for this user, by name."""
@@ -364,10 +323,6 @@ class GPUSpawnerMixin(_Base):
             return {}
         groups = {group.name for group in self.user.groups}
         return {name: one for name, one in template.volumes.items() if not one.groups or one.groups & groups}
-
-    def _gpu_folders(self) -> dict[str, str]:
-        """Return the folders of this machine by the path of their link in the home."""
-        return {one.mount: one.folder for one in self._gpu_volumes().values() if one.folder}
 
     def get_state(self) -> dict[str, Any]:
         """Add the lease of the running server."""

@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.outages import HUB
+from gpuspawner.http_client import send
 
 PAGE = "application/jupyterhub-pagination+json"
 STRICT_SINCE = 6
@@ -170,10 +170,8 @@ class HubClient:
             connect_timeout=5.0,
             allow_nonstandard_methods=True,
         )
-        # A client of its own for each call: slow starts would fill the ten places of the shared one.
-        client = SimpleAsyncHTTPClient(force_instance=True)
         try:
-            response = await client.fetch(request)
+            response = await send(request)
         except HTTPClientError as error:
             if error.code == 404:  # noqa: PLR2004 - HTTP's own number
                 raise _NotFoundError from error
@@ -182,8 +180,6 @@ class HubClient:
             raise Unavailable(f"The hub answered {error.code} to {method} {path.partition('?')[0]}.") from error
         except OSError as error:
             raise Unavailable(f"The hub does not answer ({error}).", HUB) from error
-        finally:
-            client.close()
         try:
             return json.loads(response.body) if response.body else None
         except ValueError as error:

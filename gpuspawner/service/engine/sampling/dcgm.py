@@ -7,17 +7,16 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.catalog import Exporter
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import SourceReading
+from gpuspawner.http_client import send
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.sampling.dcgm_values import SOURCE, ExporterValues, missing_activity, query_of, read
 
@@ -92,16 +91,12 @@ async def ask(exporter: Exporter, clock: Clock) -> tuple[bytes, float]:
         connect_timeout=5.0,
         follow_redirects=False,
     )
-    size: dict[str, Any] = {"max_body_size": LONGEST_ANSWER_BYTES, "max_buffer_size": LONGEST_ANSWER_BYTES}
-    client = SimpleAsyncHTTPClient(force_instance=True, **size)
     try:
-        response = await client.fetch(request)
+        response = await send(request, most_bytes=LONGEST_ANSWER_BYTES)
     except HTTPClientError as error:
         raise Unavailable(f"Prometheus answered {error.code} at {exporter.url}.") from error
     except OSError as error:
         raise Unavailable(f"Prometheus does not answer at {exporter.url} ({error}).") from error
-    finally:
-        client.close()
     return response.body, _its_time(response.headers, clock) - clock.now()
 
 

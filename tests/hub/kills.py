@@ -36,8 +36,10 @@ def new_commit(self, before, step, *readings):
     return commit(self, before, step, *readings)
 async def new_stop(*arguments):
     armed("marked, stop not sent")
-    await stop(*arguments)
-    armed("stop sent")
+    try:
+        await stop(*arguments)
+    finally:  # a busy hub may answer too late
+        armed("stop sent")
 async def new_end(*arguments):
     done = await end(*arguments)
     armed("gone, end not written")

@@ -133,7 +133,9 @@ def test_a_claim_whose_end_lost_its_answer_is_given_up_once_and_answered_as_it_i
 def test_a_key_belongs_to_its_person_whatever_the_token(world):
     """A script may sign in again between two attempts. Another person's key is another key."""
     first = send(world, "admin", *ACTS["grant"][1:])
-    allowed = Login("secret", "BCDF-GHJK", "a laptop", admin=True, at=NOW, user="admin")
+    allowed = Login(
+        "secret", "BCDF-GHJK", "a laptop", admin=True, at=NOW, user="admin", scopes=frozenset({"custom:gpu:admin"})
+    )
     token, _ = world.call(make_token, world.parts, allowed, Owner("hub-1", "admin born"))
     again = send(world, "admin", *ACTS["grant"][1:], token=token)
     assert (again.json(), again.headers["Idempotency-Replayed"]) == (first.json(), "true")

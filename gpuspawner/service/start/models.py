@@ -20,6 +20,8 @@ class Account(Answer):
     version: str
     user: str
     admin: bool
+    roles: list[str]
+    """The reader's roles, for example ``user`` and ``team lead``."""
     teams: list[Team]
     team: str | None
     """The team that is charged if a start names none. Null if it must name one."""

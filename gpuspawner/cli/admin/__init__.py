@@ -25,8 +25,9 @@ COMMANDS = {
 
 @click.group("admin", cls=LazyGroup, lazy=COMMANDS)
 def admin() -> None:
-    """For administrators, operators, auditors and team leads: workspaces, GPUs, quotas, announcements and reports.
+    """Manage GPUs, other users' workspaces, quotas and announcements, and read reports.
 
+    It is for administrators, operators, auditors and team leads.
     Sign in with gpuspawner login --admin to use your roles. To stop or extend workspaces of other users, see
     gpuspawner stop --help and gpuspawner extend --help.
     """

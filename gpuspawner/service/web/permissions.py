@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -139,10 +139,13 @@ def roles_of(scopes: Iterable[str]) -> frozenset[Role]:
 def refusal_words(permission: Permission, reach: Reach = Reach.OWN) -> str:
     """Return in a sentence which roles may do it, with their scopes."""
     roles = [role for role, far in ALLOWED[permission].items() if far >= reach]
-    *others, last = [f"{role.value}s" for role in Role if role in roles]
-    names = f"{', '.join(others)} and {last}" if others else last
-    scopes = " or ".join(SCOPES[role] for role in Role if role in roles and role in SCOPES)
+    names = _listed([f"{role.value}s" for role in Role if role in roles], "and")
+    scopes = _listed([SCOPES[role] for role in Role if role in roles and role in SCOPES], "or")
     return f"Only {names} may {permission.value}{f' (scope {scopes})' if scopes else ''}."
+
+
+def _listed(words: Sequence[str], join: str) -> str:
+    return f" {join} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 @dataclass(frozen=True)

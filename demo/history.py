@@ -18,10 +18,10 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request

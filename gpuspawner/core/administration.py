@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import quoted
+from gpuspawner.core.events import Audience, Event
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
-from gpuspawner.core.leases import events
-from gpuspawner.core.leases.events import Audience, Event
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
@@ -143,6 +143,11 @@ class LeaseStep:
     actor: str
     event: Event
 
+    @property
+    def why(self) -> str:
+        """The details of the event, as people read them."""
+        return self.event.describe(self.at)
+
 
 @dataclass(frozen=True)
 class ReadMarks:
@@ -217,7 +222,7 @@ def _is_told(step: LeaseStep) -> bool:
 
 
 def _notice(step: LeaseStep, *, unread: bool) -> Notice:
-    event, text = step.event, step.event.why
+    event, text = step.event, step.why
     title = NOTICE_TITLES.get(type(event), event.words)
     if isinstance(event, events.Stopped):
         title = _of_end(event)

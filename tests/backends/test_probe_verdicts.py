@@ -12,7 +12,7 @@ import pytest
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample

@@ -1,6 +1,10 @@
 """Any GPU that is large enough, and others instead of the one asked for, by consent alone."""
 
+import json
+from pathlib import Path
+
 import pytest
+from harness.cases import read_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,80 +59,9 @@ def test_consent_to_nothing(written):
     assert asked(gpu="a100", substitutes=written).substitutes == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param(
-            {"gpu": "a100", "substitutes": ["h100", "t4"]},
-            "If it comes sooner: You asked for 't4'. Allowed: h100, l40. Choose of them, or leave it out.",
-            id="not offered",
-        ),
-        pytest.param(
-            {"gpu": "a100", "substitutes": "leads"},
-            "If it comes sooner: You asked for 'leads'. Allowed: h100, l40. Choose of them, or leave it out.",
-            id="hidden",
-        ),
-        pytest.param(
-            {"gpu": "a100", "substitutes": "h200"},
-            "If it comes sooner: You asked for 'h200'. Allowed: h100, l40. Choose of them, or leave it out.",
-            id="unknown",
-        ),
-        pytest.param(
-            {"gpu": "a100", "count": 3, "substitutes": "h100"},
-            "If it comes sooner: You asked for 'h100'. Allowed: none. Leave it out: nothing else stands in for 3 A100.",
-            id="not in that number",
-        ),
-        pytest.param(
-            {"gpu": "h100", "substitutes": "a100"},
-            "If it comes sooner: You asked for 'a100'. Allowed: none. Leave it out: nothing else stands in for H100.",
-            id="none for this kind",
-        ),
-        pytest.param(
-            {"gpu": "none", "substitutes": "a100"},
-            "If it comes sooner: You asked for 'a100'. Allowed: none. Choose a GPU, or leave it out.",
-            id="without a GPU",
-        ),
-        pytest.param(
-            {"gpu": "none", "gpu_memory": "16GiB"},
-            "Memory of each GPU: You asked for '16GiB'. Allowed: none. Choose a GPU, or leave it out.",
-            id="memory without a GPU",
-        ),
-        pytest.param(
-            {"gpu": "any", "gpu_memory": "100GiB"},
-            "Memory of each GPU: You asked for '100GiB'. Allowed: up to 80 GiB. "
-            "Ask for at most 80 GiB: Lab offers no larger GPU.",
-            id="more than any has",
-        ),
-        pytest.param(
-            {"gpu": "any", "gpu_memory": 40},
-            (
-                "Memory of each GPU: You asked for 40. Allowed: up to 80 GiB. "
-                "Write a size with its unit, for example 80 GiB."
-            ),
-            id="memory without unit",
-        ),
-        pytest.param(
-            {"gpu": "t4", "gpu_memory": "40GiB"},
-            (
-                "Memory of each GPU: You asked for '40GiB'. Allowed: up to 16 GiB. "
-                "Choose a larger GPU than T4, or write any for the GPU."
-            ),
-            id="more than the one asked for has",
-        ),
-        pytest.param(
-            {"gpu": "any", "count": 5},
-            "GPUs: You asked for 5. Allowed: 1 to 4. Ask for 1 to 4, or for a GPU by its name.",
-            id="more than any kind has",
-        ),
-        pytest.param(
-            {"template": "cpu", "gpu": "any"},
-            "GPU: You asked for 'any'. Allowed: none. Choose one of them: cpu offers no other.",
-            id="any GPU without GPUs",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), read_cases(Path(__file__).with_name("refused_gpu_options.txt")))
 def test_promise_10_wrong_gpu_options_are_refused_with_what_is_allowed(options, message):
-    assert refusal(**options) == message
+    assert refusal(**json.loads(options)) == message
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from harness.cases import read_cases
 
 from gpuspawner.catalog import (
     RESERVED,
@@ -108,112 +111,10 @@ def test_promise_10_a_bad_value_is_refused_with_value_bound_and_remedy(catalog, 
     assert len(str(refused)) < 300
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param(
-            {"count": 5},
-            "GPUs: You asked for 5. Allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
-            id="more than the template has",
-        ),
-        pytest.param(
-            {"gpu": "t4", "count": 2}, "GPUs: You asked for 2. Allowed: 1. Ask for 1 t4.", id="more than the kind has"
-        ),
-        pytest.param(
-            {"gpu": "none", "count": 1},
-            "GPUs: You asked for 1. Allowed: 0. Choose a GPU, or leave the number out.",
-            id="a count without GPU",
-        ),
-        pytest.param(
-            {"template": "pytorch-4x", "gpu": "t4"},
-            "GPU: You asked for 't4'. Allowed: a100, none. Choose one of them: Four at once offers no other.",
-            id="another template's kind",
-        ),
-        pytest.param(
-            {"template": "pytorhc"},
-            "Workspace: You asked for 'pytorhc'. Allowed: pytorch, pytorch-4x, cpu. Choose one of them.",
-            id="no such template",
-        ),
-        pytest.param({"cpu": 64}, "CPU cores: You asked for 64. Allowed: 2 to 32. Ask for 2 to 32.", id="above"),
-        pytest.param(
-            {"memory": "1GiB"},
-            "Memory: You asked for '1GiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
-            id="below",
-        ),
-        pytest.param(
-            {"memory": "64 boxes"},
-            "Memory: You asked for '64 boxes'. Allowed: 8 GiB to 256 GiB. "
-            "Write a size with its unit, for example 64 GiB.",
-            id="no size",
-        ),
-        pytest.param(
-            {"lifetime": 8},
-            "Run time: You asked for 8. Allowed: 30 min to 24 h. Write a time with its unit, for example 8 h.",
-            id="a bare time",
-        ),
-        pytest.param(
-            {"count": "1000000000"},
-            "GPUs: You asked for '1000000000'. Allowed: 1 to 4. Ask for 1 to 4 A100 80 GB.",
-            id="a count beyond any",
-        ),
-        pytest.param(
-            {"gpu": "none", "count": 10**9},
-            "GPUs: You asked for 1000000000. Allowed: 0. Choose a GPU, or leave the number out.",
-            id="a count beyond any without GPU",
-        ),
-        pytest.param(
-            {"memory": "5000TiB"},
-            "Memory: You asked for '5000TiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
-            id="a size beyond any",
-        ),
-        pytest.param(
-            {"memory": "1KiB"},
-            "Memory: You asked for '1KiB'. Allowed: 8 GiB to 256 GiB. Ask for 8 GiB to 256 GiB.",
-            id="a size below any",
-        ),
-        pytest.param(
-            {"cpu": "5000"},
-            "CPU cores: You asked for '5000'. Allowed: 2 to 32. Ask for 2 to 32.",
-            id="cores beyond any",
-        ),
-        pytest.param(
-            {"cpu": 10**10},
-            "CPU cores: You asked for 10000000000. Allowed: 2 to 32. Ask for 2 to 32.",
-            id="cores beyond any, as a number",
-        ),
-        pytest.param(
-            {"lifetime": "400d"},
-            "Run time: You asked for '400d'. Allowed: 30 min to 24 h. Ask for 30 min to 24 h.",
-            id="a time beyond any",
-        ),
-        pytest.param(
-            {"memroy": "64GiB"},
-            "'memroy': You asked for an option that does not exist. "
-            "Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
-            "gpu_memory, repository, own_image, tools. "
-            "Did you mean `memory`?",
-            id="unknown key",
-        ),
-        pytest.param(
-            {"hours": 8},
-            "'hours': You asked for an option that does not exist. "
-            "Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
-            "gpu_memory, repository, own_image, tools. "
-            "Leave it out.",
-            id="unknown key, like none",
-        ),
-        pytest.param(
-            [2, 3],
-            "options: You asked for [2, 3]. Allowed: a mapping of template, gpu, count, cpu, memory, lifetime, "
-            "team, substitutes, gpu_memory, repository, own_image, tools. "
-            'Send for example {"gpu": "a100", "count": 1}.',
-            id="no mapping",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), read_cases(Path(__file__).with_name("refused_options.txt")))
 def test_promise_10_refusals_in_words(catalog, options, message):
     with pytest.raises(RequestRefused) as caught:
-        resolve(catalog, options, "alice")
+        resolve(catalog, json.loads(options), "alice")
     assert str(caught.value) == message
 
 

@@ -73,22 +73,6 @@ def processes(cluster):
     return {pid: started_at(pid) for pid in (*cluster.namespaces.processes(), *pods)}
 
 
-def test_its_node_is_ready(cluster):
-    ready = [
-        condition.status
-        for node in cluster.core.list_node().items
-        for condition in node.status.conditions
-        if condition.type == "Ready"
-    ]
-    assert "True" in ready
-
-
-def test_a_pod_runs_and_a_command_in_it_tells_its_exit_code(cluster, namespace):
-    pod = cluster.start_pod(namespace, "shell", ["sleep", "600"])
-    assert pod.status.pod_ip
-    assert cluster.run_in(namespace, "shell", "sh", "-c", "id -u; echo told >&2; exit 3") == (3, "1000\n", "told\n")
-
-
 def test_the_restricted_standard_is_enforced_where_it_is_asked_for(cluster):
     restricted = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     with restricted as name, pytest.raises(client.ApiException, match="violates PodSecurity"):
@@ -103,15 +87,6 @@ def test_a_process_has_ended_once_its_last_thread_has():
         assert started_at(process.pid), "the other one holds its ports"
         process.stdin.close()
         eventually(lambda: not started_at(process.pid), 60, "it has ended")
-
-
-def test_the_api_server_comes_back_with_all_it_knew(one_machine, namespace):
-    own = one_machine.own
-    one_machine.start_pod(namespace, "shell", ["sleep", "600"])
-    own.stop_process("kube-apiserver")
-    own.start_process("kube-apiserver")
-    own.wait_until_ready()
-    assert one_machine.run_in(namespace, "shell", "true")[0] == 0
 
 
 def test_it_refuses_to_start_twice_and_leaves_nothing(one_machine, tmp_path):

@@ -1,4 +1,4 @@
-"""Lease and pod are of one mind: kind and count of whole GPUs, time-sliced ones and slices; and who waits."""
+"""Lease and pod are of one mind: kind and count of whole GPUs, of time-sliced ones and of slices."""
 
 import pytest
 from gpus import simulated
@@ -27,10 +27,8 @@ def hub(one_machine, tmp_path_factory):
             .replace("{a100: 1-8}", "{a100: 1-8, third: 1, slice: 1-2}")
         )
         hub.catalog.write_text(f"version: 1{KINDS}{text}")
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def offered(hub, kind):
@@ -62,19 +60,3 @@ def test_lease_and_pod_have_the_same_gpus(hub, kind, count, resource, options):
         hub.stop(kind)
         hub.until_ended(kind, "stopped", WAIT_SECONDS)
         eventually(lambda: hub.pod(kind) is None, WAIT_SECONDS, "its pod is gone")
-
-
-def test_promise_6_who_finds_every_gpu_taken_waits_and_starts_when_the_other_stops(hub):
-    hub.add_user("first", "second")
-    with simulated(hub.cluster, 1):
-        eventually(lambda: offered(hub, "a100"), WAIT_SECONDS, "one is offered")
-        hub.begin("first", template="lab", gpu="a100", count=1)
-        hub.until("first", "running", WAIT_SECONDS)
-        hub.begin("second", template="lab", gpu="a100", count=1)
-        lease = hub.until("second", "queued", WAIT_SECONDS)
-        assert (lease["queue"]["place"], lease["queue"]["of"]) == (1, 1)
-        assert hub.pod("second") is None, "no pod stands beside the queue"
-        hub.stop("first")
-        assert hub.until("second", "running", WAIT_SECONDS)["id"] == lease["id"]
-        hub.stop("second")
-        eventually(lambda: hub.pod("second") is None, WAIT_SECONDS, "its pod is gone")

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from lease_builders import a_lease
 
 from gpuspawner.core.gpus.fleet import Slot
-from gpuspawner.core.idle.evidence import read_evidence
-from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import PROBED, SoftReading
-from gpuspawner.core.idle.verdicts import (
+from gpuspawner.core.idle.arrival import (
     Arrival,
     ArrivalSign,
     ArrivalStep,
@@ -20,6 +17,9 @@ from gpuspawner.core.idle.verdicts import (
     arrival_sign,
     resume_arrival,
 )
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import PROBED, SoftReading
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.lifetimes import move_back

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuspawner.core import events
 from gpuspawner.core.administration import (
     LONGEST_CHARACTERS,
     UNWATCHED_SECONDS,
@@ -18,7 +19,6 @@ from gpuspawner.core.administration import (
     parse_announcement,
     parse_audience,
 )
-from gpuspawner.core.leases import events
 from gpuspawner.core.units import BadValue
 
 NOW = 1_000_000.0
@@ -29,7 +29,7 @@ def step(number, event, actor="gpuspawner", **changes):
     return replace(usual, **changes)
 
 
-GRANTED = events.Granted("1 A100")
+GRANTED = events.Granted(("GPU-1",))
 STOPPED = events.Stopped("stopped", "It was stopped by carol.")
 ENDED = events.Stopped("idle", "Nothing was done on it.")
 

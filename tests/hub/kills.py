@@ -23,15 +23,17 @@ def armed(step):
         return
     os.kill(os.getpid(), signal.SIGKILL)
 
-from gpuspawner.service.engine.engine import LeaseEngine
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.hub import HubClient
 from gpuspawner.service.engine.registry import LeaseRegistry
 from {module} import {backend}
-mark, stop, end, save = LeaseEngine.begin_stop, HubClient.stop, {backend}.end, LeaseRegistry.save
+commit, stop, end, save = LeaseCommits.commit, HubClient.stop, {backend}.end, LeaseRegistry.save
 
-def new_mark(*arguments):
-    armed("before marking")
-    return mark(*arguments)
+def new_commit(self, before, step, *readings):
+    if step.lease.phase is Phase.STOPPING and before.phase is not Phase.STOPPING:
+        armed("before marking")
+    return commit(self, before, step, *readings)
 async def new_stop(*arguments):
     armed("marked, stop not sent")
     await stop(*arguments)
@@ -45,7 +47,7 @@ def new_save(self, *leases, **others):
     if any(not lease.live for lease in leases):
         stored.add_done_callback(lambda _: armed("end written"))
     return stored
-LeaseEngine.begin_stop, HubClient.stop, {backend}.end, LeaseRegistry.save = new_mark, new_stop, new_end, new_save
+LeaseCommits.commit, HubClient.stop, {backend}.end, LeaseRegistry.save = new_commit, new_stop, new_end, new_save
 """
 
 

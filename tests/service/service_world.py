@@ -314,7 +314,7 @@ class World:
 
     def audit(self, lease):
         """Return the audited actions on a lease, the oldest first: (actor, action, reason)."""
-        return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
+        return [(x.actor, x.event.action, x.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
 
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]

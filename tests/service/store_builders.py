@@ -4,11 +4,11 @@ from fractions import Fraction
 
 from lease_builders import a_lease, a_request, slots
 
+from gpuspawner.core.events import event_of
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 
@@ -21,7 +21,7 @@ def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
 
 
 def line(action="did"):
-    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None, "why"))
+    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None))
 
 
 FULL_LEASE = a_lease(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from harness.waiting import eventually
 from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, reclaimed, running, waiting
 
 from gpuspawner.catalog import load_catalog
@@ -462,7 +463,7 @@ def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_
     let_go = held_up(world)
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(restrict, world, "drain", node=NODE)
-        wait_until(lambda: closed(world))
+        eventually(lambda: closed(world))
         assert world.parts.store.restrictions.in_force(NOW) == []
         let_go.set()
         let_go = made.result() and held_up(world)
@@ -478,10 +479,3 @@ def test_a_node_whose_drain_cannot_be_stored_is_not_closed(world):
     world.parts.store.restrictions.save = lambda *_: (_ for _ in ()).throw(Unavailable("The disk is full."))
     restrict(world, "drain", 503, node=NODE)
     assert not closed(world)
-
-
-def wait_until(check, seconds=20):
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until
-        time.sleep(0.02)

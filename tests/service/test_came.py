@@ -8,7 +8,7 @@ from page_world import api, reclaimed, running, waiting
 from gpuspawner.cli import start
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.main import main
-from gpuspawner.core.idle.verdicts import Arrival
+from gpuspawner.core.idle.arrival import Arrival
 
 ENDED = "This workspace has ended. Start it again from the form; its files are kept."
 

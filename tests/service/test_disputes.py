@@ -55,8 +55,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     assert "<b>admin</b>" in text
     assert "Sorry. The policy counts CPU now." in text
     history = [
-        (line.actor, line.event.action, line.event.why)
-        for line in world.call(world.parts.store.audit_log.latest, "gone")
+        (line.actor, line.event.action, line.why) for line in world.call(world.parts.store.audit_log.latest, "gone")
     ][:2]
     assert history == [("admin", "answered", "Sorry. The policy counts CPU now."), ("alice", "disputed", SENTENCE)]
 

@@ -8,8 +8,9 @@ import pytest
 from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import events, lifetimes
+from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled

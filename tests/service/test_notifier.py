@@ -6,8 +6,8 @@ import pytest
 from harness.waiting import until
 from prometheus_client import CollectorRegistry
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems

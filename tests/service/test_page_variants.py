@@ -9,7 +9,7 @@ from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.administration import Announcement, Restriction
-from gpuspawner.core.leases.events import Answered
+from gpuspawner.core.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account, LimitedResource, QuotaGrant

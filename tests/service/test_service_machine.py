@@ -324,7 +324,7 @@ class Service(RuleBasedStateMachine):
             return
         audit = self.world.parts.store.audit_log.latest(lease.id)
         stopped = next(x.at for x in audit if x.event.action == "stop")
-        warned = next(x.at for x in audit if x.event.action == "warned" and "been idle" in x.event.why)
+        warned = next(x.at for x in audit if x.event.action == "warned" and "been idle" in x.why)
         assert stopped - warned >= GRACE_SECONDS - 0.01
         rows = [row for row in self.world.parts.store.readings.of_lease(lease.id) if row.at <= stopped]
         assert rows[-1].kind == "idle"

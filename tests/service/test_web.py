@@ -272,6 +272,7 @@ def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
     assert "Mark as read" in alice.look("workspaces/gone").text
     alice.submit("workspaces/gone/seen")
     assert world.lease("gone").seen_by_user
+    assert "Mark as read" not in alice.look("workspaces/gone").text
     assert 'title="Unread"' not in alice.look("").text
 
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.waiting import until
 
 from gpuspawner.workspace.home import own_files
 from gpuspawner.workspace.home.own_files import REFUSED, Notes, NotUsedError, read_own, read_variables
@@ -105,11 +106,7 @@ async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(
     outcome = await own_files.run(("bash", script), home, output, os.environ, 0.5)
     assert outcome.failure == "it took longer than 0.5 s and was ended"
     status = Path(f"/proc/{outcome.last_line}/stat")
-    for _ in range(100):
-        if not status.exists() or " Z " in status.read_text():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("what it started runs on")
+    await until(lambda: not status.exists() or " Z " in status.read_text(), what="what it started has ended")
 
 
 def test_nothing_is_done_where_no_workspace_is(home):

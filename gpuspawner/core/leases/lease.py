@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, Streak
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.request import Next, Request

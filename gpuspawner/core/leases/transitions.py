@@ -8,8 +8,9 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, reset_idle_time
+from gpuspawner.core.idle.verdicts import reset_idle_time
 from gpuspawner.core.leases import exits, lifetimes
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn

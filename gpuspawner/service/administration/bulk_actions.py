@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuspawner.core import action_events
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.placement import is_grantable
-from gpuspawner.core.leases import events, exits
+from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.rules import EndNotice
@@ -156,8 +156,7 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
     at = now + policy_of(actor.state.catalog, lease, now).preemption.notice_seconds
     if lease.notice is not None and lease.notice.at <= at:
         raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
-    ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"
-    then = f", and starts again by itself at its old queue position, {target}" if target else ""
+    event = events.EndAnnounced(at, target, reason)
 
     async def announce() -> None:
         newest = actor.state.registry.get(lease.id)
@@ -165,10 +164,9 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
             return  # it ended meanwhile
         notice = EndNotice("", at, reason, actor.person.name, actor.origin, bool(target))
         told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
-        line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
-        await actor.state.registry.save(told, audit=[line])
+        await actor.state.registry.save(told, audit=[actor.audit_entry_of(told, event)])
 
-    return Plan(lease, f"{ends}{then}. {LOST}", at, announce)
+    return Plan(lease, f"{event.end(now)}. {LOST}", at, announce)
 
 
 def _placed_elsewhere(state: Parts, lease: Lease) -> Lease:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.action_events import ClaimMade, Passed
+from gpuspawner.core.events import ClaimMade, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -382,9 +382,7 @@ class OrderChange:
 
 def _change(state: Parts, line: AuditLine) -> OrderChange:
     page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-    return OrderChange(
-        line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.event.why, page
-    )
+    return OrderChange(line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page)
 
 
 def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:

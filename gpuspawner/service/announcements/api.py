@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.action_events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
@@ -73,7 +73,7 @@ async def withdraw_message(actor: Actor, message: str) -> models.Message:
     if one is None:
         raise HTTPError(404, reason=f"There is no message with the id {message[:40]}.")
     user = "" if one.whom is AnnouncementAudience.USERS else one.name
-    entry = actor.audit_entry(AnnouncementWithdrawn(f"to {one.to_words}: {one.text}"), user)
+    entry = actor.audit_entry(AnnouncementWithdrawn(one.to_words, one.text), user)
     return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)
 
 
@@ -104,7 +104,7 @@ async def _send(
     mailed = len(reached) if state.settings.notify_users else 0
     sent = models.Sent(**vars(present_message(one, now)), reaches=len(reached), mailed=mailed, dry_run=body.dry_run)
     if not body.dry_run:
-        event = AnnouncementSent(f"to {one.to_words} until {show_time(one.until, now)}: {one.text}")
+        event = AnnouncementSent(one.to_words, one.until, one.text)
         named = [user.name for user in reached] if whom is AnnouncementAudience.USERS else [name]
         actor.store_answer(sent)
         audit = [actor.audit_entry(event, user) for user in named]

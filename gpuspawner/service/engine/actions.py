@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import events, lifetimes, transitions
+from gpuspawner.core.leases import lifetimes, transitions
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.running_steps import come, kept_until

@@ -14,8 +14,9 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import events, exits, steps, transitions
+from gpuspawner.core.leases import exits, steps, transitions
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
@@ -222,7 +223,7 @@ class Allocator:
                 unattended=ask.unattended,
                 ready_at=ask.ready_at,
             )
-            line = self.commits.line(lease, ask.by or ask.user, events.Asked(self._asked(ask.request)), ask.where)
+            line = self.commits.line(lease, ask.by or ask.user, self._asked(ask.request), ask.where)
             stored = self.registry.save(lease, audit=[line])
         elif lease.phase in JOINABLE:
             joined = transitions.join(
@@ -271,11 +272,11 @@ class Allocator:
             self._counted_of, self._counted = sources, self.scheduler.stock(self.observed.snapshot())
         return self._counted
 
-    def _asked(self, request: Request) -> str:
+    def _asked(self, request: Request) -> events.Asked:
         offer = next((o for o in self._offers() if o.kind == request.gpu), None)
         template = self.catalog.templates[request.template].title
         gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
-        return f"{template}, {gpus}, {show_duration(request.lifetime_seconds)}"
+        return events.Asked(template, gpus, float(request.lifetime_seconds))
 
     def give(self) -> Awaitable[None]:
         """Make every grant that is possible now. If the scheduler answers at once, the grants are stored then."""
@@ -342,7 +343,13 @@ class Allocator:
             Conflict: it is not starting.
         """
         lease = await self.current(lease_id, attempt)
-        back = steps.requeue(lease, why, node, self.settings.no_room_wait_seconds, self.clock.now())
+        back = steps.requeue(
+            lease,
+            events.Requeued("start", reported=storable(why)),
+            node,
+            self.settings.no_room_wait_seconds,
+            self.clock.now(),
+        )
         await self.commits.commit(lease, back)
         return back.lease
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
 from gpuspawner.core.leases.step_results import Step, finish

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS
-from gpuspawner.core.leases import events, exits, steps
+from gpuspawner.core.leases import exits, steps
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Running, TakenSample

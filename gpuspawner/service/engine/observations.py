@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
 from gpuspawner.core.leases.step_results import LeaseRules, Timing
@@ -108,7 +108,7 @@ class LeaseObserver:
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
             lines.append(self._allocator.commits.line(lease, "gpuspawner", placed))
-            log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
+            log.info("%s of %s was given %s", lease.id, lease.user, ", ".join(placed.gpus))
         if given:
             await self._registry.save(*given, audit=lines)
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuspawner.core.leases import events, transitions
+from gpuspawner.core import events
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.core.leases.observations import HubServer, Running, is_of_user
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probes.activity import ProcessTable
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable

@@ -7,7 +7,7 @@ import time
 
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
-from gpuspawner.core.action_events import CatalogChanged
+from gpuspawner.core.events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.custom_resources.entries import Entries

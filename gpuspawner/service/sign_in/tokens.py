@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocator import hash_token
 from gpuspawner.service.parts import Parts
@@ -31,9 +31,8 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
         uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until,
         scopes,
     )  # fmt: skip
-    roles = [role.value for role in Role if role in roles_of(login.scopes) - {Role.USER}]
-    rights = f" as {', '.join(roles)}" if roles else ""
-    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
+    roles = ", ".join(role.value for role in Role if role in roles_of(login.scopes) - {Role.USER})
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(login.device, roles), ALLOWED, row.id)
     await parts.store.write(parts.store.tokens.add, row, line)
     return token, row
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.events import Disputed, Event, Stopped, StopperNamed
-from gpuspawner.core.leases.stored_events import event_of, fields_of
+from gpuspawner.core.events import Disputed, Event, Stopped, StopperNamed, event_of, fields_of
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
@@ -40,6 +39,11 @@ class AuditLine:
     event: Event
     where: str = ""
     target: str = ""
+
+    @property
+    def why(self) -> str:
+        """The details of the event, as people read them."""
+        return self.event.describe(self.at)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,6 @@ def _row_of(line: AuditLine) -> dict[str, object]:
         "user": line.user,
         "actor": line.actor,
         "action": line.event.name,
-        "why": line.event.why,
         "fields": fields_of(line.event),
         "via": line.where,
         "target": line.target,
@@ -156,5 +159,5 @@ def _row_of(line: AuditLine) -> dict[str, object]:
 
 
 def _line_of(row: Any) -> AuditLine:
-    event = event_of(row.action, row.fields, row.why)
+    event = event_of(row.action, row.fields)
     return AuditLine(row.at, row.lease, row.user, row.actor, event, row.via, row.target)

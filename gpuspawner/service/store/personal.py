@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.administration import NOTICE_KEPT_SECONDS, LeaseStep, ReadMarks
+from gpuspawner.core.events import event_of
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
@@ -245,9 +245,7 @@ class InboxMarks(StoredRows):
         a, x, since = tables.audit.c, tables.leases.c, now - NOTICE_KEPT_SECONDS
         recent = (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
         seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
-        query = sa.select(
-            a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields, a.why
-        )
+        query = sa.select(a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields)
         query = query.join(tables.leases, x.id == a.lease).where(owned_by(tables.leases, owner) & recent)
         t = tables.inbox_read
         with self._transaction() as connection:
@@ -282,7 +280,7 @@ class InboxMarks(StoredRows):
 
 
 def _step_of(row: Any) -> LeaseStep:
-    event = event_of(row.action, row.fields, row.why)
+    event = event_of(row.action, row.fields)
     return LeaseStep(
         row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event
     )

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import Catalog, teams_of, visible
-from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
+from gpuspawner.core.events import ActionRefused, Event
 from gpuspawner.core.gpus.fleet import catalog_kind_name
-from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import Lease, Owner
 from gpuspawner.core.leases.reports import storable
 from gpuspawner.core.queue.class_holds import HoldUser
@@ -164,7 +163,7 @@ class Actor:
         except (Conflict, RequestRefused) as error:
             if act:
                 drop_key()
-                event = ActionRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
+                event = ActionRefused(act, storable(str(error))[:MAX_REFUSAL_LETTERS])
                 await self.state.registry.save(audit=[self.audit_entry(event)])
             raise
 

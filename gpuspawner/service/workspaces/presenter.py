@@ -8,8 +8,8 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.events import Other, fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.leases.stored_events import Other, fields_of
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
@@ -285,7 +285,7 @@ def present_audit_line(line: AuditLine) -> models.AuditLine:
     """Return a stored audit entry."""
     event = line.event
     return models.AuditLine(
-        at=line.at, user=line.user, actor=line.actor, action=event.action, why=event.why, fields=fields_of(event)
+        at=line.at, user=line.user, actor=line.actor, action=event.action, why=line.why, fields=fields_of(event)
     )
 
 
@@ -293,7 +293,7 @@ def history_words(line: AuditLine) -> str:
     """Return an audit entry as people read it."""
     event = line.event
     words = event.words if event.name != Other.name else event.action.capitalize()
-    return f"{words}: {event.why}" if event.why else words
+    return f"{words}: {line.why}" if line.why else words
 
 
 async def present_output(state: Parts, lease: Lease, person: Person) -> models.Output:

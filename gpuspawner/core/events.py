@@ -309,7 +309,7 @@ class CanStart(Event, name="can start again", words="Can start again"):
 
 
 @dataclass(frozen=True)
-class HeldBackBy(Event, name="held back", words="Held back", details="{explanation}"):
+class WaitReasonNoted(Event, name="held back", words="Held back", details="{explanation}"):
     """A rule holds a waiting request back, with the explanation of the owner of that rule."""
 
     rule: str = ""
@@ -317,7 +317,7 @@ class HeldBackBy(Event, name="held back", words="Held back", details="{explanati
 
 
 @dataclass(frozen=True)
-class LetGo(Event, name="let go", words="Held back no more", details="{rule}"):
+class WaitReasonGone(Event, name="let go", words="Held back no more", details="{rule}"):
     """The rule does not hold the request back any more."""
 
     rule: str = ""

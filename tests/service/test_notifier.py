@@ -340,7 +340,7 @@ async def parked(world):
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
     lease = await world.start("bob")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("bob")
     await world.round()
     await world.hub_stops(alice)

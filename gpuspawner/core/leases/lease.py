@@ -122,8 +122,8 @@ class Lease:
     lost: tuple[LostInterval, ...] = ()
     notice: EndNotice | None = None
     waiting_since: float | None = None  # None: since it was asked
-    held_back: WaitReason | None = None
-    held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
+    wait_reason: WaitReason | None = None
+    blocked_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample

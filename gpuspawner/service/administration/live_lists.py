@@ -77,7 +77,7 @@ QUEUE = Table(
         Column("gpus", "GPUs", "number"),
         Column("lifetime_seconds", "Run time", "seconds"),
         Column("waited_seconds", "Waiting for", "seconds"),
-        Column("held_back_by", "Held back by"),
+        Column("wait_rule", "Held back by"),
         Column("reason", "Reason for the position", "words"),
         Column("earliest_at", "Earliest", "time"),
         Column("likely_at", "Likely", "time"),
@@ -151,7 +151,7 @@ class QueueRow:
     lifetime_seconds: float
     waited_seconds: float
     held: str
-    held_back_by: str
+    wait_rule: str
     reason: str
     sentence: str
     earliest_at: float | None
@@ -265,7 +265,7 @@ def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
 def _queue_row(state: Parts, lease: Lease) -> QueueRow:
     shown, now = present_waiting(state, lease), state.clock.now()
     assert shown is not None  # it waits
-    held, held_words = shown.held_back, shown.held_back.words if shown.held_back else ""
+    held, held_words = shown.wait_reason, shown.wait_reason.words if shown.wait_reason else ""
     return QueueRow(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
@@ -278,7 +278,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         lifetime_seconds=lease.request.lifetime_seconds,
         waited_seconds=now - lease.asked_at,
         held="yes" if held else "no",
-        held_back_by=held.rule if held else "",
+        wait_rule=held.rule if held else "",
         reason=held_words or shown.why or shown.precedence,
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,

@@ -18,8 +18,8 @@ from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.api.rest import Answer, Body
-from gpuspawner.service.engine.preemptions import new_claim, whom_of
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.preemption.preemptions import new_claim, whom_of
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor

@@ -17,7 +17,7 @@ from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, QuotaAmount, s
 from gpuspawner.core.rules import Account, BudgetUnit, QuotaGrant, Rate
 from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.paging import page
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, present_grant, present_quota, present_usage

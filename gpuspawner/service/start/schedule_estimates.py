@@ -34,7 +34,7 @@ async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
         return Estimate(None, all_words(error))
     except Unavailable:
         return Estimate(None)
-    waits = None if would.held_back is not None else wait_seconds(would)
+    waits = None if would.wait_reason is not None else wait_seconds(would)
     if told := parts.allocator.foretold.words(would.place):
         waits = max(waits or 0.0, told[1])  # by then it started, as often as such ranges were right
     return Estimate(waits)

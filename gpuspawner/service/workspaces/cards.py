@@ -238,7 +238,7 @@ def line_words(shown: Workspace) -> tuple[str, str]:
     queue = shown.queue
     if queue is None:
         return "", ""
-    if queue.held_back is not None or queue.impossible or queue.unchanged_start_at is None:
+    if queue.wait_reason is not None or queue.impossible or queue.unchanged_start_at is None:
         return place_words(queue.place, queue.of), ""
     likely = queue.likely_seconds if queue.likely_seconds is not None else queue.unchanged_seconds
     when = "" if likely is None else f"Likely start in {show_wait(likely)}" if likely >= 1 else "Starts now"

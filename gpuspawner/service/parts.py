@@ -16,6 +16,7 @@ from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
@@ -77,6 +78,11 @@ class Parts:
     """The people who have used a further role than that of users, by name, since the service started."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
+
+    @property
+    def attempts(self) -> StartAttempts:
+        """The start attempts, for the spawner."""
+        return self.engine.attempts
 
     @property
     def restrictions(self) -> Restrictions:

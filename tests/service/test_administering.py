@@ -450,8 +450,8 @@ def test_a_reservation_to_come_is_known_to_who_would_run_into_it(world):
 
 def held_up(world):
     """Have writes of restrictions wait until what is returned is set."""
-    let_go, save = threading.Event(), world.parts.store.restrictions.save
-    world.parts.store.restrictions.save = lambda *some: let_go.wait(20) and save(*some)
+    let_go, write = threading.Event(), world.parts.store.restrictions.write
+    world.parts.store.restrictions.write = lambda *some, **named: let_go.wait(20) and write(*some, **named)
     return let_go
 
 
@@ -476,6 +476,6 @@ def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_
 
 
 def test_a_node_whose_drain_cannot_be_stored_is_not_closed(world):
-    world.parts.store.restrictions.save = lambda *_: (_ for _ in ()).throw(Unavailable("The disk is full."))
+    world.parts.store.restrictions.write = lambda *_, **__: (_ for _ in ()).throw(Unavailable("The disk is full."))
     restrict(world, "drain", 503, node=NODE)
     assert not closed(world)

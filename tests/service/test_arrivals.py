@@ -146,7 +146,7 @@ async def test_an_exempt_workspace_needs_no_visit(world, after):
     now = world.clock.now()
     one = Restriction("r-1", RestrictionKind.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
     made = AuditLine(now, lease.id, "bob", "admin", Exempted("exempt", "train", reason="A long download"))
-    await world.parts.restrictions.add([one], [made])
+    await world.parts.restrictions.add([one], lambda write: world.registry.save(audit=[made], others=[write]))
     await world.go_on(HOUR)
     exempt = world.now_of(lease)
     assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)

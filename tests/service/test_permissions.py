@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import requests
-from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from page_world import CATALOG, GPUS, NOW, Browser, api, running, waiting
 
 from gpuspawner.catalog import load_catalog
@@ -18,6 +17,7 @@ from gpuspawner.service.administration.dialogs import DIALOGS, DialogPage
 from gpuspawner.service.api.rest.document import METHODS
 from gpuspawner.service.api.rest.route import route_of
 from gpuspawner.service.api.routes import ROUTERS, ROUTES
+from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.page_routes import ROUTES as PAGES
 from gpuspawner.service.web.permissions import ACTS, ALLOWED, Permission, Reach, Role, refusal_words

@@ -1,6 +1,7 @@
 """A user's own variables, start-up script and repository: read, run and told, with a real shell and a real Git."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -138,3 +139,16 @@ def test_a_repository_is_cloned_into_the_home_once_and_a_failure_passed_over(hom
 async def test_other_addresses_are_not_cloned(home, url):
     assert (await clone(url, home, os.environ))[0] == "its address cannot be cloned"
     assert folder_name("https://example.org/a/work.git/") == "work"
+
+
+def test_folders_of_the_machine_are_linked_and_nothing_of_the_home_is_replaced(home, tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    (home / "mine").write_text("kept")
+    folders = {"~/data/sets": str(data), "~/mine": str(data), "~/none": "/there/is/none"}
+    for _ in range(2):  # the second start finds its own link
+        _, told = start(home, GPUSPAWNER_FOLDERS=json.dumps(folders))
+        assert (home / "data" / "sets").resolve() == data
+        assert (home / "mine").read_text() == "kept"
+        said = " ".join(one["text"] if isinstance(one, dict) else str(one) for one in told)
+        assert f"~/mine does not lead to {data}, because your home has something of that name." in said
+        assert "~/none is missing: this machine has no folder /there/is/none." in said

@@ -164,16 +164,13 @@ def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) ->
 
 def note_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Step | None:
     """Record the rule that holds a waiting request back, if it has changed. An empty ``rule`` is no rule."""
-    before = lease.wait_reason
-    if lease.phase not in WAITING or (before.rule if before is not None else "") == rule:
+    before = "" if lease.wait_reason is None else lease.wait_reason.rule
+    if lease.phase not in WAITING or before == rule:
         return None
     if rule:
         held = transitions.set_wait_reason(lease, rule, words, now)
         return Step(held, (Note(events.WaitReasonNoted(rule, words)),))
-    return Step(
-        transitions.clear_wait_reason(lease, now),
-        (Note(events.WaitReasonGone(before.rule if before is not None else "")),),
-    )
+    return Step(transitions.clear_wait_reason(lease, now), (Note(events.WaitReasonGone(before)),))
 
 
 # Stopping

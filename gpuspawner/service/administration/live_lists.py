@@ -81,7 +81,7 @@ QUEUE = Table(
         Column("reason", "Reason for the position", "words"),
         Column("earliest_at", "Earliest", "time"),
         Column("likely_at", "Likely", "time"),
-        Column("latest_at", "Latest", "time"),
+        Column("unchanged_at", "Without changes", "time"),
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),
@@ -156,7 +156,7 @@ class QueueRow:
     sentence: str
     earliest_at: float | None
     likely_at: float | None
-    latest_at: float | None
+    unchanged_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,
         likely_at=shown.likely_start_at,
-        latest_at=shown.unchanged_start_at,
+        unchanged_at=shown.unchanged_start_at,
     )
 
 

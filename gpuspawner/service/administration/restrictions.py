@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tornado.web import HTTPError
@@ -28,8 +27,8 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
-from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import ACTS, Permission
@@ -209,7 +208,7 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     return result, 201
 
 
-@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, audit="lift")
+@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, repeatable=True, audit="lift")
 async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -> models.Restriction:
     """Lift it, and answer it as it is then; repeating it is harmless."""
     state, one = actor.state, await actor.state.restrictions.get(restriction)
@@ -346,27 +345,35 @@ async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
     state = actor.state
     told = [event_of_restriction(state, one, EVENTS[one.measure], one.reason) for one in made]
     entries = [actor.audit_entry(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
-    await state.restrictions.add(made, entries)
-    for one, event in zip(made, told, strict=True):
-        await all_stored([_apply_to(actor, one, lease, event) for lease in state.registry])
+
+    def save(write: RowWrite) -> Awaitable[None]:
+        found = [
+            step
+            for one, event in zip(made, told, strict=True)
+            for lease in state.registry
+            if (step := _step_of(actor, one, lease, event)) is not None
+        ]
+        lines = [actor.audit_entry_of(lease, event) for lease, event in found]
+        return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
+
+    await state.restrictions.add(made, save)
     await state.allocator.give()
 
 
-def _apply_to(
+def _step_of(
     actor: Actor, one: Restriction, lease: Lease, event: events.RestrictionEvent
-) -> asyncio.Future[None] | None:
-    """Tell the user on closed GPUs, requeue what was granted there, and end the grace of an exempt workspace."""
-    registry, now = actor.state.registry, actor.now
+) -> tuple[Lease, events.Event] | None:
+    """Return what follows for a workspace: its user is told, its grant is requeued, or its grace ends."""
+    now = actor.now
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
-            return registry.save(lease, audit=[actor.audit_entry_of(lease, events.GpuClosed(**vars(event)))])
+            return lease, events.GpuClosed(**vars(event))
         if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
-            requeued = events.Requeued("closed", reported=one.reason)
-            return registry.save(transitions.lapse(lease, now), audit=[actor.audit_entry_of(lease, requeued)])
+            return transitions.lapse(lease, now), events.Requeued("closed", reported=one.reason)
     elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
         ended = events.GraceEnded(f"an administrator exempts it: {one.reason}")
         kept = transitions.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
-        return registry.save(kept, audit=[actor.audit_entry_of(kept, ended)])
+        return kept, ended
     return None
 
 

@@ -66,12 +66,21 @@ async def send_message(actor: Actor, *, body: MessageInput) -> tuple[models.Sent
     return sent, 200 if body.dry_run else 201
 
 
-@router.delete("/api/v1/messages/{message}", Permission.ANNOUNCE)
-async def withdraw_message(actor: Actor, message: str) -> models.Message:
-    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+def _find(actor: Actor, message: str) -> Announcement:
     one = actor.state.announcements.get(message)
     if one is None:
         raise HTTPError(404, reason=f"There is no message with the id {message[:40]}.")
+    return one
+
+
+async def _replay_withdrawn(actor: Actor, _about: str, message: str) -> models.Message:
+    return present_message(_find(actor, message), actor.now)
+
+
+@router.delete("/api/v1/messages/{message}", Permission.ANNOUNCE, replay=_replay_withdrawn)
+async def withdraw_message(actor: Actor, message: str) -> models.Message:
+    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+    one = _find(actor, message)
     user = "" if one.whom is AnnouncementAudience.USERS else one.name
     entry = actor.audit_entry(AnnouncementWithdrawn(one.to_words, one.text), user)
     return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)

@@ -142,7 +142,7 @@ class AuditLog(StoredRows):
         query = query.order_by(tables.audit.c.number.desc()).limit(limit)
         with self._transaction() as connection:
             rows = read_with_damaged_json(connection, query, tables.audit.c.fields)
-        return [NumberedLine(row.number, _line_of(row)) for row in rows]
+        return self._damaged.read(tables.audit, rows, lambda row: NumberedLine(row.number, _line_of(row)), key="number")
 
 
 def _row_of(line: AuditLine) -> dict[str, object]:

@@ -234,7 +234,7 @@ class Tokens(StoredRows):
 
     def _find(self, where: sa.ColumnElement[bool]) -> list[TokenRow]:
         query = sa.select(tables.tokens).where(where).order_by(tables.tokens.c.made_at.desc(), tables.tokens.c.id)
-        return [TokenRow(**row) for row in self._read(query)]
+        return self._read_each(tables.tokens, query, lambda row: TokenRow(**row))
 
 
 class InboxMarks(StoredRows):
@@ -252,9 +252,8 @@ class InboxMarks(StoredRows):
             rows = read_with_damaged_json(connection, query.order_by(a.number.desc()).limit(MAX_STEPS), a.fields)
             read = connection.execute(sa.select(t.c.notice, t.c.at).where(owned_by(t, owner))).all()
         all_until = max((row.at for row in read if row.notice == ALL_NOTICES), default=0.0)
-        return [_step_of(row) for row in rows], ReadMarks(
-            all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES)
-        )
+        steps = self._damaged.read(tables.audit, rows, _step_of, key="number")
+        return steps, ReadMarks(all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES))
 
     def mark(self, owner: Owner, names: Collection[str], now: float) -> None:
         """Note that a user has read notices. It may be repeated."""

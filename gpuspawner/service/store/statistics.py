@@ -59,8 +59,12 @@ class Estimates(StoredRows):
     def latest(self) -> list[EstimateOutcome]:
         """Return the latest outcomes, oldest first."""
         t = tables.estimates.c
-        query = sa.select(*[column for column in t if column.name not in {"number", "at"}])
-        return [EstimateOutcome(**row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_ERRORS))][::-1]
+        query = sa.select(tables.estimates).order_by(t.number.desc()).limit(MOST_ERRORS)
+        return self._read_each(tables.estimates, query, _outcome_of, key="number")[::-1]
+
+
+def _outcome_of(row: sa.RowMapping) -> EstimateOutcome:
+    return EstimateOutcome(**{name: value for name, value in row.items() if name not in {"number", "at"}})
 
 
 class Counters(StoredRows):
@@ -78,7 +82,8 @@ class Counters(StoredRows):
 
     def all(self) -> dict[Series, float]:
         """Return every counter."""
-        return {_series_of(row.series): row.value for row in self._read(sa.select(tables.counters))}
+        query = sa.select(tables.counters)
+        return dict(self._read_each(tables.counters, query, lambda row: (_series_of(row.series), row.value), "series"))
 
     def delete_old(self, before: float) -> None:
         """Delete counters that last changed before: those of users and teams that are gone."""
@@ -99,7 +104,8 @@ class KindsSeen(StoredRows):
 
     def all(self) -> dict[str, tuple[int, float]]:
         """Return count and time by kind."""
-        return {row.kind: (row.largest, row.at) for row in self._read(sa.select(tables.kinds_seen))}
+        query = sa.select(tables.kinds_seen)
+        return dict(self._read_each(tables.kinds_seen, query, lambda row: (row.kind, (row.largest, row.at)), "kind"))
 
     def save(self, seen: Mapping[str, tuple[int, float]]) -> None:
         """Write kinds as :meth:`all` returns them."""

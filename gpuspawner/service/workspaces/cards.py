@@ -38,11 +38,15 @@ class ClockView(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When a waiting workspace starts. ``left`` values are percent of the time from now to the latest start."""
+    """When a waiting workspace starts.
+
+    ``unchanged`` is the start if every workspace runs until its present end and no other request goes first. Others may
+    change that, so it is no latest start. ``left`` values are percent of the time from now to it.
+    """
 
     earliest: str
     likely: str
-    latest: str
+    unchanged: str
     earliest_left: float
     likely_left: float
 

@@ -52,6 +52,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         gpu=lease.kind,
         given=lease.given or None,
         opens=opens_of(state, lease),
+        ports=_present_ports(state, lease),
         options=dict(lease.options),
         asked_at=lease.asked_at,
         granted_at=lease.granted_at,
@@ -196,6 +197,12 @@ def opens_of(state: Parts, lease: Lease) -> list[str]:
     older = template.opens if template else ()  # of a request that was stored without
     opens = older if lease.request.opens is None else lease.request.opens
     return [one for one in opens if one not in lease.lacks]
+
+
+def _present_ports(state: Parts, lease: Lease) -> list[models.Port]:
+    template = state.catalog.templates.get(lease.request.template)
+    ports = template.ports.items() if template else ()
+    return [models.Port(title=one.title or name, port=one.port) for name, one in ports]
 
 
 def _present_gpus(state: Parts, lease: Lease) -> list[models.Gpu]:

@@ -113,10 +113,10 @@
     return date + inZone(at, { hour: "2-digit", minute: "2-digit" });
   };
   const when = (queue) => {
-    const at = { likely: queue?.likely_start_at, latest: queue?.unchanged_start_at };
-    const none = !at.likely && !at.latest;
+    const at = { likely: queue?.likely_start_at, unchanged: queue?.unchanged_start_at };
+    const none = !at.likely && !at.unchanged;
     part("times").hidden = none;
-    part("when").hidden = !at.likely || !at.latest;
+    part("when").hidden = !at.likely || !at.unchanged;
     if (none) return;
     for (const [name, time] of Object.entries(at)) {
       const row = part("times").querySelector(`[data-when=${name}]`);
@@ -125,8 +125,8 @@
     }
     const now = Date.now() / 1000 + offset;
     const [span, tick] = part("when").querySelector(".gs-window").children;
-    if (at.likely && at.latest) {
-      const share = (100 * (at.likely - now)) / Math.max(1, at.latest - now);
+    if (at.likely && at.unchanged) {
+      const share = (100 * (at.likely - now)) / Math.max(1, at.unchanged - now);
       span.style.left = tick.style.left = `${Math.min(98, Math.max(2, share))}%`;
     }
   };

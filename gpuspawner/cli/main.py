@@ -37,7 +37,7 @@ COMMANDS = {
     "tokens": ("cli.sign_in:tokens", "List the machines that are signed in as you, or sign one out."),
     "ssh": ("cli.ssh:ssh", "Open a shell in a workspace with ssh, through the hub."),
     "completion": ("cli.completion:completion", "Print the completion of commands, options and names for your shell."),
-    "admin": ("cli.admin:admin", "For administrators: workspaces, GPUs, quotas, announcements and reports."),
+    "admin": ("cli.admin:admin", "Manage GPUs, other users' workspaces, quotas and announcements, and read reports."),
     "server": ("cli.server:server", "Set up, check and run the hub's GPU service."),
     "kube": ("cli.kube:kube", "For Kubernetes: chart values, custom resources and their process."),
 }

@@ -750,11 +750,12 @@ class SignedIn(Event, name="signed in", words="Let the command line act"):
     """A user let the command line of a machine act for them."""
 
     device: str = ""
-    administrator: bool = False
+    roles: str = ""
+    """The roles beyond that of users, with commas between them."""
 
     def describe(self, at: float) -> str:
-        """Return the machine and the rights."""
-        return f"{self.device}{' as an administrator' if self.administrator else ''}"
+        """Return the machine and the roles."""
+        return f"{self.device} as {self.roles}" if self.roles else self.device
 
 
 class SignedOut(Event, name="signed out", words="Ended a token of the command line"):

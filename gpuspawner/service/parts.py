@@ -31,6 +31,7 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.device_login import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
+from gpuspawner.service.web.permissions import Person
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Parts:
     """Signed requests of the hub that were served."""
     lacking: list[Callable[[], str]] = field(default_factory=list)
     """Each tells in a sentence what a further part of the service lacks; "" for nothing."""
+    roles_used: dict[str, Person] = field(default_factory=dict)
+    """The people who have used a further role than that of users, by name, since the service started."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
 

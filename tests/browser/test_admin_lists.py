@@ -136,7 +136,9 @@ def test_several_are_chosen_by_keyboard_seen_in_a_dry_run_and_then_stopped(brows
     expect(dialog).to_be_hidden()
     expect(page).to_have_url(re.compile(r"/console/workspaces\?sort=user$"))
     notices = [world.lease(name).notice for name in ("busy", "idles")]
-    assert [(one.why, one.by, one.where) for one in notices] == [("Maintenance on Friday", "admin", "the console")] * 2
+    assert [(one.why, one.by, one.where) for one in notices] == [
+        ("Maintenance on Friday", "admin", "the console, as administrator")
+    ] * 2
     assert page.problems == []
 
 

@@ -46,7 +46,7 @@ def test_a_workspace_is_stopped_by_a_dialog_that_previews_it(browser, world, ass
     dialog.get_by_role("button", name="Stop 1 workspace").press("Enter")
     expect(dialog).to_be_hidden()
     expect(page.get_by_role("alert").first).to_contain_text("admin stops it: Maintenance on Friday.")
-    assert world.lease("runs").notice.where == "the console"
+    assert world.lease("runs").notice.where == "the console, as administrator"
     assert page.problems == []
 
 

@@ -175,7 +175,7 @@ def test_check_asks_the_hub_for_the_groups_that_the_catalog_names_where_it_can(h
     )
     refused = ask("ada", "server", "check", str(file), "--hub", f"{hub.url}/services/gpu")
     assert (refused.returncode, refused.stderr) == (DONE, "")
-    assert "It is not known whether the hub has the groups of this catalog. Only administrators" in refused.stdout
+    assert "It is not known whether the hub has the groups of this catalog. Only auditors" in refused.stdout
     file.write_text(GOOD)
     assert "groups" not in gpuspawner("server", "check", str(file)).stdout
 
@@ -311,7 +311,7 @@ def test_list_shows_ones_own_with_the_numbers_of_the_api(hub, ask):
 def test_list_of_all_is_for_administrators(ask):
     refused = ask("ada", "list", "--all")
     assert (refused.returncode, refused.stdout) == (REFUSED, "")
-    assert refused.stderr == "Only administrators (scope custom:gpu:admin) see the workspaces of all.\n"
+    assert refused.stderr.startswith("Only team leads, auditors, operators and administrators may see other users'")
     everybody = ask("admin", "list", "--all")
     assert everybody.returncode == DONE
     assert [line.split()[1] for line in everybody.stdout.splitlines()[1:]] == ["ada", "bob"]

@@ -264,7 +264,8 @@ def test_earlier_configuration_is_kept(configured):
     assert merged["own"] == roles[2]
     assert hub.template_paths[0] == "/srv/templates"
     assert hub.template_vars["announcement"] == "hello"
-    assert set(hub.custom_scopes) == {"custom:own:use", "custom:gpu:use", "custom:gpu:admin"}
+    ours = {f"custom:gpu:{name}" for name in ("use", "lead", "audit", "operate", "admin")}
+    assert set(hub.custom_scopes) == {"custom:own:use", *ours}
     assert roles[0]["scopes"] == ["self", "shares!user"], "the administrator's own objects are not changed"
 
 

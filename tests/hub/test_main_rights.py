@@ -17,12 +17,16 @@ from gpuspawner.service.engine.hub.client import HubClient
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})
 c.JupyterHub.load_roles.append({"name": "outsider", "services": ["outsider"], "scopes": ["read:users"]})
+c.JupyterHub.load_groups = {"vision": {"users": []}}
+c.JupyterHub.load_roles.append({"name": "vision-lead", "users": ["lena"], "scopes": [
+    "custom:gpu:lead!group=vision", "access:services!service=gpu"]})
+c.JupyterHub.load_roles.append({"name": "gpu-operator", "users": ["vera"]})
 c.JupyterHub.load_roles.append({"name": "helper", "users": ["helper"], "scopes": [
     "list:users!user=olga", "servers!server=olga/shared", "access:servers!server=olga/shared"]})
 """
 OUTSIDER = "outsider-token-0123456789"
 READS = ["", "/readings", "/audit"]
-ACTS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
+ACTS = ["keep", "extend", "stop", "seen", "dispute"]
 
 
 @pytest.fixture(scope="module")
@@ -294,3 +298,19 @@ def test_no_secret_stands_where_another_could_read_it(hub, owner, eve, secret):
     for path in ("secret", "hub-id"):
         assert (Path(hub.folder) / "gpu" / path).stat().st_mode & 0o077 == 0
     assert (Path(hub.folder) / "gpu").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("user", "roles", "all_users", "audit"),
+    [
+        pytest.param("lena", ["user", "team lead"], 200, 403, id="lead of a team"),
+        pytest.param("vera", ["user", "operator"], 200, 200, id="operator"),
+        pytest.param("olga", ["user"], 403, 403, id="user"),
+    ],
+)
+def test_roles_of_the_hub_are_roles_of_the_service(hub, user, roles, all_users, audit):
+    hub.add_user("olga")
+    token = hub_token(hub, user)
+    assert ask(hub, token).json()["roles"] == roles
+    assert ask(hub, token, "/workspaces?all=1").status_code == all_users
+    assert ask(hub, token, "/admin/audit").status_code == audit

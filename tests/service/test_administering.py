@@ -112,7 +112,7 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
     notice = world.lease("runs").notice
     assert (notice.at, notice.why, notice.by, notice.moves) == (NOW + 300, WHY, "admin", action == "move")
     assert done["affected"][0]["ends_at"] == NOW + 300
-    assert audit_of(world, "runs") == [("admin", "end announced", "the API", "")]
+    assert audit_of(world, "runs") == [("admin", "end announced", "the API, as administrator", "")]
     assert titles(world) == ["Your workspace is about to be ended"] * 2
     warning = api(world, "alice", "workspaces/runs").json()["warning"]
     assert (warning["kind"], WHY in warning["text"], warning["ends_at"]) == ("claim", True, NOW + 300)
@@ -141,12 +141,15 @@ def test_an_announced_end_happens_in_time_and_a_moved_workspace_waits_at_its_old
     world.call(world.parts.engine.tick)
     moved, stopped = world.lease("runs"), world.lease("other")
     assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "admin")
-    assert (stopped.reason, stopped.message) == (ExitReason.STOPPED, f"It was stopped by admin, from the API: {WHY}.")
+    assert (stopped.reason, stopped.message) == (
+        ExitReason.STOPPED,
+        f"It was stopped by admin, from the API, as administrator: {WHY}.",
+    )
     world.call(world.parts.engine.drive, "runs")
     world.call(world.parts.engine.drive, "runs")
     (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
     assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
-    assert audit_of(world, "runs")[0] == ("admin", "stop", "the API", "")
+    assert audit_of(world, "runs")[0] == ("admin", "stop", "the API, as administrator", "")
 
 
 def move_words(world):
@@ -220,7 +223,7 @@ def test_extend_moves_the_end_beyond_what_its_user_could(world):
     lease = world.lease("runs")
     assert (done["affected"], lease.deadline_at) == (dry["affected"], NOW + 3 * 86400)
     assert lease.deadline_at == lease.running_at + lease.request.lifetime_seconds + lease.extended_seconds
-    assert audit_of(world, "runs") == [("admin", "extended", "the API", "")]
+    assert audit_of(world, "runs") == [("admin", "extended", "the API, as administrator", "")]
     assert titles(world) == ["Your workspace runs longer"]
     earlier = post(world, "workspaces/extend", 409, ids=["runs"], until="1h")["error"]["message"]
     assert "Name a later time" in earlier
@@ -299,8 +302,8 @@ def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restor
     give(world)
     assert world.lease("waits").phase is Phase.RESERVED
     assert [x for x in audit_of(world) if x[3]][:2] == [
-        ("admin", "lifted", "the API", NODE),
-        ("admin", "drained", "the API", NODE),
+        ("admin", "lifted", "the API, as administrator", NODE),
+        ("admin", "drained", "the API, as administrator", NODE),
     ]
 
 

@@ -56,7 +56,7 @@ def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
 def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(world, run):
     code, out, _ = run("admin", "move", "runs", "bob/train", "--reason", "noise", "--json")
     assert (code, [x["id"] for x in json.loads(out)["affected"]]) == (0, ["runs", "other"])
-    assert world.lease("other").notice.where == "the command line"
+    assert world.lease("other").notice.where == "the command line, as administrator"
     code, _, err = run("admin", "move", "bob/none", "--reason", "noise")
     assert (code, "No workspace is called 'bob/none'" in err) == (2, True)
 
@@ -175,7 +175,9 @@ def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_mean
 def test_the_audit_is_a_table_csv_and_json_of_the_same_lines(world, run):
     run("admin", "quarantine", GPUS[3].id, "--reason", "=ECC")
     told = json.loads(run("admin", "audit", "--by", "people", "--json")[1])["audit"]
-    assert [(x["actor"], x["where"], x["action"]) for x in told] == [("admin", "the command line", "quarantined")]
+    assert [(x["actor"], x["where"], x["action"]) for x in told] == [
+        ("admin", "the command line, as administrator", "quarantined")
+    ]
     assert "Put a GPU in quarantine" in run("admin", "audit", "--by", "people")[1]
     table = list(csv.DictReader(io.StringIO(run("admin", "audit", "--by", "people", "--csv")[1])))
     assert [x["target"] for x in table] == [GPUS[3].id]

@@ -44,13 +44,13 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
     lines = found(world, "by=people")["audit"]
     told = [(x["actor"], x["where"], x["action"], x["user"], x["target"], x["outcome"]) for x in reversed(lines)]
     assert told == [
-        ("admin", "the API", "drained", "", NODE, "done"),
-        ("admin", "the API", "gpu closed", "alice", "runs", "done"),
-        ("admin", "the API", "gpu closed", "bob", "other", "done"),
-        ("admin", "the API", "refused", "", "", "refused"),
-        ("admin", "the API", "extended", "alice", "runs", "done"),
+        ("admin", "the API, as administrator", "drained", "", NODE, "done"),
+        ("admin", "the API, as administrator", "gpu closed", "alice", "runs", "done"),
+        ("admin", "the API, as administrator", "gpu closed", "bob", "other", "done"),
+        ("admin", "the API, as administrator", "refused", "", "", "refused"),
+        ("admin", "the API, as administrator", "extended", "alice", "runs", "done"),
         ("bob", "the API", "kept", "bob", "other", "done"),
-        ("admin", "the API", "quota granted", "alice", "", "done"),
+        ("admin", "the API, as administrator", "quota granted", "alice", "", "done"),
     ]
     assert all("The driver is changed" in x["why"] for x in lines if x["action"] in {"drained", "extended"})
 
@@ -77,7 +77,8 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
     browser.submit("console/act/lift", restriction=drain, reason="", status=400)
     lines = found(world, "what=refused")["audit"]
     assert [(x["actor"], x["where"], x["outcome"]) for x in lines[::-1]] == [
-        ("admin", where, "refused") for where in ("the API", "the console", *("the API",) * 3, "the console")
+        ("admin", f"{where}, as administrator", "refused")
+        for where in ("the API", "the console", *("the API",) * 3, "the console")
     ]
     begins = [
         "grant: Team: You asked for 'ghost'",
@@ -100,11 +101,11 @@ def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world
     free = api(world, "admin", "preemptions", "POST", {"kind": "a100", "user": "bob"}).json()
     assert api(world, "admin", f"preemptions/{free['id']}/claimed", "POST").status_code == 200
     assert [x for x in told(world) if "claim" in x[2] or x[2] == "refused"] == [
-        ("admin", "the API", "claim made", "", "a100"),
-        ("admin", "the console", "claim given up", "", "a100"),
-        ("admin", "the API", "refused", "", ""),
-        ("admin", "the API", "claim made", "bob", "a100"),
-        ("admin", "the API", "claim served", "bob", "a100"),
+        ("admin", "the API, as administrator", "claim made", "", "a100"),
+        ("admin", "the console, as administrator", "claim given up", "", "a100"),
+        ("admin", "the API, as administrator", "refused", "", ""),
+        ("admin", "the API, as administrator", "claim made", "bob", "a100"),
+        ("admin", "the API, as administrator", "claim served", "bob", "a100"),
     ]
     assert found(world, "what=claim+given+up")["audit"][0]["why"] == "1 A100 80 GB for train-77"
 
@@ -132,9 +133,9 @@ def test_actions_of_people_have_their_source_address(world):
         ("alice", "the page Command line", "signed in", "alice", token),
         ("alice", "the page Command line", "signed out", "alice", token),
         ("bob", "the API", "disputed", "bob", "gone"),
-        ("admin", "its page", "answered", "bob", "gone"),
-        ("admin", "the console", "message sent", "", ""),
-        ("admin", "the console", "message withdrawn", "", ""),
+        ("admin", "its page, as administrator", "answered", "bob", "gone"),
+        ("admin", "the console, as administrator", "message sent", "", ""),
+        ("admin", "the console, as administrator", "message withdrawn", "", ""),
     ]
 
 
@@ -143,7 +144,7 @@ def test_the_command_line_says_that_it_is_one(world, program, monkeypatch):
     monkeypatch.setattr("requests.utils.default_user_agent", lambda *_: program)
     act(world, "restrictions", what="pause")
     where = "the command line" if program.startswith("gpuspawner/") else "the API"
-    assert found(world, "what=grants+paused")["audit"][0]["where"] == where
+    assert found(world, "what=grants+paused")["audit"][0]["where"] == f"{where}, as administrator"
 
 
 def many(world, count=7):

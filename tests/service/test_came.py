@@ -27,7 +27,7 @@ def came(world, name, lease="runs"):
 
 def test_its_user_alone_says_so_of_one_that_lives(world):
     world.save(running("runs", arrival=Arrival(1800.0)))
-    assert came(world, "admin") == (403, "Only its user may say that somebody came to a workspace.")
+    assert came(world, "admin") == (403, "Only alice may report, share or confirm something about a workspace.")
     assert came(world, "bob")[0] == 404
     assert world.lease("runs").arrival is not None
     for _ in range(2):

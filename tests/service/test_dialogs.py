@@ -30,7 +30,7 @@ def test_a_chosen_action_is_shown_reviewed_and_then_done(world):
     assert world.lease("runs").phase is Phase.RUNNING
     done = browser.submit("console/act/stop", **fields, step="do")
     assert done.url == f"{world.home}console/workspaces"
-    assert "from the console: Maintenance" in world.lease("runs").message
+    assert "from the console, as administrator: Maintenance" in world.lease("runs").message
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_message_reaches_the_users_of_the_selection_once_each_and_is_audited(w
     assert "Node-1 gets new GPUs" not in Browser(world, "robot").look("").text
     lines = world.call(world.parts.store.audit_log.search, AuditFilter(actions=("message sent",)), None, 9)
     assert [(x.line.user, x.line.actor, x.line.where) for x in lines] == [
-        ("bob", "admin", "the console"),
-        ("alice", "admin", "the console"),
+        ("bob", "admin", "the console, as administrator"),
+        ("alice", "admin", "the console, as administrator"),
     ]
 
 

@@ -10,8 +10,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine import effects
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.restarts import wait_words

@@ -206,7 +206,8 @@ def test_an_extension_before_a_kill_happens_once_and_is_answered_with_the_presen
 
 
 def allowed(user):
-    return Login("secret", "BCDF-GHJK", "a laptop", admin=user == "admin", at=NOW, user=user)
+    scopes = frozenset({"custom:gpu:admin"} if user == "admin" else ())
+    return Login("secret", "BCDF-GHJK", "a laptop", admin=bool(scopes), at=NOW, user=user, scopes=scopes)
 
 
 def test_an_act_whose_answer_was_lost_is_not_done_again_and_says_so(world, monkeypatch):

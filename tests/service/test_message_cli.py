@@ -43,7 +43,7 @@ def test_an_announcement_is_sent_listed_and_withdrawn(announce):
     [
         (("send", "--to", "vision", "--until", "2h", "Hi"), "admin", "all, user:NAME or group:NAME"),
         (("send", "--to", "user:nobody", "--until", "2h", "Hi"), "admin", "Name one as the hub does"),
-        (("send", "--to", "all", "--until", "2h", "Hi"), "alice", "Only administrators"),
+        (("send", "--to", "all", "--until", "2h", "Hi"), "alice", "Only operators and administrators"),
         (("withdraw", "x"), "admin", "See gpuspawner admin announce list"),
         (("withdraw", ""), "admin", "No announcement"),
     ],

@@ -9,8 +9,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine import effects
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.presenter import present_output
 
 
@@ -37,7 +37,9 @@ async def test_it_runs_before_an_idle_workspace_is_stopped_and_its_user_alone_re
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
     told = await present_output(world.parts, lease, Person("alice", lease.key.owner))
     assert told.text == "What was to run before the end ended with exit code 0.\nstep 1200 saved\npassword=***"
-    assert (await present_output(world.parts, lease, Person("root", admin=True))).text is None
+    assert (
+        await present_output(world.parts, lease, Person("root", scopes=frozenset({"custom:gpu:admin"})))
+    ).text is None
 
 
 async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatch):

@@ -15,8 +15,8 @@ from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, short, status_of
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 
 

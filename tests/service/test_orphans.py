@@ -8,8 +8,8 @@ from service_world import SECRET
 
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine.lease_documents import lease_variables
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 
 

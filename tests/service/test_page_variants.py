@@ -137,7 +137,13 @@ def test_pages_answer_for_every_variant_of_a_message_a_wish_and_a_token(world):
 def test_no_template_is_left_out(world, rendered):
     """It must run last: each template that has data was rendered with variants of its models."""
     browsers = browsers_of(world)
-    for page in ("reference", "login-code", "nothing", "console/act/drain"):  # these show what comes from no model
+    for page in (
+        "reference",
+        "login-code",
+        "nothing",
+        "console/act/drain",
+        "console/roles",
+    ):  # these show what comes from no model
         browsers["admin"].get(world.home + page)
     pages = {name for name in base._TEMPLATES if not name.startswith("_") and name not in {"base.html", "admin.html"}}
     assert pages - rendered == set()

@@ -7,7 +7,7 @@ import pytest
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 
 

@@ -9,7 +9,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.api.base import Person
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import present_workspace
 
@@ -224,7 +224,7 @@ async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(
     world = make_world(policy=policy)
     alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
     await failed_under(world, alice, "GPU-1")
-    person = Person("alice", admin=False, owner=alice.key.owner)
+    person = Person("alice", alice.key.owner)
     await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.STOPPING
     assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the engine, through the hub"
@@ -246,7 +246,7 @@ async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
-    person = Person("alice", admin=False, owner=alice.key.owner)
+    person = Person("alice", alice.key.owner)
     warning = present_workspace(world.parts, world.now_of(alice)).warning
     assert "it would not start again. GPU: You asked for 'a100'. Allowed: half" in warning.text
     assert (warning.kind, warning.actions) == ("unhealthy", [])
@@ -257,7 +257,7 @@ async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
 
 async def test_a_healthy_workspace_is_not_moved(world):
     alice = await world.up("alice")
-    person = Person("alice", admin=False, owner=alice.key.owner)
+    person = Person("alice", alice.key.owner)
     with pytest.raises(Conflict, match="None of its GPUs is reported as failed"):
         await act(world.parts, person, world.now_of(alice), "move", "its page")
     assert world.now_of(alice).phase is Phase.RUNNING

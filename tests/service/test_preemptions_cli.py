@@ -83,5 +83,5 @@ def test_an_impossible_preemption_is_reported_with_its_exit_code(preempt, argume
 
 def test_it_is_for_administrators(preempt):
     code, _, err = preempt("list", name="alice")
-    assert (code, "Only administrators" in err) == (2, True)
+    assert (code, "Only auditors, operators and administrators" in err) == (2, True)
     assert preempt("list")[1] == "There are no claims.\n"

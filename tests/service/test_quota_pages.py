@@ -106,7 +106,7 @@ def test_users_without_limits_are_told_so(make_web_world):
 def test_promise_9_only_administrators_see_and_do_it(world, path):
     browser = Browser(world, "alice")
     assert "console/" not in browser.home.text
-    assert "for administrators" in browser.look("console/quotas", 403).text
+    assert "Only team leads, auditors, operators and administrators" in browser.look("console/quotas", 403).text
     browser.submit(f"console/{path}", 403, **GRANT)
     assert grants(world) == []
 

@@ -13,12 +13,12 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
 from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Schedule, parse_time_of_day, parse_weekdays
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.start import schedules
 from gpuspawner.service.start.schedule_rounds import ready_round
 from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 DAY = 24 * 60 * MINUTE

@@ -356,7 +356,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday")
     assert (code, "Say why." in err) == (2, True)
     code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "x", name="bob")
-    assert (code, "Only administrators" in err) == (2, True)
+    assert (code, "Only team leads and administrators" in err) == (2, True)
     code, out, _ = cli("admin", "correct", "alice", "-3 GPU h", "--reason", "a broken image")
     assert (code, out) == (0, f"3 GPU h credited to alice.\n{COST_STAYS} {TEAM_STAYS}\n")
     code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--reason", "x")

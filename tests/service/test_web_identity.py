@@ -91,7 +91,7 @@ def test_promise_9_a_service_with_a_user_s_name_owns_nothing(world):
     assert api(world, "robot").json() == {"workspaces": [], "next": None}
     for lease in ("live", "gone"):
         assert api(world, "robot", f"workspaces/{lease}").status_code == 404
-    assert api(world, "robot", "workspaces/live/stop", "POST").status_code == 404
+    assert api(world, "robot", "workspaces/live/stop", "POST").status_code == 403
     assert api(world, "robot", "check", "POST").status_code == 200
     assert world.models_asked == []
 

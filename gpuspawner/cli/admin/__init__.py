@@ -18,14 +18,16 @@ COMMANDS = {
     "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
+    "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),
     "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }
 
 
 @click.group("admin", cls=LazyGroup, lazy=COMMANDS)
 def admin() -> None:
-    """For administrators: workspaces, GPUs, quotas, announcements and reports.
+    """Manage GPUs, other users' workspaces, quotas and announcements, and read reports.
 
-    Sign in with gpuspawner login --admin. Administrators also stop and extend workspaces of other users: see
+    It is for administrators, operators, auditors and team leads.
+    Sign in with gpuspawner login --admin to use your roles. To stop or extend workspaces of other users, see
     gpuspawner stop --help and gpuspawner extend --help.
     """

@@ -1,4 +1,4 @@
-"""``gpuspawner admin audit``: who did what, the newest first, as a table, CSV or JSON."""
+"""``gpuspawner admin audit`` and ``roles``: what people did, and what they may do."""
 
 from __future__ import annotations
 
@@ -62,6 +62,25 @@ def audit(session: Session, limit: int, *, as_csv: bool, **wanted: str | None) -
         say("The audit has no such entry.")
     else:
         print_table(COLUMNS, [{**line, "now": now} for line in lines])
+
+
+ROLE_COLUMNS = (
+    Column("ROLE", ("role",)),
+    Column("SCOPE", ("scope",)),
+    Column("PEOPLE", ("people",), lambda people: or_dash(", ".join(one["name"] for one in people))),
+    Column("MAY", ("may",), lambda may: "; ".join(f"{act} ({reach})" for act, reach in may.items())),
+)
+
+
+@base.command("roles", examples="gpuspawner admin roles")
+@base.session_options
+def roles(session: Session) -> None:
+    """Show the roles: scope, people who have used it since the service started, and what each may do."""
+    found = ask_admin(session, "/roles")
+    if session.as_json:
+        print_json(found)
+    else:
+        print_table(ROLE_COLUMNS, found["roles"])
 
 
 def _read_lines(session: Session, limit: int, wanted: dict[str, str | None]) -> tuple[list[dict[str, Any]], float]:

@@ -79,7 +79,7 @@ EVENT_ICONS = {
 """Icon and class of an event in the audit log, by its name."""
 
 
-@router.get("/api/v1/admin/audit", Permission.ADMINISTER)
+@router.get("/api/v1/admin/audit", Permission.SEE_AUDIT)
 async def list_audit(actor: Actor, *, query: AuditQuery) -> AuditPage:
     """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
     given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}

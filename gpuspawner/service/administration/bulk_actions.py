@@ -32,19 +32,19 @@ DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 LOST = "Running kernels are lost; files stay."
 
 
-@router.post("/api/v1/admin/workspaces/stop", Permission.ADMINISTER, repeatable=True, audit="stop")
+@router.post("/api/v1/admin/workspaces/stop", Permission.MANAGE_WORKSPACES, repeatable=True, audit="stop")
 async def stop_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
     """Stop those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
     return await _act_on_each(actor, "stop", body, lambda lease: _plan_stop(actor, lease, body.reason, now=body.now))
 
 
-@router.post("/api/v1/admin/workspaces/move", Permission.ADMINISTER, repeatable=True, audit="move")
+@router.post("/api/v1/admin/workspaces/move", Permission.MANAGE_WORKSPACES, repeatable=True, audit="move")
 async def move_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
     """Move those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
     return await _act_on_each(actor, "move", body, lambda lease: _plan_move(actor, lease, body.reason, now=body.now))
 
 
-@router.post("/api/v1/admin/workspaces/extend", Permission.ADMINISTER, repeatable=True, audit="extend")
+@router.post("/api/v1/admin/workspaces/extend", Permission.MANAGE_WORKSPACES, repeatable=True, audit="extend")
 async def extend_workspaces(actor: Actor, *, body: ExtendInput) -> BulkResult:
     """Extend those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
     extended: dict[str, Lease] = {}
@@ -75,7 +75,7 @@ async def _act_on_each(
     actor: Actor, action: Action, body: StopInput | ExtendInput, plan: Callable[[Lease], Plan]
 ) -> BulkResult:
     """Plan for all workspaces, then carry the plans out. Raises Conflict if none can be changed."""
-    planned, refused = _plan_each(await actor.find_leases(body.ids), plan)
+    planned, refused = _plan_each(await actor.find_leases(body.ids, Permission.MANAGE_WORKSPACES), plan)
     if not body.dry_run:
         planned = [one for one in planned if await _succeeds(one, refused)]
     if not planned:

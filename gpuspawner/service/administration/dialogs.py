@@ -22,9 +22,9 @@ from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.presenter import present_grant
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
+from gpuspawner.service.web.permissions import ACTS, Permission
 
 ORIGIN = "the console"
 BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
@@ -205,6 +205,11 @@ class DialogPage(AdminPage):
 
     tab = "restrictions"
 
+    @property
+    def permission(self) -> Permission:
+        """The permission of the act."""
+        return ACTS[self.path_args[0]]
+
     async def get(self, name: str) -> None:
         """Answer the form, with the values of the address filled in."""
         await self._show(name, self.get_query_arguments("ids"), self._typed(name, self.get_query_argument))
@@ -219,7 +224,7 @@ class DialogPage(AdminPage):
             values["dry_run"] = not does
         path = (typed[dialog.path_field],) if dialog.path_field else ()
         try:
-            answer = await dialog.endpoint.act(Actor(self.parts, self.viewer(), ORIGIN), *path, values=values)
+            answer = await dialog.endpoint.act(self.actor(ORIGIN), *path, values=values)
         except RequestRefused as error:
             words = f"{error.remedy} Allowed: {error.limit}."
             errors = {FORM_FIELDS.get(error.field, error.field): words}
@@ -255,7 +260,7 @@ class DialogPage(AdminPage):
         found: Any = None,
     ) -> None:
         state, catalog, fleet = self.parts, self.parts.catalog, self.parts.scheduler.fleet
-        self.tab = next((tab for tab, _, path in reversed(TABS) if self._back().startswith(path)), self.tab)
+        self.tab = next((one.name for one in reversed(TABS) if self._back().startswith(one.path)), self.tab)
         leases = [lease for one in dict.fromkeys(ids) if (lease := await state.registry.find(one)) is not None]
         kinds = [(kind, one.title) for kind, one in catalog.gpus.items()]
         units = [*UNITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]

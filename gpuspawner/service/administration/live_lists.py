@@ -16,10 +16,12 @@ from gpuspawner.core.queue.estimates import accuracy_text
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
-from gpuspawner.service.store.audit_log import AuditFilter, AuditLine
+from gpuspawner.service.store.audit_log import AuditFilter, AuditLine, NumberedLine
+from gpuspawner.service.store.rows import is_of
 from gpuspawner.service.waiting.presenter import present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
+from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces.idleness import exemption_words
 
 STATES = (
@@ -331,7 +333,8 @@ class WorkspacesPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return present_workspace_rows(self.parts, self.parts.registry)
+        whose = self.whose()
+        return present_workspace_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 
 
 class QueuePage(ListPage):
@@ -341,7 +344,8 @@ class QueuePage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them."""
-        return present_queue_rows(self.parts, self.parts.registry)
+        whose = self.whose()
+        return present_queue_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 
     async def get(self, form: str) -> None:
         """Answer in the wanted form."""
@@ -350,14 +354,16 @@ class QueuePage(ListPage):
             return
         state, store = self.parts, self.parts.store
         wanted = parse_list_state(self.table, self.arguments_of_address())
-        changes = AuditFilter(actions=(Passed.name, ClaimMade.name))
-        lines = await store.read(store.audit_log.search, changes, None, CHANGES_SHOWN)
+        changes, lines = AuditFilter(actions=(Passed.name, ClaimMade.name)), list[NumberedLine]()
+        if self.viewer().reach(Permission.SEE_AUDIT):
+            lines = await store.read(store.audit_log.search, changes, None, CHANGES_SHOWN)
         # From here on nothing is awaited, so the page shows one moment.
-        part = list_part(await self.rows(), wanted)
+        rows = await self.rows()
+        part = list_part(rows, wanted)
         self.show_list(
             part,
             sections=list(_sections(state, part.rows)),
-            held=sum(lease.phase in WAITING and state.queue.wait_reason(lease) is not None for lease in state.registry),
+            held=sum(row.held == "yes" for row in rows),
             hit_rate=accuracy_text(state.allocator.foretold.past),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
@@ -413,5 +419,7 @@ class EndedPage(ListPage):
     async def _find(self, first: int, count: int) -> tuple[list[Row], int]:
         wanted, store = parse_list_state(self.table, self.arguments_of_address()), self.parts.store
         user, reason = wanted.filters.get("user", ""), wanted.filters.get("reason", "")
-        leases, found = await store.read(store.leases.search_ended, user, reason, first, count, wanted.sort)
+        leases, found = await store.read(
+            store.leases.search_ended, user, reason, first, count, wanted.sort, self.whose()
+        )
         return list(present_ended_rows(self.parts, leases)), found

@@ -209,6 +209,29 @@ class PastQuery(Query):
     """Include restrictions that are over."""
 
 
+class RolePerson(Answer):
+    """A person who has used a role, with their scopes."""
+
+    name: str
+    scopes: list[str]
+
+
+class RoleEntry(Answer):
+    """A role, the scope of the hub that gives it, and the people who have used it since the service started."""
+
+    role: str
+    scope: str
+    may: dict[str, str]
+    """What it may do, each with how far it reaches: ``own``, ``team`` or ``all``."""
+    people: list[RolePerson]
+
+
+class RoleList(Answer):
+    """The roles of people."""
+
+    roles: list[RoleEntry]
+
+
 class AuditQuery(Query):
     """Which lines."""
 

@@ -22,6 +22,7 @@ from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.overview import OverviewPage
 from gpuspawner.service.administration.people import PeoplePage, PersonPage
 from gpuspawner.service.administration.restrictions import LISTED, present_restriction
+from gpuspawner.service.administration.roles import RolesPage
 from gpuspawner.service.announcements.presenter import present_message
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import (
@@ -126,5 +127,6 @@ ROUTES: list[Any] = [
     (r"/console/people/([^/]+)", PersonPage),
     (rf"/console/restrictions{FORMS}", RestrictionsPage),
     (rf"/console/audit{FORMS}", AuditPage),
+    (r"/console/roles", RolesPage),
     *dialogs.ROUTES,
 ]

@@ -31,7 +31,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import ACTS, Permission
 
 router = Router()
 
@@ -161,7 +161,7 @@ def _reserved_words(state: Parts, one: Restriction) -> str:
 # Endpoints
 
 
-@router.get("/api/v1/admin/restrictions", Permission.ADMINISTER)
+@router.get("/api/v1/admin/restrictions", Permission.SEE_RESTRICTIONS)
 async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.RestrictionList:
     """Answer the restrictions in force or to come, with ``past`` also those that are over, the newest first."""
     state = actor.state
@@ -169,7 +169,7 @@ async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.Restric
     return models.RestrictionList(restrictions=[present_restriction(state, one) for one in found], now=actor.now)
 
 
-@router.post("/api/v1/admin/restrictions", Permission.ADMINISTER, status=201, other_status=200, audit_field="what")
+@router.post("/api/v1/admin/restrictions", Permission.RESTRICT, status=201, other_status=200, audit_field="what")
 async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
     """Drain, quarantine, pause, reserve or exempt, and answer the effects. ``dry_run`` does nothing."""
     state, measure = actor.state, RestrictionKind(body.what)
@@ -208,12 +208,13 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     return result, 201
 
 
-@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.ADMINISTER, repeatable=True, audit="lift")
+@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, repeatable=True, audit="lift")
 async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -> models.Restriction:
     """Lift it, and answer it as it is then; repeating it is harmless."""
     state, one = actor.state, await actor.state.restrictions.get(restriction)
     if one is None:
         raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
+    actor.require(ACTS[one.measure.value])
     event = event_of_restriction(state, one, events.Lifted, body.reason)
     entry = actor.audit_entry(event, _user_of(one), one.target)
     lifted = await state.restrictions.lift(one, actor.person.name, body.reason, entry)
@@ -256,7 +257,7 @@ async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInpu
         return [Target("", 0, account, whom)], []
     if not body.ids:
         raise RequestRefused("ids", "nothing", "ids of workspaces, or user", "Choose at least one.")
-    found = await actor.find_leases(body.ids)
+    found = await actor.find_leases(body.ids, Permission.RESERVE)
     live = [lease for lease in found if lease.live]
     if not live:
         raise Conflict(f"{', '.join(map(lease_title, found))} has ended already.")

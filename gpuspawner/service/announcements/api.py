@@ -51,14 +51,14 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)
 
 
-@router.get("/api/v1/messages", Permission.SEND_MESSAGES)
+@router.get("/api/v1/messages", Permission.SEE_ANNOUNCEMENTS)
 async def list_messages(actor: Actor, *, query: PastQuery) -> models.MessageList:
     """Answer the messages that are shown, the newest first."""
     found = [one for one in actor.state.announcements.all() if query.past or one.is_shown(actor.now)]
     return models.MessageList(messages=[present_message(one, actor.now) for one in found], now=actor.now)
 
 
-@router.post("/api/v1/messages", Permission.SEND_MESSAGES, status=201, other_status=200, audit="send a message")
+@router.post("/api/v1/messages", Permission.ANNOUNCE, status=201, other_status=200, audit="send a message")
 async def send_message(actor: Actor, *, body: MessageInput) -> tuple[models.Sent, int]:
     """Send one and answer it, with how many people it reaches; 200 with ``dry_run``, which sends nothing."""
     whom, name = body.to
@@ -77,7 +77,7 @@ async def _replay_withdrawn(actor: Actor, _about: str, message: str) -> models.M
     return present_message(_find(actor, message), actor.now)
 
 
-@router.delete("/api/v1/messages/{message}", Permission.SEND_MESSAGES, replay=_replay_withdrawn)
+@router.delete("/api/v1/messages/{message}", Permission.ANNOUNCE, replay=_replay_withdrawn)
 async def withdraw_message(actor: Actor, message: str) -> models.Message:
     """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
     one = _find(actor, message)
@@ -88,7 +88,7 @@ async def withdraw_message(actor: Actor, message: str) -> models.Message:
 
 async def _message_users(actor: Actor, *, body: MessageUsersInput) -> models.Sent:
     """Send the users of workspaces a message. With ``dry_run`` answer the recipients, and send nothing."""
-    users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids)))
+    users = list(dict.fromkeys(lease.user for lease in await actor.find_leases(body.ids, Permission.ANNOUNCE)))
     whom, name = (
         (AnnouncementAudience.USER, users[0])
         if len(users) == 1
@@ -97,7 +97,7 @@ async def _message_users(actor: Actor, *, body: MessageUsersInput) -> models.Sen
     return await _send(actor, whom, name, users, body)
 
 
-message_users = Endpoint("post", "", _message_users, Permission.SEND_MESSAGES, audit="message")
+message_users = Endpoint("post", "", _message_users, Permission.ANNOUNCE, audit="message")
 """The act of a dialog. It has no path of the API."""
 
 

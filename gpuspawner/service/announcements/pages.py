@@ -14,7 +14,6 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
 from gpuspawner.service.announcements.models import Notice
 from gpuspawner.service.announcements.presenter import present_inbox
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
@@ -84,7 +83,7 @@ class ReadPage(PageHandler):
         """Mark those named, or ``all``."""
         everything = self.get_body_argument("all", "") == "1"
         values = {"all": True} if everything else {"ids": self.get_body_arguments("ids")}
-        await mark_read.act(Actor(self.parts, self.viewer(), ORIGIN), values=values)
+        await mark_read.act(self.actor(ORIGIN), values=values)
         back = self.get_body_argument("back", "inbox")
         self._go(back if OURS.fullmatch(back) and not back.startswith("/") else "inbox")
 
@@ -104,7 +103,7 @@ class WithdrawPage(AdminPage):
     async def post(self, name: str) -> None:
         """End it and go back. An announcement that has ended already stays as it is."""
         with suppress(Conflict):
-            await withdraw_message.act(Actor(self.parts, self.viewer(), "the console"), name)
+            await withdraw_message.act(self.actor("the console"), name)
         self._go()
 
     def _go(self) -> None:

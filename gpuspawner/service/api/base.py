@@ -6,14 +6,13 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub.utils import get_browser_protocol
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
 
-from gpuspawner.catalog import AllRefused, Catalog, teams_of, visible, what_is_wrong
+from gpuspawner.catalog import AllRefused, what_is_wrong
 from gpuspawner.core.authentication import (
     DIGEST_HEADER,
     NONCE_HEADER,
@@ -27,16 +26,16 @@ from gpuspawner.core.authentication import (
     read_ticket,
 )
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
-from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
-from gpuspawner.core.queue.class_holds import HoldUser
+from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.tokens import TOKEN_PREFIX, holder_of_token
+from gpuspawner.service.web.permissions import SCOPES, Person, Role, roles_of
 
 log = logging.getLogger("gpuspawner.api")
 
-USE, ADMIN = "custom:gpu:use", "custom:gpu:admin"
+USE = SCOPES[Role.USER]
 COMMAND_LINE = "gpuspawner/"
 """Begins what the command line calls itself."""
 WORDLESS = {
@@ -58,26 +57,6 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
     nonce = headers.get(NONCE_HEADER, "")
     due = prove_request(secret, nonce, headers.get(TIME_HEADER, ""), headers.get(DIGEST_HEADER, ""))
     return scheme == SCHEME and bool(nonce) and proofs_match(proof, due)
-
-
-@dataclass(frozen=True)
-class Person:
-    """The sender of a request, once authenticated.
-
-    Workspaces belong to ``owner``, not to ``name``. A name may have belonged to another user, and a service may have
-    the same name. ``lease`` is set for a workspace's own token, which may act on this lease only. ``token`` is the id
-    of a token of the command line.
-    """
-
-    name: str
-    owner: Owner = NOBODY
-    admin: bool = False
-    lease: str | None = None
-    token: str = ""
-
-    def owns(self, lease: Lease) -> bool:
-        """Whether a workspace is this person's own."""
-        return lease.key.user_created == self.owner.user_created and lease.key.hub == self.owner.hub
 
 
 class BaseHandler(HubOAuthenticated, RequestHandler):
@@ -141,8 +120,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             row = await holder_of_token(self.parts, credential)
             if row is None:
                 return None
-            admin = row.admin_until is not None and self.parts.clock.now() < row.admin_until
-            return Person(row.user, row.owner, admin, token=row.id)
+            privileged = row.admin_until is not None and self.parts.clock.now() < row.admin_until
+            return Person(row.user, row.owner, frozenset(row.scopes.split() if privileged else ()), token=row.id)
         return await self._find_in_hub()
 
     def _acts(self) -> bool:
@@ -167,16 +146,19 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             model = self.hub_model = None
         if not model:
             return None
-        admin = bool(hub_auth.check_scopes({ADMIN}, model))
-        if not admin and not hub_auth.check_scopes({USE}, model):
+        scopes = frozenset(scope for scope in model["scopes"] if roles_of([scope]))
+        if not scopes:
             return None
         if model["kind"] != "user":
-            return Person(model["name"], admin=admin)
+            return Person(model["name"], scopes=scopes)
         if "created" not in model:
             # JupyterHub's client caches this model for AUTH_SECONDS, so the user's creation time is stored in it.
             # Asking again by name is not safe, because another user may have the name by then.
             model["created"] = await self._created(model["name"])
-        return Person(model["name"], self._owner(model["created"]), admin)
+        person = Person(model["name"], self._owner(model["created"]), scopes)
+        if person.roles != {Role.USER}:
+            self.parts.roles_used[person.name] = person
+        return person
 
     async def asked_of_hub(self, answer: Awaitable[Any]) -> Any:
         """Await an answer of JupyterHub's client. Raises Unavailable if the hub does not answer."""
@@ -207,37 +189,6 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     def get_current_user(self) -> str | None:
         """Return the name found before: JupyterHub's own version would ask the hub and block meanwhile."""
         return self.person.name if self.person else (self.hub_model or {}).get("name")
-
-    async def groups(self) -> frozenset[str]:
-        """Return the groups of the hub that who asks is in. Raises Unavailable where it does not say."""
-        person = self.must()
-        return await self.parts.members.lately(person.name, person.owner)
-
-    async def groups_shown(self) -> frozenset[str]:
-        """Return by which groups something is shown to who asks: none while the hub does not say."""
-        try:
-            return await self.groups()
-        except Unavailable:
-            return frozenset()
-
-    async def asker(self) -> HoldUser:
-        """Return the user, groups and teams that decide which held GPUs the sender may use."""
-        groups = await self.groups_shown()
-        return HoldUser(self.must().owner.user_created, groups, teams_of(self.parts.catalog.rules, groups))
-
-    async def offered(self) -> Catalog:
-        """Return the catalog as the sender may see it. Administrators see all of it."""
-        catalog = self.parts.catalog
-        return catalog if self.must().admin else visible(catalog, await self.groups_shown())
-
-    async def own(self, lease_id: str) -> Lease:
-        """Return the lease that this person may see and act on. To others it does not exist."""
-        person = self.must()
-        lease = await self.parts.registry.find(lease_id)
-        may = lease is not None and (person.admin or person.owns(lease))
-        if lease is None or not may or person.lease not in {None, lease_id}:
-            raise HTTPError(404, reason=f"You have no workspace with the id {lease_id[:40]}.")
-        return lease
 
     def must(self) -> Person:
         """Return the authenticated person. Raises HTTPError 403 without one."""
@@ -363,9 +314,3 @@ class ApiHandler(BaseHandler):
             return
         self.person = await self.find_person()
         self.must()
-
-    def everybody(self, *, asked: bool) -> bool:
-        """Return whether those of all are ``asked`` for. Raises 403 where that is not for who asks."""
-        if asked and not self.must().admin:
-            raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) see the workspaces of all.")
-        return asked

@@ -11,9 +11,10 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.service.api.base import ApiHandler, Person
+from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest import Query, route
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.permissions import Permission, Person
 
 STEP_SECONDS = 1.0
 """How often a stream compares: what is one's own is told within this."""
@@ -31,10 +32,10 @@ STREAMS = 1000
 def version_of(parts: Parts, person: Person) -> tuple[str, str]:
     """Return the versions of what a person's pages show: of their own data and of shared data.
 
-    Administrators see the workspaces of all users, so for them every change counts as shared.
+    For people who see the workspaces of others, every change counts as shared.
     """
     saves, shared = parts.registry.saves, str(parts.queue.version)
-    if person.admin:
+    if person.sees_more(Permission.SEE_WORKSPACES):
         shared = f"{shared}-{saves.total()}"
     return f"{parts.store.epoch}-{saves[person.owner]}", shared
 

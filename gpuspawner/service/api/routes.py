@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, restrictions
+from gpuspawner.service.administration import audit, bulk_actions, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
@@ -35,6 +35,7 @@ ROUTERS = (
     bulk_actions.router,
     restrictions.router,
     audit.router,
+    roles.router,
     quotas.router,
     announcements.router,
     presets.router,

@@ -11,12 +11,13 @@ from prometheus_client.registry import Collector
 from tornado.web import HTTPError
 
 from gpuspawner.core.authentication import proofs_match
-from gpuspawner.service.api.base import ADMIN, ApiHandler
+from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.metrics.per_user import PerUserCollector, capped
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.permissions import SCOPES, Role
 
-READ_METRICS = "read:metrics"
+READ_METRICS, ADMIN = "read:metrics", SCOPES[Role.ADMINISTRATOR]
 """The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""
 
 

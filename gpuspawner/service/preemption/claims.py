@@ -238,14 +238,14 @@ def _loses(state: Parts, lease: Lease, now: float) -> str:
 # Endpoints
 
 
-@router.get("/api/v1/preemptions", Permission.PREEMPT)
+@router.get("/api/v1/preemptions", Permission.SEE_CLAIMS)
 async def list_claims(actor: Actor) -> ClaimList:
     """Answer the last claims, the newest first."""
     found = await actor.state.preemptions.last(MAX_LISTED)
     return ClaimList(preemptions=[present_claim(actor.state, one) for one in found])
 
 
-@router.post("/api/v1/preemptions", Permission.PREEMPT, status=201, other_status=200, idempotent=False, audit="preempt")
+@router.post("/api/v1/preemptions", Permission.CLAIM, status=201, other_status=200, idempotent=False, audit="preempt")
 async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
     """Answer the claim, with the workspaces that it ends; 200 if it was made before, 409 if it can't be covered.
 
@@ -289,13 +289,13 @@ async def _account(actor: Actor, body: ClaimInput) -> Account | None:
     return Account(body.team) if body.team else None
 
 
-@router.get("/api/v1/preemptions/{claim}", Permission.PREEMPT)
+@router.get("/api/v1/preemptions/{claim}", Permission.SEE_CLAIMS)
 async def get_claim(actor: Actor, claim: str) -> Claim:
     """Answer it, with the workspaces that it ends and the GPUs that are free."""
     return present_claim(actor.state, await _find(actor, claim))
 
 
-@router.delete("/api/v1/preemptions/{claim}", Permission.PREEMPT, repeatable=True)
+@router.delete("/api/v1/preemptions/{claim}", Permission.CLAIM, repeatable=True)
 async def give_up(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
@@ -303,7 +303,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
     return present_claim(actor.state, over)
 
 
-@router.post("/api/v1/preemptions/{claim}/claimed", Permission.PREEMPT, repeatable=True)
+@router.post("/api/v1/preemptions/{claim}/claimed", Permission.CLAIM, repeatable=True)
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
     found = await _find(actor, claim)

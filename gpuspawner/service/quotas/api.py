@@ -25,30 +25,33 @@ from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.parsing import refused_as
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import Permission, Reach, refusal_words
 
 log = logging.getLogger("gpuspawner")
 
 router = Router()
 
 
-@router.get("/api/v1/quota", Permission.SEE_OWN)
+@router.get("/api/v1/quota", Permission.SEE_QUOTAS)
 async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
     """Answer each limit and budget: used, set aside, left, its next reset and its end at the present use."""
     state, name, owner = actor.state, actor.person.name, actor.person.owner
-    if query.user and query.user != name:
-        actor.require(Permission.SEE_OTHERS_QUOTA)
+    of_other = bool(query.user) and query.user != name
+    whose = actor.whose(Permission.SEE_QUOTAS, everybody=of_other)
     if query.user:
         name, owner = query.user, await actor.find_user(query.user)
-    groups = await state.members.lately(name, owner)
-    return present_quota(state, name, owner, teams_of(state.catalog.rules, groups))
+    teams = teams_of(state.catalog.rules, await state.members.lately(name, owner))
+    if isinstance(whose, frozenset) and whose.isdisjoint(teams):
+        raise HTTPError(
+            403, reason=f"{name} is in no team that you lead. {refusal_words(Permission.SEE_QUOTAS, Reach.ALL)}"
+        )
+    return present_quota(state, name, owner, teams)
 
 
-@router.get("/api/v1/usage", Permission.SEE_OWN)
+@router.get("/api/v1/usage", Permission.SEE_USAGE)
 async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
     """Answer GPU hours and money, of these days: by default of this month."""
-    if query.all:
-        actor.require(Permission.SEE_ALL_USAGE)
+    whose = actor.whose(Permission.SEE_USAGE, everybody=query.all)
     if query.by not in GROUPS:
         raise RequestRefused("by", quoted(query.by), ", ".join(GROUPS), "Choose one of them.")
     today = date_of(milliseconds(actor.now), actor.state.accounting.zone)
@@ -56,7 +59,7 @@ async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
     until = _day(actor, "until", query.until or today)
     if since > until:
         raise RequestRefused("since", since, f"up to {until}", "Write the earlier day as since.")
-    return await present_usage(actor.state, query.by, since, until, None if query.all else actor.person.owner)
+    return await present_usage(actor.state, query.by, since, until, whose)
 
 
 def _day(actor: Actor, name: str, text: str) -> str:
@@ -64,17 +67,22 @@ def _day(actor: Actor, name: str, text: str) -> str:
     return day
 
 
-@router.get("/api/v1/quota-grants", Permission.MANAGE_QUOTAS)
+@router.get("/api/v1/quota-grants", Permission.SEE_GRANTS)
 async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
     """Answer the grants, the newest first."""
-    numbered = list(reversed([*enumerate(actor.state.accounting.all_grants())]))  # they are appended, never removed
+    whose = actor.whose(Permission.SEE_GRANTS)
+    grants = enumerate(actor.state.accounting.all_grants())  # they are appended, never removed
+    numbered = [one for one in grants if whose is None or one[1].account.team in whose][::-1]
     shown, following = page(numbered, query, lambda one: (0, -one[0], one[1].id))
     return models.GrantList(grants=[present_grant(actor.state, grant) for _, grant in shown], next=following)
 
 
-@router.post("/api/v1/quota-grants", Permission.MANAGE_QUOTAS, status=201, audit="grant")
+@router.post("/api/v1/quota-grants", Permission.GRANT, status=201, audit="grant")
 async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     """Grant more. The grant is in force at once, or from ``since``."""
+    whose, teams = actor.whose(Permission.GRANT), ", ".join(actor.teams_led)
+    if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
+        raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
     state, account = actor.state, await _account(actor, body.user, body.team)
     grant = QuotaGrant(
         uuid.uuid4().hex,
@@ -97,11 +105,12 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     return shown
 
 
-@router.delete("/api/v1/quota-grants/{grant}", Permission.MANAGE_QUOTAS, audit="take a grant back")
+@router.delete("/api/v1/quota-grants/{grant}", Permission.GRANT, audit="take a grant back")
 async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Grant:
     """Take a grant back. Running workspaces go on to their end. The grant extends and starts no other."""
+    whose = actor.whose(Permission.GRANT)
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
-    if found is None:
+    if found is None or not (whose is None or (found.account.team in whose and found.user)):
         raise HTTPError(404, reason=f"There is no grant with the id {grant[:40]}.")
     if found.taken_back_at is not None:
         raise Conflict(f"{found.taken_back_by} has taken it back already.")
@@ -115,7 +124,7 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
     return shown
 
 
-@router.post("/api/v1/usage/corrections", Permission.MANAGE_QUOTAS, status=201, audit="correct the use")
+@router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, audit="correct the use")
 async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
     """Charge or credit by a line of its own. The line counts in the present day, week and month."""
     state, now, user, by = actor.state, actor.now, body.user or "", actor.person.name

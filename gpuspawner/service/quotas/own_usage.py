@@ -15,7 +15,6 @@ from gpuspawner.service.quotas.models import Usage
 from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
 from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import Column as CsvColumn
 from gpuspawner.service.web.lists import csv_text
@@ -119,7 +118,7 @@ class UsagePage(PageHandler):
     async def get(self) -> None:
         """Answer the page."""
         state, person = self.parts, self.viewer()
-        actor = Actor(state, person, ORIGIN)
+        actor = self.actor(ORIGIN)
         today = date.fromisoformat(today_of(state))
         period = period_of(self.get_query_argument("period", "week"), self._day(today))
         by = self.get_query_argument("by", "workspace")

@@ -29,9 +29,9 @@ from gpuspawner.service.quotas.standing import (
     share_percent,
     state_of,
 )
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, list_part, parse_list_state, select_rows
+from gpuspawner.service.web.permissions import Permission
 
 CLAIMS_SHOWN, GRANTS_SHOWN = 20, 20
 
@@ -164,20 +164,24 @@ class QuotasPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return them. With thousands of rows they are some seconds old."""
-        return [present_quota_row(one) for one in await standings_of_all(self.parts)]
+        return [present_quota_row(one) for one in await self._standings()]
+
+    async def _standings(self) -> list[Standing]:
+        whose, found = self.whose(), await standings_of_all(self.parts)
+        return [one for one in found if not isinstance(whose, frozenset) or one.team in whose]
 
     async def get(self, form: str) -> None:
         """Answer in the wanted form."""
         state, wanted = self.parts, parse_list_state(self.table, self.arguments_of_address())
-        standings = await standings_of_all(state)
-        rows = [present_quota_row(one) for one in standings]
+        rows = await self.rows()
         if form:
             self.export(form, wanted, select_rows(rows, wanted), len(rows))
             return
-        claims = await state.preemptions.last(CLAIMS_SHOWN)
+        claims = await state.preemptions.last(CLAIMS_SHOWN) if self.viewer().reach(Permission.SEE_CLAIMS) else []
         # From here on nothing is awaited, so the page shows one moment.
-        now = state.clock.now()
-        grants = [one for one in reversed(state.accounting.all_grants()) if one.is_live(now)]
+        now, whose = state.clock.now(), self.whose()
+        seen = (one for one in reversed(state.accounting.all_grants()) if whose is None or one.account.team in whose)
+        grants = [one for one in seen if one.is_live(now)]
         self.show_list(
             list_part(rows, wanted),
             numbers={of: len({row.whose for row in rows if row.of == of}) for of in ("teams", "people")},
@@ -217,7 +221,7 @@ class GiveUpPage(AdminPage):
     async def post(self, claim: str) -> None:
         """Do it and go back. A claim that is over already stays as it is."""
         with suppress(Conflict):
-            await give_up.act(Actor(self.parts, self.viewer(), "the console"), claim)
+            await give_up.act(self.actor("the console"), claim)
         self.redirect(f"{self.parts.prefix.rstrip('/')}/console/quotas#claims", status=303)
 
 
@@ -249,7 +253,7 @@ class ExtraQuotaPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return it."""
-        now = self.parts.clock.now()
+        now, whose = self.parts.clock.now(), self.whose()
         return [
             ExtraQuotaRow(
                 id=one.id,
@@ -265,6 +269,7 @@ class ExtraQuotaPage(ListPage):
                 taken_back_why=one.taken_back_why,
             )
             for one in reversed(self.parts.accounting.all_grants())
+            if whose is None or one.account.team in whose
         ]
 
 

@@ -20,6 +20,7 @@ from gpuspawner.core.units import show_bytes
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing, unit_of
+from gpuspawner.service.store.rows import Whose, is_of
 
 NO_TEAM, NO_KIND = "no team", "no GPU"
 Names = Mapping[str, str]
@@ -255,24 +256,23 @@ class _Usage:
             self.credited -= charged_amount(milliseconds, rate, BudgetUnit.GPU_HOURS)
 
 
-async def present_usage(state: Parts, by: str, since: str, until: str, owner: Owner | None) -> models.Usage:
-    """Return the usage from one day to another, by user, team, kind, day or workspace; of ``owner``, or of all (None).
+async def present_usage(state: Parts, by: str, since: str, until: str, whose: Whose) -> models.Usage:
+    """Return the usage from one day to another, by user, team, kind, day or workspace.
 
     Running workspaces are included, up to now. Days are those of the catalog's time zone.
     """
     groups: dict[str, _Usage] = defaultdict(_Usage)
-    for one in await state.store.read(state.store.ledger.sums, by, since, until, owner):
+    for one in await state.store.read(state.store.ledger.sums, by, since, until, whose):
         groups[one.key].add(one.user, one.what, one.milliseconds, one.rate)
     # The store is read first. A workspace that ends meanwhile is counted once or not yet, never twice.
-    for line in _running(state, owner):
+    for line in _running(state, whose):
         if since <= line.day <= until:
             group = groups[_key(line, by)]
             group.add(group.user or line.user, line.what, line.milliseconds, line.rate)
     priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
-    names = (
-        {name: await _workspace_name(state, name, named=owner is None) for name in groups} if by == "workspace" else {}
-    )
+    names, named = dict[str, str](), not isinstance(whose, Owner)
     if by == "workspace":
+        names = {name: await _workspace_name(state, name, named=named) for name in groups}
         groups = _by_name(groups, names)
     rows = [_usage_row(by, key, used, priced=priced) for key, used in groups.items()]
     rows.sort(key=lambda row: (0.0 if by == "day" else -row.charged_gpu_hours, row.name))
@@ -323,20 +323,18 @@ def title_usage(state: Parts, usage: models.Usage, names: Names | None = None) -
     return usage.model_copy(update={"rows": rows})
 
 
-async def present_usage_this_month(
-    state: Parts, by: str, owner: Owner | None, names: Names | None = None
-) -> models.Usage:
+async def present_usage_this_month(state: Parts, by: str, whose: Whose, names: Names | None = None) -> models.Usage:
     """Return the usage of this month in the catalog's time zone. Rows have the titles that people read.
 
     ``names`` are the names of users by their ``created``, for usage by user.
     """
     today = today_of(state)
-    return title_usage(state, await present_usage(state, by, f"{today[:-2]}01", today, owner), names)
+    return title_usage(state, await present_usage(state, by, f"{today[:-2]}01", today, whose), names)
 
 
-def _running(state: Parts, owner: Owner | None) -> Iterable[LedgerLine]:
+def _running(state: Parts, whose: Whose) -> Iterable[LedgerLine]:
     for lease in state.registry:
-        if owner is None or lease.key.owner == owner:
+        if is_of(lease, whose):
             yield from ledger_lines_until(lease, state.clock.now(), state.accounting.zone)
 
 

@@ -113,6 +113,12 @@ class Standing:
         return self.used + (self.set_aside or 0.0)
 
     @property
+    def team(self) -> str:
+        """The team whose usage it counts, "" without one."""
+        one = self.source
+        return one.account.team if isinstance(one, BudgetBalance) else one.bound.limit_key.account.team
+
+    @property
     def is_shared(self) -> bool:
         """Whether a whole team or everybody uses it together."""
         entry = self.source.entry if isinstance(self.source, BudgetBalance) else self.source.bound.entry

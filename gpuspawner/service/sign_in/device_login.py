@@ -30,7 +30,9 @@ MOST_TRIED_EACH = 10
 
 @dataclass(frozen=True)
 class Login:
-    """A login that waits. ``device`` is the name of its machine. ``owner`` and ``user`` are known once it is allowed.
+    """A login that waits. ``device`` is the name of its machine. ``admin`` asks for all roles of its user.
+
+    ``owner``, ``user`` and ``scopes`` are known once it is allowed.
 
     ``at`` is its beginning, in seconds since the epoch. ``looked_at``: a signed-in user has opened it by its code.
     """
@@ -42,6 +44,7 @@ class Login:
     at: float
     owner: Owner | None = None
     user: str = ""
+    scopes: frozenset[str] = frozenset()
     denied: bool = False
     looked_at: bool = False
 
@@ -94,11 +97,13 @@ class Logins:
         self._forget(now)
         return sum(1 for _, one in self._allowed if one == who) < MOST_ALLOWED_EACH
 
-    def decide(self, login: Login, owner: Owner | None, user: str = "") -> None:
-        """Allow a login for its owner, or deny it with None."""
+    def decide(self, login: Login, owner: Owner | None, user: str = "", scopes: frozenset[str] = frozenset()) -> None:
+        """Allow a login for its owner with further scopes, or deny it with None."""
         if owner is not None:
             self._allowed.append((login.at, owner))
-        self.waiting[login.secret] = replace(login, owner=owner, user=user, denied=owner is None)
+        self.waiting[login.secret] = replace(
+            login, owner=owner, user=user, scopes=scopes if login.admin else frozenset(), denied=owner is None
+        )
 
     def of_secret(self, secret: str, now: float) -> Login | None:
         """Return the login with a secret, None without one or if its time is over."""

@@ -10,12 +10,12 @@ from tornado.web import HTTPError
 from gpuspawner.catalog.models import SSH
 from gpuspawner.core.authentication import CONFIRM_PATH, is_confirmed
 from gpuspawner.core.leases.lease import UP
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in.api import present_token
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login, code_of
 from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke
 from gpuspawner.service.web.base import PageHandler
+from gpuspawner.service.web.permissions import Person, Role
 from gpuspawner.service.workspaces.links import ssh_line
 from gpuspawner.service.workspaces.presenter import DEFAULT_NAME, opens_of
 
@@ -69,7 +69,7 @@ class LoginCode(SignedInPage):
         elif answer != "allow":
             self.parts.logins.decide(login, None)
             self._show(done="The machine was refused and cannot log in")
-        elif login.admin and not person.admin:
+        elif login.admin and person.roles == {Role.USER}:
             raise HTTPError(403, reason="It asks for an administrator's rights, which you have not. Run it without.")
         elif login.admin and not self._is_confirmed(self.get_body_argument("confirmed", ""), login.code):
             query = urlencode({"code": login.code})
@@ -77,7 +77,7 @@ class LoginCode(SignedInPage):
         elif not self.parts.logins.may_allow(person.owner, self.parts.clock.now()):
             self._show(problem=ALLOWED_MANY, status=429)
         else:
-            self.parts.logins.decide(login, person.owner, person.name)
+            self.parts.logins.decide(login, person.owner, person.name, person.scopes)
             self._show(done=f"{login.device} is logged in")
 
     def _is_confirmed(self, confirmed: str, code: str) -> bool:
@@ -105,7 +105,7 @@ class LoginCode(SignedInPage):
             status,
             login=login,
             confirmed=confirmed,
-            may=login is None or not login.admin or person.admin,
+            may=login is None or not login.admin or person.roles != {Role.USER},
             ends_at=None if login is None else login.at + LOGIN_SECONDS,
             days=round(TOKEN_SECONDS / 86400),
             admin_hours=round(ADMIN_SECONDS / 3600),

@@ -12,24 +12,27 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
+from gpuspawner.service.web.permissions import Role, roles_of
 
 TOKEN_PREFIX = "gpucli-"  # noqa: S105 - the prefix of a token, and no token
 TOKEN_SECONDS = 30 * 86400.0
 ALLOWED = "the page Command line"
 """From where a token is made, in words: its user pressed Allow there."""
 ADMIN_SECONDS = 12 * 3600.0
-"""How long a token acts as an administrator. The hub tells a service its users, but not their scopes. So a user who
+"""How long a token has the roles of its user. The hub tells a service its users, but not their scopes. So a user who
 lost the right keeps it for at most a working day."""
 
 
 async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, TokenRow]:
     """Return a new token of an allowed login, and what is stored of it."""
     token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), parts.clock.now()
-    admin_until = now + ADMIN_SECONDS if login.admin else None
+    admin_until, scopes = now + ADMIN_SECONDS if login.admin else None, " ".join(sorted(login.scopes))
     row = TokenRow(
-        uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until
-    )
-    line = AuditLine(now, "", login.user, login.user, events.SignedIn(login.device, login.admin), ALLOWED, row.id)
+        uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until,
+        scopes,
+    )  # fmt: skip
+    roles = ", ".join(role.value for role in Role if role in roles_of(login.scopes) - {Role.USER})
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(login.device, roles), ALLOWED, row.id)
     await parts.store.write(parts.store.tokens.add, row, line)
     return token, row
 

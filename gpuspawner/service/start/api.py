@@ -14,13 +14,13 @@ from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.start.substitutes import present_teams
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import Permission, Role
 from gpuspawner.version import commit
 
 router = Router()
 
 
-@router.get("/api/v1/?", Permission.SEE_OWN)
+@router.get("/api/v1/?", Permission.USE)
 async def get_account(actor: Actor) -> models.Account:
     """Answer the reader's name, rights and teams, and the version."""
     state, person = actor.state, actor.person
@@ -29,14 +29,15 @@ async def get_account(actor: Actor) -> models.Account:
         version=__version__,
         commit=commit() or None,
         user=person.name,
-        admin=person.admin,
+        admin=Role.ADMINISTRATOR in person.roles,
+        roles=[role.value for role in Role if role in person.roles],
         pages=state.page_url or None,
         teams=teams,
         team=team,
     )
 
 
-@router.get("/api/v1/offers", Permission.SEE_OWN, serves_forms=True)
+@router.get("/api/v1/offers", Permission.USE, serves_forms=True)
 async def list_offers(actor: Actor) -> models.Offers:
     """Answer each kind of GPU that the reader may have, with its free GPUs. Null is unknown.
 
@@ -66,7 +67,7 @@ async def list_offers(actor: Actor) -> models.Offers:
     )
 
 
-@router.post("/api/v1/check", Permission.SEE_OWN, idempotent=False, serves_forms=True)
+@router.post("/api/v1/check", Permission.USE, idempotent=False, serves_forms=True)
 async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
     """Answer what a start would do now, or all that is wrong with it at once. Nothing is requested."""
     options = body.options()
@@ -74,7 +75,7 @@ async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
     return await check_start(actor.state, actor.person, options, server)
 
 
-@router.get("/api/v1/groups", Permission.SEE_GROUPS)
+@router.get("/api/v1/groups", Permission.SEE_FLEET)
 async def list_groups(actor: Actor) -> models.Groups:
     """Answer the groups of the hub, and a sentence for each that the catalog names and the hub lacks."""
     members = actor.state.members

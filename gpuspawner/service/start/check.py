@@ -16,7 +16,6 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.limits import requester_of
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.schedulers.base import Preview
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.policies import policy_now
@@ -32,6 +31,7 @@ from gpuspawner.service.start.models import Outlook
 from gpuspawner.service.start.substitutes import instead, present_substitute
 from gpuspawner.service.waiting.presenter import outage_words, reach_words, start_limit, starts_at, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.idle_words import hours_words
 
 

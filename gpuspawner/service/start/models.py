@@ -22,6 +22,8 @@ class Account(Answer):
     """The Git commit of the service, null if it is not known."""
     user: str
     admin: bool
+    roles: list[str]
+    """The reader's roles, for example ``user`` and ``team lead``."""
     teams: list[Team]
     team: str | None
     """The team that is charged if a start names none. Null if it must name one."""

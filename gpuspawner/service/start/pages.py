@@ -84,7 +84,7 @@ class ScheduleForms(SchedulePage):
 
     async def post(self) -> None:
         """Do it and go back. A schedule that is gone already is no error."""
-        actor = Actor(self.parts, self.viewer(), ORIGIN)
+        actor = self.actor(ORIGIN)
         name, act = self.get_body_argument("id", ""), self.get_body_argument("act", "")
         try:
             if act == "start":

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from gpuspawner.core.errors import Unavailable, quoted
-from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import Upsert
-from gpuspawner.service.store.rows import StoredRows, owned_by, read_with_damaged_json
+from gpuspawner.service.store.rows import StoredRows, Whose, owned_by, read_with_damaged_json, rows_whose
 
 DELETED_AT_ONCE = 200
 """Leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which nothing else is
@@ -52,15 +52,13 @@ class StoredLeases(StoredRows):
         """Return a lease by its id, whether it has ended or not."""
         return next(iter(self._whole(tables.leases.c.id == lease_id)), None)
 
-    def ended(self, owner: Owner | None, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
-        """Return the leases of an owner, or of all (None), that ended, newest first.
+    def ended(self, whose: Whose, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
+        """Return the leases of an owner, of teams or of all that ended, newest first.
 
         ``before`` are end and id of a lease: only leases behind it in that order are returned.
         """
         t = tables.leases.c
-        where: sa.ColumnElement[bool] = t.phase == Phase.ENDED.value
-        if owner is not None:
-            where &= owned_by(tables.leases, owner)
+        where = (t.phase == Phase.ENDED.value) & rows_whose(tables.leases, whose)
         if before is not None:
             at, name = before
             where &= (t.ended_at < at) | ((t.ended_at == at) & (t.id > name))
@@ -79,16 +77,14 @@ class StoredLeases(StoredRows):
         query = sa.select(t.document).where(t.user == user, t.phase == Phase.ENDED.value)
         return self._readable(query.order_by(t.ended_at.desc(), t.id).limit(limit))
 
-    def disputed(self, owner: Owner | None, limit: int = 100) -> list[Lease]:
-        """Return the leases of an owner, or of all (None), whose stop is disputed and not answered, oldest first."""
+    def disputed(self, whose: Whose, limit: int = 100) -> list[Lease]:
+        """Return the leases of an owner, of teams or of all with an unanswered report, oldest first."""
         t = tables.leases.c
-        where: sa.ColumnElement[bool] = t.disputed_at.is_not(None)
-        if owner is not None:
-            where &= owned_by(tables.leases, owner)
+        where = t.disputed_at.is_not(None) & rows_whose(tables.leases, whose)
         return self._readable(sa.select(t.document).where(where).order_by(t.disputed_at, t.id).limit(limit))
 
     def search_ended(
-        self, user: str, reason: str, first: int, count: int, sort: str = "-ended_at"
+        self, user: str, reason: str, first: int, count: int, sort: str = "-ended_at", whose: Whose = None
     ) -> tuple[list[Lease], int]:
         """Return one page of ended leases, and how many there are.
 
@@ -99,10 +95,11 @@ class StoredLeases(StoredRows):
             count: the length of the page.
             sort: ``ended_at``, ``user`` or ``reason``, with ``-`` in front from high to low. Within one user or reason,
                 ends are in the same direction, so that one index has the order.
+            whose: the owner or the teams, None for all.
         """
         t = tables.leases.c
         # Ended leases are selected by their end, not by their phase: an index alone counts them.
-        where: sa.ColumnElement[bool] = t.ended_at.is_not(None)
+        where = t.ended_at.is_not(None) & rows_whose(tables.leases, whose)
         if user:
             where &= (t.user >= user) & (t.user < user + LAST_CHARACTER)
         if reason:  # of one user, without the index of reasons: far more leases ended for the same reason
@@ -164,6 +161,7 @@ def _row_of(lease: Lease) -> dict[str, object]:
         "user_created": lease.key.user_created,
         "server": lease.key.server,
         "user": lease.user,
+        "team": lease.request.team,
         "phase": lease.phase.value,
         "asked_at": lease.asked_at,
         "ended_at": lease.ended_at,

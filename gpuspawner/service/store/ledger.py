@@ -9,12 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.rows import StoredRows, owned_by
+from gpuspawner.service.store.rows import StoredRows, Whose, rows_whose
 
 GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day", "workspace": "lease"}
 """By what charges are summed up, and the column of each."""
@@ -52,13 +51,11 @@ class Ledger(StoredRows):
         query = sa.select(tables.ledger).where(where).order_by(tables.ledger.c.number)
         return self._read_each(tables.ledger, query, _line_of, key="number")
 
-    def sums(self, by: str, first_day: str, last_day: str, owner: Owner | None) -> list[ChargeSum]:
-        """Return the charges of some days, by one of GROUPS, of one owner or of all (None)."""
+    def sums(self, by: str, first_day: str, last_day: str, whose: Whose) -> list[ChargeSum]:
+        """Return the charges of some days, by one of GROUPS, of an owner, of teams or of all."""
         t = tables.ledger.c
         keys = (t[GROUPS[by]].label("key"), t.what, t.gpus, t.price_per_hour)
-        where = (t.day >= first_day) & (t.day <= last_day)
-        if owner is not None:
-            where &= owned_by(tables.ledger, owner)
+        where = (t.day >= first_day) & (t.day <= last_day) & rows_whose(tables.ledger, whose)
         sums = sa.func.max(t.user).label("user"), sa.func.sum(t.milliseconds).label("sum_ms")
         query = sa.select(*keys, *sums).where(where).group_by(*keys)
         return self._read_each(tables.ledger, query, _sum_of, key="key")

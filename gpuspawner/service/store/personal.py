@@ -178,7 +178,8 @@ def _document(one: Schedule) -> Any:
 class TokenRow:
     """One token of the command line.
 
-    ``device`` is the name that the machine gives itself. ``admin_until`` is None for the token of a plain user.
+    ``device`` is the name that the machine gives itself. Until ``admin_until`` the token has ``scopes``, separated by
+    spaces. A token without further roles has None and "".
     """
 
     id: str
@@ -190,6 +191,7 @@ class TokenRow:
     made_at: float
     until: float
     admin_until: float | None = None
+    scopes: str = ""
 
     @property
     def owner(self) -> Owner:

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.lease import Lease, Owner
 
 log = logging.getLogger("gpuspawner.store")
 
 T = TypeVar("T")
+Whose: TypeAlias = Owner | frozenset[str] | None
+"""Whose rows: those of an owner, those that are charged to teams, or all."""
 RowWrite = Callable[[sa.Connection], None]
 """Writes rows in a transaction that the caller began."""
 MAX_NUMBER = 253_402_300_799.0
@@ -101,6 +103,20 @@ def _check_types(table: sa.Table, row: Any) -> None:
 def owned_by(table: sa.Table, owner: Owner) -> sa.ColumnElement[bool]:
     """Return the condition that selects an owner's rows."""
     return (table.c.hub == owner.hub) & (table.c.user_created == owner.user_created)
+
+
+def rows_whose(table: sa.Table, whose: Whose) -> sa.ColumnElement[bool]:
+    """Return the condition that selects the rows of an owner, of teams, or of all."""
+    if whose is None:
+        return sa.true()
+    return table.c.team.in_(whose) if isinstance(whose, frozenset) else owned_by(table, whose)
+
+
+def is_of(lease: Lease, whose: Whose) -> bool:
+    """Return whether a lease is an owner's or charged to one of the teams."""
+    if isinstance(whose, frozenset):
+        return lease.request.team in whose
+    return whose is None or lease.key.owner == whose
 
 
 def owner_columns(owner: Owner) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ leases = sa.Table(
     sa.Column("user_created", sa.String(64), nullable=False),
     sa.Column("server", sa.String(255), nullable=False),
     sa.Column("user", sa.String(255), nullable=False),
+    sa.Column("team", sa.String(255), nullable=False),
     sa.Column("phase", sa.String(16), nullable=False),
     sa.Column("asked_at", sa.Float, nullable=False),
     sa.Column("ended_at", sa.Float),
@@ -38,6 +39,7 @@ leases = sa.Table(
     sa.Index("ix_leases_disputed_at", "disputed_at"),
     sa.Index("ix_leases_user", "user", "ended_at"),
     sa.Index("ix_leases_reason", "reason", "ended_at"),
+    sa.Index("ix_leases_team", "team", "ended_at"),
     sa.Index("ix_leases_owner", "hub", "user_created", "ended_at"),
     sa.Index("ix_leases_ended_at", "ended_at"),
     # The database itself refuses a second live lease of a key.
@@ -270,7 +272,9 @@ tokens = sa.Table(
     sa.Column("device", sa.String(255), nullable=False),
     sa.Column("made_at", sa.Float, nullable=False),
     sa.Column("until", sa.Float, nullable=False),
+    # Until then it has the scopes of its user that give roles.
     sa.Column("admin_until", sa.Float),
+    sa.Column("scopes", sa.Text, nullable=False),
     sa.Index("uq_tokens_hash", "hash", unique=True),
     sa.Index("ix_tokens_owner", "hub", "user_created"),
     sa.Index("ix_tokens_until", "until"),

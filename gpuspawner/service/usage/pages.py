@@ -45,7 +45,7 @@ class _StoredUsage:
     daily: list[UsageSum]
     by_kind: list[UsageSum]
     waits: WaitingTimes
-    disputes: int
+    disputes: int | None
     running: list[UsagePart]
 
 
@@ -58,10 +58,12 @@ class UsagePage(AdminPage):
         """Answer in the wanted form."""
         state, currency = self.parts, self.parts.catalog.rules.currency
         priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
-        by = parse_by(self.get_query_argument("by", ""))
+        whose = self.whose()
+        teams = sorted(whose) if isinstance(whose, frozenset) else None
+        by = parse_by(self.get_query_argument("by", "")) if teams is None else "team"
         wanted = parse_list_state(usage_table(by, priced=priced), self.arguments_of_address())
         period = self._period(wanted.kept)
-        read = await self._read(by, period)
+        read = await self._read(by, period, teams)
         sums = sum_usage(by, read.grouped, read.running, period)
         rows = present_usage_rows(by, sums, state.catalog, priced=priced)
         if form == ".csv":
@@ -90,11 +92,12 @@ class UsagePage(AdminPage):
             return
         series = daily_series(sum_usage("day", read.daily, read.running, period), period)
         weekly = period.days > MAX_CHART_DAYS
-        capacity = _capacity(state)
+        of_kinds = sum_usage("kind", read.by_kind, read.running, period)
+        capacity = _capacity(state) if teams is None else 0.0
         self.show(
             "admin_usage.html",
             by=by,
-            groupings=BY,
+            groupings=BY if teams is None else {"team": BY["team"]},
             period=period,
             choices=period_choices(period, self.today()),
             list=list_part(rows, wanted),
@@ -105,8 +108,8 @@ class UsagePage(AdminPage):
             total=present_amounts(total, priced=priced),
             reclaims=round(total.reclaims),
             disputes=read.disputes,
-            waits=read.waits,
-            idle_cost=cost_of_idle(sum_usage("kind", read.by_kind, read.running, period)) if priced else None,
+            waits=read.waits if teams is None else None,
+            idle_cost=cost_of_idle(of_kinds) if priced and teams is None else None,
             currency=currency,
         )
 
@@ -133,10 +136,15 @@ class UsagePage(AdminPage):
         days = (min(until, self.parts.clock.now()) - since) / 86400
         return min(100.0, 100 * total.allocated / (capacity * days)) if capacity and days > 0 else None
 
-    async def _read(self, by: str, period: Period) -> _StoredUsage:
+    async def _read(self, by: str, period: Period, teams: list[str] | None) -> _StoredUsage:
+        """Return the usage of everybody, or of some teams. The sums of teams are not known by kind of GPU."""
         store = self.parts.store
         since, until = self._times(period)
         of_days = store.usage_sums.of_days
+        if teams is not None:
+            daily = await store.read(of_days, "team", period.first, period.last, daily=True, keys=teams)
+            running = [one for one in await running_parts(self.parts) if one.team in teams]
+            return _StoredUsage(daily, daily, [], WaitingTimes(), None, running)
         by_day, by_kind, waits, disputes = await asyncio.gather(
             store.read(of_days, "all", period.first, period.last, daily=True),
             store.read(of_days, "kind", period.first, period.last),

@@ -11,7 +11,7 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 
 
-@router.get("/api/v1/queue", Permission.SEE_OWN)
+@router.get("/api/v1/queue", Permission.USE)
 async def list_queue(actor: Actor) -> models.Queue:
     """Answer the waiting requests in order: kind, number of GPUs, position and times.
 

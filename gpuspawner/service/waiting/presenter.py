@@ -14,11 +14,11 @@ from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
+from gpuspawner.service.web.permissions import Permission, Person
 
 
 def waits(
@@ -248,14 +248,15 @@ def _startable_count(state: Parts, lease: Lease, offer: Offer | None) -> int | N
 def present_queue(state: Parts, leases: Iterable[Lease], person: Person, kinds: Collection[str]) -> models.Queue:
     """Return the waiting requests that a person may see, in order.
 
-    Names, positions and reasons of others are for administrators. Kinds of GPU that are not for the person are left
-    out.
+    Names, positions and reasons are of workspaces that the person may see. Kinds of GPU that are not for the person are
+    left out.
     """
     line = []
     for lease in sorted((x for x in leases if x.phase in WAITING), key=lambda x: (x.asked_at, x.id)):
         mine = person.owns(lease) and person.lease in {None, lease.id}
-        if mine or person.admin or lease.request.gpu in {None, *kinds}:
-            line.append(_present_request(state, lease, mine=mine, named=mine or person.admin))
+        named = mine or person.covers(Permission.SEE_WORKSPACES, lease, state.catalog.rules)
+        if named or lease.request.gpu in {None, *kinds}:
+            line.append(_present_request(state, lease, mine=mine, named=named))
     return models.Queue(queue=line, as_of=state.queue.as_of, now=state.clock.now())
 
 

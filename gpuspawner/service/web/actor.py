@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tornado.web import HTTPError
 
@@ -12,16 +12,16 @@ from gpuspawner.catalog import Catalog, teams_of, visible
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.events import ActionRefused, Event
 from gpuspawner.core.gpus.fleet import catalog_kind_name
-from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
+from gpuspawner.core.leases.lease import Lease, Owner
 from gpuspawner.core.leases.reports import storable
 from gpuspawner.core.queue.class_holds import HoldUser
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.idempotency import drop_key, set_answer
+from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.inputs import InputContext
-from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
+from gpuspawner.service.web.permissions import ALLOWED, Permission, Person, Reach, Role, refusal_words
 
 MAX_REFUSAL_LETTERS = 1000
 
@@ -35,33 +35,51 @@ class Actor:
         person: the person.
         origin: from where they act, in words, for the audit.
         idempotency_key: the key that the request was sent with, "" without one.
+        role: the role that ``origin`` names.
     """
 
     state: Parts
     person: Person
     origin: str
     idempotency_key: str = ""
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """The roles that the person has."""
-        if self.person.lease is not None:
-            return frozenset({Role.WORKSPACE})
-        role = Role.SERVICE if self.person.owner == NOBODY else Role.USER
-        return frozenset({role, Role.ADMINISTRATOR} if self.person.admin else {role})
+    role: Role | None = None
 
     @property
     def now(self) -> float:
         """The time, in seconds since the epoch."""
         return self.state.clock.now()
 
-    def require(self, permission: Permission) -> None:
-        """Raise 403 unless one of the actor's roles has the permission."""
-        if not self.roles & ALLOWED[permission]:
-            if Role.USER in ALLOWED[permission]:
-                remedy = "Sign in to the hub, or send a user's token."
-                raise HTTPError(403, reason=f"Only a user may {permission.value}. {remedy}")
-            raise HTTPError(403, reason=f"Only administrators (scope custom:gpu:admin) {permission.value}.")
+    def require(self, permission: Permission, reach: Reach = Reach.OWN) -> None:
+        """Raise 403 unless one of the actor's roles has the permission and reaches as far."""
+        if (self.person.reach(permission) or 0) < reach:
+            raise HTTPError(403, reason=refusal_words(permission, reach))
+
+    def acting_as(self, permission: Permission, *, of_others: bool = False) -> Actor:
+        """Return the same actor, whose audit entries name the role that has the permission, unless users have it.
+
+        ``of_others`` is whether it is about another user's workspace.
+        """
+        least = Reach.TEAM if of_others else Reach.OWN
+        roles = [role for role in Role if role in self.person.roles and ALLOWED[permission].get(role, 0) >= least]
+        if not roles or self.role is not None or roles[0] in {Role.USER, Role.SERVICE, Role.WORKSPACE}:
+            return self
+        return replace(self, origin=f"{self.origin}, as {roles[0].value}", role=roles[0])
+
+    def whose(self, permission: Permission, *, everybody: bool = True) -> Whose:
+        """Return whose things the actor sees with a permission: with ``everybody`` all that it reaches, else their own.
+
+        Raises:
+            HTTPError: 403 if the permission reaches only their own.
+        """
+        if not everybody:
+            return self.person.owner
+        self.require(permission, Reach.TEAM)
+        return None if self.person.reach(permission) is Reach.ALL else frozenset(self.teams_led)
+
+    @property
+    def teams_led(self) -> list[str]:
+        """The names of the teams that the actor leads."""
+        return self.person.teams_led(self.state.catalog.rules)
 
     def input_context(self) -> InputContext:
         """Return the state that the meaning of this actor's input depends on."""
@@ -79,27 +97,31 @@ class Actor:
         """Return the audit entry of an act of this actor on a workspace."""
         return self.state.allocator.commits.line(lease, self.person.name, event, self.origin)
 
-    async def find_leases(self, ids: Sequence[str]) -> list[Lease]:
-        """Return workspaces by their ids, in that order. Raises 404 if one does not exist."""
-        found = [(name, await self.state.registry.find(name)) for name in ids]
-        if unknown := [name[:40] for name, lease in found if lease is None]:
+    async def find_leases(self, ids: Sequence[str], permission: Permission) -> list[Lease]:
+        """Return workspaces by their ids, in that order. Raises 404 if one does not exist, or for another team's."""
+        found = {name: await self.state.registry.find(name) for name in ids}
+        leases = {name: lease for name, lease in found.items() if lease and self._covers(permission, lease)}
+        if unknown := [name[:40] for name in ids if name not in leases]:
             words = ", ".join(unknown[:5])
             raise HTTPError(404, reason=f"There is no workspace with the id {words}. Nothing was done.")
-        return [lease for _, lease in found if lease is not None]
+        return [leases[name] for name in ids]
 
-    async def find_lease(self, name: str) -> Lease:
-        """Return a workspace that the person may see and act on. Raises 404 for any other, and for none."""
-        person, lease = self.person, await self.state.registry.find(name)
-        may = lease is not None and (person.admin or person.owns(lease))
-        if lease is None or not may or person.lease not in {None, name}:
+    async def find_lease(self, name: str, permission: Permission = Permission.SEE_WORKSPACES) -> Lease:
+        """Return a workspace that the person has a permission for.
+
+        Raises:
+            HTTPError: 404 for a workspace that the person may not see, or that does not exist. 403 for one that the
+                person only sees.
+        """
+        lease = await self.state.registry.find(name)
+        if lease is None or not self._covers(Permission.SEE_WORKSPACES, lease):
             raise HTTPError(404, reason=f"You have no workspace with the id {name[:40]}.")
+        if not self._covers(permission, lease):
+            raise HTTPError(403, reason=_refusal_of(permission, lease))
         return lease
 
-    def sees_everybody(self, *, asked: bool) -> bool:
-        """Return whether the workspaces of all users are ``asked`` for. Raises 403 without the permission."""
-        if asked:
-            self.require(Permission.SEE_ALL_USAGE)
-        return asked
+    def _covers(self, permission: Permission, lease: Lease) -> bool:
+        return self.person.covers(permission, lease, self.state.catalog.rules)
 
     async def groups(self) -> frozenset[str]:
         """Return the groups of the hub that the person is in. Raises Unavailable if the hub does not say."""
@@ -118,9 +140,9 @@ class Actor:
         return HoldUser(self.person.owner.user_created, groups, teams_of(self.state.catalog.rules, groups))
 
     async def visible_catalog(self) -> Catalog:
-        """Return the part of the catalog that the person sees: for administrators all of it."""
-        catalog = self.state.catalog
-        return catalog if self.person.admin else visible(catalog, await self.groups_shown())
+        """Return the part of the catalog that the person sees. Those who see all GPUs see all of it."""
+        catalog, sees_all = self.state.catalog, self.person.reach(Permission.SEE_FLEET) is not None
+        return catalog if sees_all else visible(catalog, await self.groups_shown())
 
     def store_answer(self, answer: Answer) -> None:
         """Have the next write store the answer in its transaction, so that a repeated key gets this answer."""
@@ -144,3 +166,15 @@ class Actor:
                 event = ActionRefused(act, storable(str(error))[:MAX_REFUSAL_LETTERS])
                 await self.state.registry.save(audit=[self.audit_entry(event)])
             raise
+
+
+_WITH_REASON = "Stop it with a reason: gpuspawner stop, the console, or POST /api/v1/admin/workspaces/stop."
+
+
+def _refusal_of(permission: Permission, lease: Lease) -> str:
+    """Return why somebody who sees a workspace may not do something with it."""
+    if permission is Permission.END:
+        return f"Only {lease.user} may stop or restart this workspace without a reason. {_WITH_REASON}"
+    if Reach.ALL not in ALLOWED[permission].values():
+        return f"Only {lease.user} may {permission.value}."
+    return refusal_words(permission, Reach.TEAM)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from tornado.web import HTTPError
+from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import (
     Column,
@@ -25,31 +24,50 @@ from gpuspawner.service.web.lists import (
     parse_list_state,
     select_rows,
 )
+from gpuspawner.service.web.permissions import ACTS, Permission
+
+
+class Tab(NamedTuple):
+    """A page in the navigation of the console, and the permission that opens it."""
+
+    name: str
+    words: str
+    path: str
+    permission: Permission
+
 
 TABS = (
-    ("overview", "Overview", "console/"),
-    ("usage", "Usage", "console/usage"),
-    ("workspaces", "Workspaces", "console/workspaces"),
-    ("queue", "Queue", "console/queue"),
-    ("gpus", "GPUs", "console/gpus"),
-    ("people", "People", "console/people"),
-    ("quotas", "Quotas", "console/quotas"),
-    ("restrictions", "Restrictions", "console/restrictions"),
-    ("audit", "Audit log", "console/audit"),
+    Tab("overview", "Overview", "console/", Permission.SEE_FLEET),
+    Tab("usage", "Usage", "console/usage", Permission.SEE_USAGE),
+    Tab("workspaces", "Workspaces", "console/workspaces", Permission.SEE_WORKSPACES),
+    Tab("queue", "Queue", "console/queue", Permission.SEE_WORKSPACES),
+    Tab("gpus", "GPUs", "console/gpus", Permission.SEE_FLEET),
+    Tab("people", "People", "console/people", Permission.SEE_FLEET),
+    Tab("quotas", "Quotas", "console/quotas", Permission.SEE_GRANTS),
+    Tab("restrictions", "Restrictions", "console/restrictions", Permission.SEE_RESTRICTIONS),
+    Tab("audit", "Audit log", "console/audit", Permission.SEE_AUDIT),
+    Tab("roles", "Roles", "console/roles", Permission.SEE_FLEET),
 )
-"""Name, words and address of each tab."""
 FORMS = r"(\.csv|\.json|)"
 """The end of the address of a page that can be exported."""
-NOT_ALLOWED = "These pages are for administrators (scope custom:gpu:admin)."
 
 
 class AdminPage(PageHandler):
-    """A page for administrators. ``tab`` is its entry of TABS."""
+    """A page of the console. ``tab`` is the name of its entry of TABS, whose permission it requires."""
 
     tab = ""
 
+    @property
+    def permission(self) -> Permission:
+        """The permission that opens the page."""
+        return next(one.permission for one in TABS if one.name == self.tab)
+
+    def whose(self) -> Whose:
+        """Return whose things the page shows."""
+        return self.actor("the console").whose(self.permission)
+
     async def prepare(self) -> None:
-        """Authenticate the reader. Raises 403 unless they are an administrator.
+        """Authenticate the reader. Raises 403 unless the page shows them more than their own things.
 
         A program that sends a token is not redirected to the login page.
         """
@@ -58,12 +76,13 @@ class AdminPage(PageHandler):
             self.must()
         else:
             await super().prepare()
-        if not self._finished and not self.must().admin:
-            raise HTTPError(403, reason=NOT_ALLOWED)
+        if not self._finished:
+            self.whose()
 
     def show(self, template: str, status: int = 200, **values: Any) -> None:
         """Answer with a page. Its live parts ask for the same address again."""
-        self.render_page(template, status, tabs=TABS, tab=self.tab, address=self.request.uri, **values)
+        tabs = [one[:3] for one in TABS if self.viewer().sees_more(one.permission)]
+        self.render_page(template, status, tabs=tabs, tab=self.tab, address=self.request.uri, **values)
 
     def arguments_of_address(self) -> dict[str, list[str]]:
         """Return the arguments of the address. Raises 400 for bytes that are no text."""
@@ -125,7 +144,8 @@ class ListPage(AdminPage, ABC):
 
     def show_list(self, part: ListPart, status: int = 200, **values: Any) -> None:
         """Answer with the page of a list."""
-        named: dict[str, Any] = {"title": self.title, "empty": self.empty, "views": self.views, "acts": self.acts}
+        named: dict[str, Any] = {"title": self.title, "empty": self.empty, "views": self.views}
+        named["acts"] = [one for one in self.acts if self.viewer().reach(ACTS[one[0]])]
         named["options"] = self.filter_options()
         self.show(self.template, status, list=part, path=f"console/{self.table.name}", **named, **values)
 

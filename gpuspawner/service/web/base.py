@@ -16,11 +16,13 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_mone
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
 from gpuspawner.service.announcements.presenter import present_shown
-from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler, Person
+from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.navigation import current_entry, icon_of
+from gpuspawner.service.web.permissions import ACTS, Permission, Person, Role
 from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
 from gpuspawner.version import describe_version
 
@@ -105,6 +107,8 @@ def templates() -> Environment:
 
 
 SERVER_ERROR = 500
+NO_CONSOLE = frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE})
+"""The roles of people who have no console."""
 
 
 class ErrorPages(BaseHandler):
@@ -126,7 +130,8 @@ class ErrorPages(BaseHandler):
         self.set_status(status)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         prefix, person = self.parts.prefix.rstrip("/") + "/", self.person
-        admin = person.admin if person else False
+        more_roles = [role.value for role in Role if person and role in person.roles - NO_CONSOLE]
+        admin = ", ".join(more_roles).capitalize()
         self.finish(
             templates()
             .get_template(template)
@@ -137,7 +142,7 @@ class ErrorPages(BaseHandler):
                 frame={
                     "name": self.current_user or "",
                     "admin": admin,
-                    "hub_admin": admin,
+                    "hub_admin": bool(person and Role.ADMINISTRATOR in person.roles),
                     "here": current_entry(self.request.path[len(prefix) :]),
                     "service": prefix,
                     "hub": self.hub_prefix,
@@ -148,7 +153,9 @@ class ErrorPages(BaseHandler):
                     "services": (),
                 },
                 person=self.current_user or "",
-                admin=admin,
+                admin=bool(admin),
+                may_act=frozenset(one for one, needed in ACTS.items() if person and person.reach(needed)),
+                permits=frozenset(one.name for one in Permission if person and person.reach(one)),
                 here=self.request.path[len(prefix) :],
                 icon=icon_of(x for x in self.parts.registry if person.owns(x)) if person else "gpu.svg",
                 xsrf=self.xsrf_text() if self.person else "",
@@ -215,6 +222,10 @@ class PageHandler(ErrorPages):
     def viewer(self) -> Person:
         """Return the user who opened the page."""
         return self.must()
+
+    def actor(self, origin: str) -> Actor:
+        """Return the user who opened the page as one who acts from ``origin``, in words."""
+        return Actor(self.parts, self.must(), origin)
 
 
 class NotFound(ErrorPages):

@@ -23,7 +23,7 @@ from gpuspawner.service.api.rest.models import Answer, understood
 from gpuspawner.service.api.rest.route import Route, read_arguments
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.inputs import NoInput, parse_input
-from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
+from gpuspawner.service.web.permissions import ACTS, Permission
 
 MAX_ACT_LETTERS = 40
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -45,7 +45,8 @@ class Endpoint:
         idempotent: whether an Idempotency-Key makes a repeated request act only once.
         repeatable: whether acting twice has the effect of acting once, so that a lost answer is made again.
         audit: the name of the act in the audit entry of a refusal, "" for a request that changes nothing.
-        audit_field: the field of the input that names the act, where one endpoint does several.
+        audit_field: the field of the input that names the act, where one endpoint does several. Its values are names of
+            ACTS, and each needs the permission of its act.
         serves_forms: whether the ticket of a form is enough, which others than its user may hold too.
         replay: returns the answer of a repeated key whose answer was not stored, from what is there now. It is called
             with the actor, the id that the act noted, and the parts of the path.
@@ -84,7 +85,6 @@ class Endpoint:
     @property
     def route(self) -> Route:
         """The entry for the OpenAPI document."""
-        admins = "" if Role.USER in ALLOWED[self.permission] else self.permission.value
         body, query = self.types.get("body"), self.types.get("query")
         return Route(
             self.function,
@@ -93,7 +93,6 @@ class Endpoint:
             self.other_status,
             body,
             query,
-            admins,
             self.idempotent,
             everybody=False,
             refuses=(),
@@ -115,9 +114,11 @@ class Endpoint:
             RequestRefused: a field or an argument is wrong. Stored in the audit.
             Conflict: the act is not possible now. Stored in the audit.
         """
-        actor.require(self.permission)
         inputs: dict[str, Any] = {}
         name = str(values.get(self.audit_field))[:MAX_ACT_LETTERS] if self.audit_field else self.audit
+        permission = ACTS.get(name, self.permission) if self.audit_field else self.permission
+        actor.require(permission)
+        actor = actor.acting_as(permission)
         # A dry run changes nothing, so its refusal is not stored.
         async with actor.auditing_refusals("" if values.get("dry_run") is True else name):
             if self.method != "get":

@@ -1,48 +1,199 @@
-"""The table of roles and permissions. Routes, pages and tests follow it."""
+"""People, their roles, and the table of what each role may do. Endpoints, pages, buttons and tests follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import cached_property
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
+from gpuspawner.core.rules import Rules
 
 
 class Role(Enum):
-    """The roles of a person. The value is the hub's scope, or the kind of token, that gives the role."""
+    """The roles of a person. A person may have several of them, and they add up."""
 
-    USER = "custom:gpu:use"
-    ADMINISTRATOR = "custom:gpu:admin"
-    SERVICE = "a service's token"
-    WORKSPACE = "a workspace's own token"
+    USER = "user"
+    LEAD = "team lead"
+    AUDITOR = "auditor"
+    OPERATOR = "operator"
+    ADMINISTRATOR = "administrator"
+    SERVICE = "service of the hub"
+    WORKSPACE = "workspace"
+
+
+SCOPES: Mapping[Role, str] = {
+    Role.USER: "custom:gpu:use",
+    Role.LEAD: "custom:gpu:lead",
+    Role.AUDITOR: "custom:gpu:audit",
+    Role.OPERATOR: "custom:gpu:operate",
+    Role.ADMINISTRATOR: "custom:gpu:admin",
+}
+"""The hub's scope that gives a role. A service of the hub and a workspace have their role by their token."""
+LEAD_OF_GROUP = f"{SCOPES[Role.LEAD]}!group="
+"""Begins the scope of a lead of one group: ``custom:gpu:lead!group=vision``. The lead leads the team of that name."""
+
+
+class Reach(IntEnum):
+    """Whose things a permission covers."""
+
+    OWN = 1
+    TEAM = 2
+    ALL = 3
 
 
 class Permission(Enum):
-    """The permission that an endpoint or a page requires. The value completes "Only administrators …"."""
+    """What an endpoint or a page requires. The value completes "Only … may …"."""
 
-    SEE_OWN = "see this"
-    USE_OWN = "use this workspace"
-    START = "start a workspace"
-    SEE_GROUPS = "see the hub's groups"
-    READ_INBOX = "read this inbox"
+    USE = "use GPUs here"
+    START = "start workspaces"
     HAVE_PRESETS = "have presets"
-    HAVE_SCHEDULES = "have workspaces made ready"
-    SEE_TOKENS = "see or end tokens"
-    SEE_OTHERS_QUOTA = "see what others have left"
-    SEE_ALL_USAGE = "see the workspaces of all"
-    SEE_ALL_QUOTAS = "see everybody's quotas"
-    MANAGE_QUOTAS = "grant and correct"
-    PREEMPT = "make claims that end workspaces"
-    ADMINISTER = "act on workspaces and on what is given, and read the audit"
-    SEND_MESSAGES = "send messages"
+    HAVE_SCHEDULES = "schedule workspaces"
+    READ_INBOX = "read an inbox"
+    SEE_TOKENS = "see or revoke their tokens"
+    SEE_WORKSPACES = "see other users' workspaces"
+    SEE_USAGE = "see other users' usage"
+    SEE_QUOTAS = "see other users' quotas"
+    KEEP = "keep or extend other users' workspaces"
+    MOVE = "move other users' workspaces or change their requests"
+    END = "stop or restart a workspace without a reason"
+    ANSWER_FOR_OWN = "report, share or confirm something about a workspace"
+    OPEN_SSH = "open a workspace by SSH"
+    REPORT = "report the state of a workspace from inside"
+    MANAGE_WORKSPACES = "stop, move or extend other users' workspaces with a reason"
+    SEE_GRANTS = "see extra quota"
+    GRANT = "give extra quota or take it back"
+    CORRECT = "correct charges"
+    SEE_FLEET = "see all GPUs, people and groups"
+    SEE_RESTRICTIONS = "see restrictions"
+    RESTRICT = "drain nodes, quarantine GPUs or pause starts"
+    RESERVE = "reserve GPUs or exempt workspaces from idle stops"
+    SEE_ANNOUNCEMENTS = "see all announcements"
+    ANNOUNCE = "send announcements"
+    SEE_CLAIMS = "see claims on GPUs"
+    CLAIM = "make claims that end workspaces"
+    SEE_AUDIT = "read the audit log"
+    ANSWER_REPORTS = "answer reports of wrong stops"
 
 
-ALLOWED: Mapping[Permission, frozenset[Role]] = {
-    **dict.fromkeys(Permission, frozenset({Role.ADMINISTRATOR})),
-    Permission.SEE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
-    Permission.USE_OWN: frozenset({Role.USER, Role.SERVICE, Role.WORKSPACE}),
-    Permission.START: frozenset({Role.USER}),
-    Permission.READ_INBOX: frozenset({Role.USER, Role.SERVICE}),
-    Permission.HAVE_PRESETS: frozenset({Role.USER}),
-    Permission.HAVE_SCHEDULES: frozenset({Role.USER}),
-    Permission.SEE_TOKENS: frozenset({Role.USER, Role.SERVICE}),
+_OWN = {Role.USER: Reach.OWN}
+_OWN_OR_PROGRAM = {**_OWN, Role.SERVICE: Reach.OWN, Role.WORKSPACE: Reach.OWN}
+_READERS = {Role.AUDITOR: Reach.ALL, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL}
+_MANAGERS = {Role.LEAD: Reach.TEAM, Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL}
+_OPERATORS = {Role.OPERATOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL}
+_ADMINISTRATORS = {Role.ADMINISTRATOR: Reach.ALL}
+
+ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
+    Permission.USE: _OWN_OR_PROGRAM,
+    Permission.START: _OWN,
+    Permission.HAVE_PRESETS: _OWN,
+    Permission.HAVE_SCHEDULES: _OWN,
+    Permission.READ_INBOX: {**_OWN, Role.SERVICE: Reach.OWN},
+    Permission.SEE_TOKENS: {**_OWN, Role.SERVICE: Reach.OWN},
+    Permission.SEE_WORKSPACES: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},
+    Permission.SEE_USAGE: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},
+    Permission.SEE_QUOTAS: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},
+    Permission.KEEP: {**_OWN, Role.WORKSPACE: Reach.OWN, **_MANAGERS},
+    Permission.MOVE: {**_OWN, **_MANAGERS},
+    Permission.END: _OWN,
+    Permission.ANSWER_FOR_OWN: _OWN,
+    Permission.OPEN_SSH: _OWN,
+    Permission.REPORT: {Role.WORKSPACE: Reach.OWN},
+    Permission.MANAGE_WORKSPACES: _MANAGERS,
+    Permission.SEE_GRANTS: {**_READERS, Role.LEAD: Reach.TEAM},
+    Permission.GRANT: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
+    Permission.CORRECT: _ADMINISTRATORS,
+    Permission.SEE_FLEET: _READERS,
+    Permission.SEE_RESTRICTIONS: _READERS,
+    Permission.RESTRICT: _OPERATORS,
+    Permission.RESERVE: _ADMINISTRATORS,
+    Permission.SEE_ANNOUNCEMENTS: _READERS,
+    Permission.ANNOUNCE: _OPERATORS,
+    Permission.SEE_CLAIMS: _READERS,
+    Permission.CLAIM: _ADMINISTRATORS,
+    Permission.SEE_AUDIT: _READERS,
+    Permission.ANSWER_REPORTS: _ADMINISTRATORS,
 }
-"""The roles that have each permission. One of them is enough."""
+"""How far each role may go with each permission. A role that is missing may not do it."""
+ACTS: Mapping[str, Permission] = {
+    **dict.fromkeys(("stop", "move", "extend"), Permission.MANAGE_WORKSPACES),
+    **dict.fromkeys(("drain", "quarantine", "pause", "lift"), Permission.RESTRICT),
+    **dict.fromkeys(("reserve", "exempt"), Permission.RESERVE),
+    **dict.fromkeys(("message", "announce"), Permission.ANNOUNCE),
+    **dict.fromkeys(("grant", "take-back"), Permission.GRANT),
+    "correct": Permission.CORRECT,
+    "give-up": Permission.CLAIM,
+    "answer": Permission.ANSWER_REPORTS,
+}
+"""The permissions of the acts that have a button on a page, by their names in addresses."""
+
+
+def roles_of(scopes: Iterable[str]) -> frozenset[Role]:
+    """Return the roles that scopes of the hub give."""
+    names = {SCOPES[Role.LEAD] if scope.startswith(LEAD_OF_GROUP) else scope for scope in scopes}
+    return frozenset(role for role, scope in SCOPES.items() if scope in names)
+
+
+def refusal_words(permission: Permission, reach: Reach = Reach.OWN) -> str:
+    """Return in a sentence which roles may do it, with their scopes."""
+    roles = [role for role, far in ALLOWED[permission].items() if far >= reach]
+    names = _listed([f"{role.value}s" for role in Role if role in roles], "and")
+    scopes = _listed([SCOPES[role] for role in Role if role in roles and role in SCOPES], "or")
+    return f"Only {names} may {permission.value}{f' (scope {scopes})' if scopes else ''}."
+
+
+def _listed(words: Sequence[str], join: str) -> str:
+    return f" {join} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+@dataclass(frozen=True)
+class Person:
+    """The sender of a request, once authenticated.
+
+    Workspaces belong to ``owner``, not to ``name``. A name may have belonged to another user, and a service may have
+    the same name. ``scopes`` are the hub's scopes that give roles. ``lease`` is set for a workspace's own token, which
+    may act on this lease only. ``token`` is the id of a token of the command line.
+    """
+
+    name: str
+    owner: Owner = NOBODY
+    scopes: frozenset[str] = frozenset()
+    lease: str | None = None
+    token: str = ""
+
+    @cached_property
+    def roles(self) -> frozenset[Role]:
+        """The roles of the person. Every user of the hub has the role of users."""
+        if self.lease is not None:
+            return frozenset({Role.WORKSPACE})
+        given = roles_of(self.scopes) - {Role.USER}
+        return given | {Role.SERVICE if self.owner == NOBODY else Role.USER}
+
+    def reach(self, permission: Permission) -> Reach | None:
+        """Return whose things the person reaches with a permission, None without it."""
+        allowed = ALLOWED[permission]
+        return max((allowed[role] for role in self.roles if role in allowed), default=None)
+
+    def sees_more(self, permission: Permission) -> bool:
+        """Return whether a permission reaches more than the person's own things."""
+        return (self.reach(permission) or Reach.OWN) > Reach.OWN
+
+    def teams_led(self, rules: Rules) -> list[str]:
+        """Return the names of the teams that the person leads."""
+        groups = {scope.removeprefix(LEAD_OF_GROUP) for scope in self.scopes if scope.startswith(LEAD_OF_GROUP)}
+        return list(teams_of(rules, None if SCOPES[Role.LEAD] in self.scopes else groups))
+
+    def covers(self, permission: Permission, lease: Lease, rules: Rules) -> bool:
+        """Return whether a permission of the person reaches a workspace."""
+        reach = self.reach(permission)
+        if reach is None or self.lease not in {None, lease.id}:
+            return False
+        if reach is Reach.TEAM:
+            return self.owns(lease) or lease.request.team in self.teams_led(rules)
+        return reach is Reach.ALL or self.owns(lease)
+
+    def owns(self, lease: Lease) -> bool:
+        """Whether a workspace is this person's own."""
+        return lease.key.user_created == self.owner.user_created and lease.key.hub == self.owner.hub

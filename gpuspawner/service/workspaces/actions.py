@@ -6,8 +6,6 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from tornado.web import HTTPError
-
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
@@ -16,14 +14,14 @@ from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.restarts import WITH, WITHOUT, next_of, way_of
 from gpuspawner.service.workspaces.warnings import closed_gpus
 
 
 async def act(parts: Parts, person: Person, lease: Lease, action: str, where: str, said: object = "") -> None:
-    """Carry out an action on a workspace that the person may act on.
+    """Carry out an action on a workspace. Its endpoint has checked that the person may do it.
 
     Args:
         parts: the service.
@@ -37,8 +35,6 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         Conflict: the action is not possible now. The message says why.
         RequestRefused: the text is too long, an answer has no text, or a kind of GPU cannot be given.
         Unavailable: the hub does not say in which groups the user of a request is.
-        HTTPError: 403 for a stop or a move by a workspace's own token. 403 also for the dispute of another user, for
-            the end of another user's workspace, and for an answer by a user without admin rights.
     """
     if action in _OF_AN_END:
         async with parts.registry.of_ended:
@@ -50,10 +46,6 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     elif action in _OF_A_LIVE_ONE:
         await _OF_A_LIVE_ONE[action](parts, person, lease, said, where)
     else:
-        if person.lease is not None:
-            raise HTTPError(403, reason="A workspace's own token may not end it: use the hub or the workspace page.")
-        if action in _OWN and not person.owns(lease):
-            raise HTTPError(403, reason=_OWN[action].format(user=lease.user))
         await _ENDS[action](parts, person, lease, where)
 
 
@@ -92,8 +84,6 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
 
 async def _take(parts: Parts, person: Person, lease: Lease, count: object, where: str) -> None:
     """Request fewer GPUs while it waits. Its place stays."""
-    if not person.owns(lease) or person.lease is not None:
-        raise HTTPError(403, reason="Only its user may change a request.")
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
@@ -104,20 +94,16 @@ async def _take(parts: Parts, person: Person, lease: Lease, count: object, where
 
 async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Note that its user waited for it and sees it run. Running programs alone say nothing about that."""
-    if not person.owns(lease) or person.lease is not None:
-        raise HTTPError(403, reason="Only its user may say that somebody came to a workspace.")
     await parts.actions.come(lease, person.name, f"waited for on {where}", where)
 
 
-async def _see(parts: Parts, person: Person, lease: Lease, _sentence: object, _where: str) -> None:
-    if not lease.live and person.owns(lease):
+async def _see(parts: Parts, _person: Person, lease: Lease, _sentence: object, _where: str) -> None:
+    if not lease.live:
         await parts.registry.save(replace(lease, seen_by_user=True))
 
 
 async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
     """Let administrators read its last output. Repeating it is harmless."""
-    if not person.owns(lease):
-        raise HTTPError(403, reason="Only its user may share the output of a workspace.")
     row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
     if row is None:
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
@@ -130,8 +116,6 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
     """Store the report of a wrong end. The readings that decided it are kept as long as its audit."""
-    if not person.owns(lease):
-        raise HTTPError(403, reason="Only its user may say that the end of a workspace was wrong.")
     if lease.dispute is not None and lease.dispute.sentence == written(sentence):
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
@@ -141,8 +125,6 @@ async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object,
 
 
 async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
-    if not person.admin:
-        raise HTTPError(403, reason="Only administrators (scope custom:gpu:admin) answer.")
     text = written(sentence, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
@@ -217,11 +199,4 @@ async def _with(parts: Parts, person: Person, lease: Lease, where: str) -> None:
 
 
 _ENDS = {"stop": _stop, "move": _move, WITHOUT: _without, WITH: _with}
-_REASON = " Stop it with a reason: gpuspawner stop, the console, or POST /api/v1/admin/workspaces/stop."
-_OWN = {
-    "stop": "This workspace is {user}'s." + _REASON,
-    WITHOUT: "Only {user} can restart this workspace without a GPU." + _REASON,
-    WITH: "Only {user} can restart this workspace with a GPU." + _REASON,
-}
-"""Actions that end a workspace without notice are for its own user, and the refusals name the way of others."""
 _DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
-from tornado.web import HTTPError
 
 from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
@@ -19,6 +18,7 @@ from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
+from gpuspawner.service.store.rows import is_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Endpoint, Router
 from gpuspawner.service.web.permissions import Permission
@@ -43,7 +43,7 @@ class AllQuery(PageQuery):
     """Whether other users' workspaces are included."""
 
     all: bool = False
-    """The workspaces of all users, for administrators."""
+    """The workspaces of all users, or of the teams that one leads."""
 
 
 class WorkspacesQuery(AllQuery):
@@ -97,20 +97,19 @@ class Lacking(Answer):
 # Lists
 
 
-@router.get("/api/v1/workspaces", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces", Permission.SEE_WORKSPACES)
 async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.WorkspaceList:
-    """Answer one's own workspaces, or those of all for administrators.
+    """Answer one's own workspaces, or with ``all`` every workspace that one may see.
 
     Live workspaces come first, oldest first. Then come the ended ones, newest first.
     """
     state, person, after = actor.state, actor.person, after_of(query)
-    everybody = actor.sees_everybody(asked=query.all)
+    whose = actor.whose(Permission.SEE_WORKSPACES, everybody=query.all)
     ended: list[Lease] = []
     if query.ended and not person.lease:
         before = (-after[1], after[2]) if after is not None and after[0] else None
-        owner = None if everybody else person.owner
-        ended = await state.store.read(state.store.leases.ended, owner, query.ended + 1, before)
-    live = [x for x in state.registry if query.live and (everybody or person.owns(x)) and person.lease in {None, x.id}]
+        ended = await state.store.read(state.store.leases.ended, whose, query.ended + 1, before)
+    live = [x for x in state.registry if query.live and is_of(x, whose) and person.lease in {None, x.id}]
     live = [x for x in live if x.id not in {one.id for one in ended}]  # it ended meanwhile
     more = ended[query.ended :]
     shown, following = page([*sorted(live, key=_order), *ended[: query.ended]], query, _order)
@@ -124,12 +123,12 @@ def _order(lease: Lease) -> Order:
     return (0, lease.asked_at, lease.id) if lease.ended_at is None else (1, -lease.ended_at, lease.id)
 
 
-@router.get("/api/v1/disputes", Permission.SEE_OWN)
+@router.get("/api/v1/disputes", Permission.SEE_WORKSPACES)
 async def list_disputes(actor: Actor, *, query: AllQuery) -> models.WorkspaceList:
     """Answer workspaces whose end their user called wrong and nobody answered, oldest report first."""
     state, person = actor.state, actor.person
-    owner = None if actor.sees_everybody(asked=query.all) else person.owner
-    found = await state.store.read(state.store.leases.disputed, owner)
+    whose = actor.whose(Permission.SEE_WORKSPACES, everybody=query.all)
+    found = await state.store.read(state.store.leases.disputed, whose)
     mine = [x for x in found if person.lease in {None, x.id}]
     shown, following = page(mine, query, lambda x: (0, x.dispute.at if x.dispute else 0.0, x.id))
     return models.WorkspaceList(workspaces=[present_workspace(state, x, person) for x in shown], next=following)
@@ -173,7 +172,7 @@ async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
 # One workspace
 
 
-@router.get("/api/v1/workspaces/{workspace}", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces/{workspace}", Permission.SEE_WORKSPACES)
 async def get_workspace(actor: Actor, workspace: str) -> models.OneWorkspace:
     """Answer a workspace, also after its end, with the unread announcements and other new workspaces of its user."""
     lease, now = await actor.find_lease(workspace), actor.now
@@ -185,7 +184,7 @@ async def get_workspace(actor: Actor, workspace: str) -> models.OneWorkspace:
     )
 
 
-@router.get("/api/v1/workspaces/{workspace}/readings", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces/{workspace}/readings", Permission.SEE_WORKSPACES)
 async def list_readings(actor: Actor, workspace: str, *, query: ReadingsQuery) -> models.ReadingList:
     """Answer the readings of its GPUs, oldest first. Null is unknown."""
     lease, after = await actor.find_lease(workspace), after_of(query)
@@ -195,7 +194,7 @@ async def list_readings(actor: Actor, workspace: str, *, query: ReadingsQuery) -
     return models.ReadingList(readings=[present_reading(row) for row in shown], next=following)
 
 
-@router.get("/api/v1/workspaces/{workspace}/audit", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces/{workspace}/audit", Permission.SEE_WORKSPACES)
 async def list_audit(actor: Actor, workspace: str) -> models.AuditList:
     """Answer its audit entries, newest first."""
     store, lease = actor.state.store, await actor.find_lease(workspace)
@@ -204,13 +203,13 @@ async def list_audit(actor: Actor, workspace: str) -> models.AuditList:
     )
 
 
-@router.get("/api/v1/workspaces/{workspace}/output", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces/{workspace}/output", Permission.SEE_WORKSPACES)
 async def get_output(actor: Actor, workspace: str) -> models.Output:
     """Answer the last output of a server that failed, null if there is none or the reader may not see it."""
     return await present_output(actor.state, await actor.find_lease(workspace), actor.person)
 
 
-@router.get("/api/v1/workspaces/{workspace}/going-on", Permission.SEE_OWN)
+@router.get("/api/v1/workspaces/{workspace}/going-on", Permission.SEE_WORKSPACES)
 async def get_restart(actor: Actor, workspace: str) -> models.GoingOnNow:
     """Answer what a restart without a GPU, or with one again, does, and how long it would wait. Nothing is done."""
     state, lease = actor.state, await actor.find_lease(workspace)
@@ -228,103 +227,104 @@ async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace
 
 
 async def _act(actor: Actor, workspace: str, action: str, said: object = "") -> models.Workspace:
-    await act(actor.state, actor.person, await actor.find_lease(workspace), action, actor.origin, said)
+    permission = ACTIONS[action].permission
+    lease = await actor.find_lease(workspace, permission)
+    where = actor.origin if actor.person.owns(lease) else actor.acting_as(permission, of_others=True).origin
+    await act(actor.state, actor.person, lease, action, where, said)
     return await _replay(actor, "", workspace)
 
 
-@router.post("/api/v1/workspaces/{workspace}/keep", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/keep", Permission.KEEP, replay=_replay)
 async def keep(actor: Actor, workspace: str) -> models.Workspace:
     """Pause its idle check for a while. The end time stays."""
     return await _act(actor, workspace, "keep")
 
 
-@router.post("/api/v1/workspaces/{workspace}/extend", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/extend", Permission.KEEP, replay=_replay)
 async def extend(actor: Actor, workspace: str) -> models.Workspace:
     """Move its end time."""
     return await _act(actor, workspace, "extend")
 
 
-@router.post("/api/v1/workspaces/{workspace}/move", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/move", Permission.MOVE, replay=_replay)
 async def move(actor: Actor, workspace: str) -> models.Workspace:
     """Stop it and start it again on other GPUs, after one of its GPUs failed."""
     return await _act(actor, workspace, "move")
 
 
-@router.post("/api/v1/workspaces/{workspace}/stop", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/stop", Permission.END, replay=_replay)
 async def stop_workspace(actor: Actor, workspace: str) -> models.Workspace:
     """Stop it, or withdraw the request while it waits."""
     return await _act(actor, workspace, "stop")
 
 
-@router.post("/api/v1/workspaces/{workspace}/seen", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/seen", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def mark_seen(actor: Actor, workspace: str) -> models.Workspace:
     """Mark the reason of its end as read."""
     return await _act(actor, workspace, "seen")
 
 
-@router.post("/api/v1/workspaces/{workspace}/share", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/share", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def share_output(actor: Actor, workspace: str) -> models.Workspace:
     """Let administrators read the last output of its server."""
     return await _act(actor, workspace, "share")
 
 
-@router.post("/api/v1/workspaces/{workspace}/came", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/came", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def come(actor: Actor, workspace: str) -> models.Workspace:
     """Say that its user waited for it and sees that it runs."""
     return await _act(actor, workspace, "came")
 
 
-@router.post("/api/v1/workspaces/{workspace}/dispute", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/dispute", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
     """Report that its end was wrong."""
     return await _act(actor, workspace, "dispute", body.sentence)
 
 
-@router.post("/api/v1/workspaces/{workspace}/answer", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/answer", Permission.ANSWER_REPORTS, replay=_replay)
 async def answer_dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
     """Answer the report of its user, for administrators."""
     return await _act(actor, workspace, "answer", body.sentence)
 
 
-@router.post("/api/v1/workspaces/{workspace}/consent", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/consent", Permission.MOVE, replay=_replay)
 async def consent(actor: Actor, workspace: str, *, body: ConsentInput) -> models.Workspace:
     """Accept these kinds of GPU instead, and no others, while it waits. Its place stays."""
     return await _act(actor, workspace, "consent", body.substitutes)
 
 
-@router.post("/api/v1/workspaces/{workspace}/take", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/take", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> models.Workspace:
     """Request fewer GPUs while it waits. Its place stays, so it can start as soon as these are free."""
     return await _act(actor, workspace, "take", body.count)
 
 
-@router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.END, replay=_replay)
 async def restart_without_gpu(actor: Actor, workspace: str) -> models.Workspace:
     """Stop it and start it again without a GPU, with the same home."""
     return await _act(actor, workspace, WITHOUT)
 
 
-@router.post("/api/v1/workspaces/{workspace}/with-gpu", Permission.USE_OWN, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/with-gpu", Permission.END, replay=_replay)
 async def restart_with_gpu(actor: Actor, workspace: str) -> models.Workspace:
     """Stop it and start it again with its GPU, with the same home."""
     return await _act(actor, workspace, WITH)
 
 
 ACTIONS: Mapping[str, Endpoint] = {
-    one.path.rpartition("/")[2]: one for one in router.endpoints if one.permission is Permission.USE_OWN
+    one.path.rpartition("/")[2]: one for one in router.endpoints if one.replay is _replay
 }
 """The endpoint of each action by its name, for the forms of pages."""
 
 
-@router.post("/api/v1/workspaces/{workspace}/lacking", Permission.USE_OWN, idempotent=False)
+@router.post("/api/v1/workspaces/{workspace}/lacking", Permission.REPORT, idempotent=False)
 async def report_lacking(actor: Actor, workspace: str, *, body: LackingInput) -> Lacking:
     """Store what does not work in a workspace, so that pages and the command line offer only the rest.
 
     The workspace itself sends this once it runs.
     """
-    lease, may_lack = await actor.find_lease(workspace), (*OPENS, MONITOR)
-    if actor.person.lease != lease.id:
-        raise HTTPError(403, reason="Only the workspace itself says what it lacks.")
+    lease, may_lack = await actor.find_lease(workspace, Permission.REPORT), (*OPENS, MONITOR)
     if not set(body.lacks).issubset(may_lack):
         raise RequestRefused("lacks", quoted(body.lacks), ", ".join(may_lack), "Name what does not work.")
     newest = actor.state.registry.get(lease.id)

@@ -16,7 +16,6 @@ from gpuspawner.service.quotas.models import Bound
 from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.start.offers import present_offer
 from gpuspawner.service.start.schedules import present_schedules_of
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.workspaces import links
 from gpuspawner.service.workspaces.cards import HOUR_SECONDS, Card, points_of, sooner_options, summary_of
@@ -65,7 +64,7 @@ class Home(PageHandler):
     async def get(self) -> None:
         """Answer the page."""
         state, person = self.parts, self.viewer()
-        actor, store = Actor(state, person, "the page Workspaces"), state.store
+        actor, store = self.actor("the page Workspaces"), state.store
         catalog, asker = await actor.visible_catalog(), await actor.asker()
         ended = await store.read(store.leases.ended, person.owner, ENDED_READ)
         teams = teams_of(state.catalog.rules, await actor.groups_shown())

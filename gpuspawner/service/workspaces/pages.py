@@ -15,7 +15,6 @@ from gpuspawner.core.units import show_bytes
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.models import WaitingRequest
 from gpuspawner.service.waiting.presenter import present_queue
-from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.workspaces import links
 from gpuspawner.service.workspaces.api import ACTIONS
@@ -52,7 +51,7 @@ class WorkspacePage(PageHandler):
 
     async def get(self, lease_id: str) -> None:
         """Answer the page."""
-        await self.show(await self.own(lease_id))
+        await self.show(await self.actor(ORIGIN).find_lease(lease_id))
 
     async def show(self, lease: Lease, problem: str = "", status: int = 200, typed: str = "") -> None:
         """Answer the page of a workspace.
@@ -60,7 +59,7 @@ class WorkspacePage(PageHandler):
         ``problem`` says why an action was not done, ``typed`` is the text that came with it.
         """
         state, person = self.parts, self.viewer()
-        actor, mine = Actor(state, person, ORIGIN), person.owns(lease)
+        actor, mine = self.actor(ORIGIN), person.owns(lease)
         rows = await state.store.read(state.store.readings.of_lease, lease.id)
         lines = await state.store.read(state.store.audit_log.latest, lease.id)
         output = await present_output(state, lease, person)
@@ -152,21 +151,21 @@ class Act(WorkspacePage):
 
     async def get(self, lease_id: str, _action: str = "") -> None:
         """Go to the page. A form was sent to this address."""
-        self.redirect(self._page(await self.own(lease_id)))
+        self.redirect(self._page(await self.actor(ORIGIN).find_lease(lease_id)))
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and go back. If it cannot be done, the page says why."""
-        lease, sentence = await self.own(lease_id), self.get_body_argument("sentence", "")
+        lease, sentence = await self.actor(ORIGIN).find_lease(lease_id), self.get_body_argument("sentence", "")
         left = self.get_body_argument("left", "")
         if action == "extend" and left not in {"", str(extension_left_seconds(self.parts, lease))}:
             self._back(lease)  # a second click on the same button: it is extended
             return
         try:
-            await ACTIONS[action].act(Actor(self.parts, self.viewer(), ORIGIN), lease.id, values=self._values(action))
+            await ACTIONS[action].act(self.actor(ORIGIN), lease.id, values=self._values(action))
         except Conflict as error:
-            await self.show(await self.own(lease_id), str(error), 409)
+            await self.show(await self.actor(ORIGIN).find_lease(lease_id), str(error), 409)
         except RequestRefused as error:
-            await self.show(await self.own(lease_id), str(error), error.status, sentence)
+            await self.show(await self.actor(ORIGIN).find_lease(lease_id), str(error), error.status, sentence)
         else:
             self._back(lease)
 

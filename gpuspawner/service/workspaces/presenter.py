@@ -13,12 +13,12 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.api.base import Person
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.start.substitutes import instead
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy

@@ -115,7 +115,7 @@ def add_elsewhere(c: Any, known: Known) -> None:
 
 
 def _add(c: Any, how: Mapping[str, Any]) -> None:
-    more = {"oauth_no_confirm": True, "oauth_client_allowed_scopes": ["custom:gpu:use", "custom:gpu:admin"]}
+    more = {"oauth_no_confirm": True, "oauth_client_allowed_scopes": sorted(CUSTOM_SCOPES)}
     others = [one for one in configured(c) if one.get("name") != SERVICE]
     c.JupyterHub.services = [*others, {"name": SERVICE, **how, **more}]
 
@@ -159,6 +159,17 @@ def _read(argument: str, path: Path) -> str:
         raise SystemExit(f"gpuspawner: configure({argument}=...): {path} cannot be read ({error}).") from None
 
 
+CUSTOM_SCOPES: Mapping[str, Mapping[str, Any]] = {
+    "custom:gpu:use": {"description": "Ask for GPU workspaces, and see and act on one's own."},
+    "custom:gpu:lead": {"description": "See and manage the GPU workspaces and members' quotas of teams."},
+    "custom:gpu:audit": {"description": "See the GPU workspaces, usage and audit log of all, and change nothing."},
+    "custom:gpu:operate": {"description": "See and manage the GPU workspaces of all, and drain nodes, without quotas."},
+    "custom:gpu:admin": {
+        "description": "See and act on the GPU workspaces of all.",
+        "subscopes": ["custom:gpu:use", "custom:gpu:lead", "custom:gpu:audit", "custom:gpu:operate"],
+    },
+}
+"""The scopes of the roles. ``custom:gpu:lead!group=vision`` makes a lead of one team only."""
 SERVICE_SCOPES = ["list:users", "read:users", "read:users:groups", "list:groups"]
 SERVICE_SCOPES += ["read:servers", "servers", "delete:servers"]
 
@@ -173,11 +184,7 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
     service_scopes = [*SERVICE_SCOPES, *_scopes_for_mail(service_settings)]
     c.JupyterHub.custom_scopes = {
         **written_in(c.JupyterHub, "custom_scopes", {}),
-        "custom:gpu:use": {"description": "Ask for GPU workspaces, and see and act on one's own."},
-        "custom:gpu:admin": {
-            "description": "See and act on the GPU workspaces of all.",
-            "subscopes": ["custom:gpu:use"],
-        },
+        **{name: dict(scope) for name, scope in CUSTOM_SCOPES.items()},
     }
     roles = [dict(role) for role in written_in(c.JupyterHub, "load_roles", [])]
     user = next((role for role in roles if role["name"] == "user"), None)
@@ -191,14 +198,22 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
     sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
     managed = any(section.get("manage_roles") for section in sections)  # then only the authenticator grants roles
     admins = {name for section in sections for name in written_in(section, "admin_users", set()) if not managed}
-    ours = [
+    access = f"access:services!service={SERVICE}"
+    ours: list[dict[str, Any]] = [
         {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
         {
             "name": "gpu-admin",
             "description": "Administers GPU workspaces.",
-            "scopes": ["custom:gpu:admin", f"access:services!service={SERVICE}"],
+            "scopes": ["custom:gpu:admin", access],
             "users": sorted(admins),
         },
+        *(
+            {"name": name, "description": f"GPU workspaces: {words}.", "scopes": [scope, access]}
+            for name, words, scope in (
+                ("gpu-operator", "drains nodes and manages workspaces", "custom:gpu:operate"),
+                ("gpu-auditor", "sees everything and changes nothing", "custom:gpu:audit"),
+            )
+        ),
     ]
     for role in ours:
         named = next((r for r in roles if r["name"] == role["name"]), None)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, get_type_hints
 
-from tornado.web import HTTPError
-
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.api.rest.keys import KEY, once
 from gpuspawner.service.api.rest.models import Answer, Body, Query, understood
@@ -23,7 +21,6 @@ class Route:
     """The declaration of a handler method.
 
     ``answer`` is a model, or a media type for answers without a model. ``also`` is another status of the same answer.
-    ``admins`` names an action for administrators only, for example ``grant``. With ``""``, others may act too.
     ``keyed`` is whether an Idempotency-Key prevents a repeat. ``refuses`` are error statuses in addition to those of
     every route of this type.
     """
@@ -34,7 +31,6 @@ class Route:
     also: int | None
     body_of: type[Body] | None
     query_of: type[Query] | None
-    admins: str
     keyed: bool
     everybody: bool
     refuses: tuple[int, ...]
@@ -63,7 +59,6 @@ def route(
     also: int | None = None,
     body: type[Body] | None = None,
     query: type[Query] | None = None,
-    admins: str = "",
     keyed: bool = True,
     repeatable: bool = False,
     everybody: bool = False,
@@ -77,12 +72,10 @@ def route(
     """
 
     def declare(method: Method) -> Method:
-        declared = Route(method, answer, status, also, body, query, admins, keyed, everybody, refuses)
+        declared = Route(method, answer, status, also, body, query, keyed, everybody, refuses)
 
         @wraps(method)
         async def run(handler: Any, *path: str) -> None:
-            if admins and not handler.must().admin:
-                raise HTTPError(403, reason=f"Only administrators (scope custom:gpu:admin) {admins}.")
             taken = _taken(declared, handler)
 
             async def act() -> None:

@@ -30,6 +30,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("user_created", sa.String(64), nullable=False),
         sa.Column("server", sa.String(255), nullable=False),
         sa.Column("user", sa.String(255), nullable=False),
+        sa.Column("team", sa.String(255), nullable=False),
         sa.Column("phase", sa.String(16), nullable=False),
         sa.Column("asked_at", sa.Float, nullable=False),
         sa.Column("ended_at", sa.Float),
@@ -40,6 +41,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
     op.create_index("ix_leases_disputed_at", "leases", ["disputed_at"])
     op.create_index("ix_leases_user", "leases", ["user", "ended_at"])
     op.create_index("ix_leases_reason", "leases", ["reason", "ended_at"])
+    op.create_index("ix_leases_team", "leases", ["team", "ended_at"])
     op.create_index("ix_leases_owner", "leases", ["hub", "user_created", "ended_at"])
     op.create_index("ix_leases_ended_at", "leases", ["ended_at"])
     op.create_index(
@@ -232,6 +234,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("made_at", sa.Float, nullable=False),
         sa.Column("until", sa.Float, nullable=False),
         sa.Column("admin_until", sa.Float),
+        sa.Column("scopes", sa.Text, nullable=False),
     )
     op.create_index("uq_tokens_hash", "tokens", ["hash"], unique=True)
     op.create_index("ix_tokens_owner", "tokens", ["hub", "user_created"])

@@ -82,7 +82,6 @@ def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
         waiting_since=now,
         held_back=None,
         held_back_seconds=0.0,
-        estimate=None,
         **changes,
     )
 

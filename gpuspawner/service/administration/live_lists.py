@@ -12,12 +12,11 @@ from gpuspawner.core.action_events import ClaimMade, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.estimates import accuracy_text
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine
-from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
 from gpuspawner.service.workspaces.idleness import exemption_words
@@ -77,9 +76,9 @@ QUEUE = Table(
         Column("waited_seconds", "Waiting for", "seconds"),
         Column("held_back_by", "Held back by"),
         Column("reason", "Reason for the position", "words"),
-        Column("earliest_at", "Earliest", "time"),
-        Column("likely_at", "Likely", "time"),
-        Column("latest_at", "Latest", "time"),
+        Column("earliest_at", "From", "time"),
+        Column("likely_at", "Likely start", "time"),
+        Column("latest_at", "To", "time"),
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),
@@ -281,7 +280,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,
         likely_at=shown.likely_start_at,
-        latest_at=shown.unchanged_start_at,
+        latest_at=shown.range_end_at,
     )
 
 
@@ -358,7 +357,7 @@ class QueuePage(ListPage):
             part,
             sections=list(_sections(state, part.rows)),
             held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.registry),
-            hit_rate=accuracy_text(state.allocator.foretold.past),
+            hit_rate=hit_rate_words(state),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
         )

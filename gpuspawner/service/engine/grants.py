@@ -29,7 +29,7 @@ from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.estimates import EstimateRecords
+from gpuspawner.service.engine.estimate_records import EstimateRecords
 from gpuspawner.service.engine.observed_state import ObservedState
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.failures import Failures, begin_each, end_each
@@ -55,13 +55,13 @@ class GrantWriter:
         registry: LeaseRegistry,
         observed: ObservedState,
         bounds: BudgetBounds,
-        foretold: EstimateRecords,
+        estimate_records: EstimateRecords,
         catalog: Callable[[], Catalog],
         clock: Clock,
         commits: LeaseCommits,
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``commits`` writes steps."""
-        self._foretold = foretold
+        self._estimate_records = estimate_records
         self._registry, self._observed, self._bounds = registry, observed, bounds
         self._catalog, self._clock, self._commits = catalog, clock, commits
         self._expiries: dict[str, float] = {}
@@ -106,7 +106,7 @@ class GrantWriter:
         stored += [asyncio.ensure_future(_all_ended(begun, failures))]
         await all_stored(stored)
         for lease in granted:
-            await self._foretold.came(lease)
+            await self._estimate_records.came(lease)
 
     async def lapse_expired(self) -> None:
         """Have those wait again whose grant expired before a start took it."""

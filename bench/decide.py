@@ -29,7 +29,7 @@ from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
-from gpuspawner.service.engine.scheduler_sync import at_once
+from gpuspawner.service.engine.allocation.scheduler_sync import at_once
 from gpuspawner.service.garbage import look_seldom
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
@@ -112,7 +112,7 @@ class World:
         begin = time.process_time()
         self.leases.remove(lease.id)
         answer = at_once(self.scheduler.sync(self.seen()))
-        grants, _ = answer.grants(), answer.held_back()
+        grants, _ = answer.grants(), answer.wait_reasons()
         taken = time.process_time() - begin
         for one in grants:
             lease = self.leases.get(one.claim.id)

@@ -118,7 +118,7 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
             if turn % 5 == 0:
                 await parts.scheduler.observe(parts.clock.now())
             leaves = sorted((x for x in parts.registry if x.phase is Phase.PARKED), key=lambda x: x.id)[turn % waiting]
-            await parts.allocator.forget(leaves.key)
+            await parts.attempts.forget(leaves.key)
             comes = a_lease(int(leaves.id), parts.clock.now(), held=False)
             await parts.registry.save(replace(comes, asked_at=parts.clock.now()))
             turn += 1

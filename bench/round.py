@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
+
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
@@ -24,7 +26,6 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
-from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
@@ -102,10 +103,10 @@ class World:
         self.hub.put(user)
         request = resolve(CATALOG, {"count": count}, user)
         ask = StartRequest(Key("hub", self.hub.add(user), ""), user, request, {}, f"start of {user}", "boot")
-        return await self.parts.allocator.acquire(ask)
+        return await self.parts.attempts.acquire(ask)
 
     async def create(self, lease: Lease) -> Lease:
-        starting, _ = await self.parts.allocator.acknowledge(lease.id, lease.attempt)
+        starting, _ = await self.parts.attempts.acknowledge(lease.id, lease.attempt)
         self.backend.run(lease.id, lease.attempt)
         return starting
 
@@ -160,7 +161,7 @@ async def _grant(world: World, ends: Lease) -> float:
     waits = await world.ask(f"next to {ends.user}")
     world.backend.vanish(ends.id)
     world.hub.forget(ends.user)
-    await world.parts.allocator.release(ends.id, ends.attempt, "stopped", "")
+    await world.parts.attempts.release(ends.id, ends.attempt, "stopped", "")
 
     def granted() -> bool:
         world.parts.registry.note_heard(waits.id, world.clock.now())
@@ -188,7 +189,7 @@ async def _parking(world: World, name: str) -> float:
     await world.until(lambda: world.phase(waits) is not Phase.QUEUED)
     delay = world.clock.now() - since - world.parts.settings.listen_seconds
     if world.parts.registry.get(waits.id) is not None:
-        await world.parts.allocator.forget(waits.key)
+        await world.parts.attempts.forget(waits.key)
     world.hub.forget(waits.user)
     return max(0.0, delay)
 

@@ -17,16 +17,17 @@ from heapq import merge
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from gpuspawner.core.events import Stopped
+
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.leases.events import Stopped
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.quotas.ledger import LedgerLine, ledger_lines_of_end, rate_of
-from gpuspawner.service.engine.sampler import reading_rows
+from gpuspawner.service.engine.sampling.sampler import reading_rows
 from gpuspawner.service.rules.accounting import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.usage_sums import UsagePart

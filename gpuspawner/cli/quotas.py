@@ -60,7 +60,7 @@ def _print_queue(answer: dict[str, Any]) -> None:
 def _reason(one: dict[str, Any]) -> str:
     """Return the reason for the wait: the sentence, the rule, requests that go first, and changes of the position."""
     sentences = [one["sentence"]]
-    if held := one["held_back"]:
+    if held := one["wait_reason"]:
         sentences += [held["words"]] if held["words"] not in one["sentence"] else []
         sentences.append(f"Held back by the rule {held['rule']}.")
     return " ".join(filter(None, [*sentences, one["precedence"], one["changed"]]))

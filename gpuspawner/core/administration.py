@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import quoted
+from gpuspawner.core.events import Audience, Event
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
-from gpuspawner.core.leases import events
-from gpuspawner.core.leases.events import Audience, Event
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Account, ClassHold
@@ -217,7 +217,7 @@ def _is_told(step: LeaseStep) -> bool:
 
 
 def _notice(step: LeaseStep, *, unread: bool) -> Notice:
-    event, text = step.event, step.event.why
+    event, text = step.event, step.why
     title = NOTICE_TITLES.get(type(event), event.words)
     if isinstance(event, events.Stopped):
         title = _of_end(event)

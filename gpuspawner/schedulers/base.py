@@ -128,7 +128,7 @@ class Answer:
         as_of: time of the last change, in seconds of the service's clock.
         grants: computes the grants to make now, in order. Pages never call it.
         places: computes the queue position of each claim by lease id. Its cost grows with the queue only.
-        held_back: computes by lease id which rule a claim waits for, apart from free GPUs.
+        wait_reasons: computes by lease id which rule a claim waits for, apart from free GPUs.
         refused: claims that are never granted.
         reservations: computes the GPUs reserved for each claim in our own queue.
         preempted: running workspaces that must end. A notice that is missing here is void.
@@ -138,7 +138,7 @@ class Answer:
     as_of: float
     grants: Callable[[], Sequence[Grant]]
     places: Callable[[], Mapping[str, QueuePosition]]
-    held_back: Callable[[], Mapping[str, BlockingRule]]
+    wait_reasons: Callable[[], Mapping[str, BlockingRule]]
     refused: tuple[Refusal, ...] = ()
     reservations: Callable[[], Sequence[Reservation]] = tuple
     preempted: tuple[Preempted, ...] = ()
@@ -156,7 +156,7 @@ class Preview:
 
     Args:
         place: the queue position.
-        held_back: the rule that the request would wait for, apart from free GPUs.
+        wait_reason: the rule that the request would wait for, apart from free GPUs.
         node_seconds: expected time until a new node for it is up. None if no node would be started.
         kind: the substitute that would be granted now, "" for the requested kind.
         latest_end: the bound of its end if it were granted now.
@@ -166,7 +166,7 @@ class Preview:
     """
 
     place: QueuePosition
-    held_back: BlockingRule | None = None
+    wait_reason: BlockingRule | None = None
     node_seconds: float | None = None
     kind: str = ""
     latest_end: LatestEnd | None = None

@@ -153,7 +153,11 @@ class BoundedScheduler:
         places = {x.id: QueuePosition(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
         if not self.away and self._answer is not None:
             places |= {lease: place for lease, place in self._answer.places().items() if lease in places}
-        held = {x.id: BlockingRule(x.held_back.rule, x.held_back.words) for x in seen.leases if x.held_back is not None}
+        held = {
+            x.id: BlockingRule(x.wait_reason.rule, x.wait_reason.words)
+            for x in seen.leases
+            if x.wait_reason is not None
+        }
         notices = ((x.id, x.notice) for x in seen.leases if x.notice and x.notice.preemption == SCHEDULER)
         preempted = tuple(Preempted(lease, notice.at, notice.why) for lease, notice in notices)
         return Answer(seen.now, tuple, lambda: places, lambda: held, preempted=preempted)
@@ -222,7 +226,7 @@ class ClustersScheduler(DelegatingScheduler):
             ours.as_of,
             lambda: [grant for one in answers for grant in one.grants()],
             lambda: {name: place for one in answers for name, place in one.places().items()},
-            lambda: {name: held for one in answers for name, held in one.held_back().items()},
+            lambda: {name: held for one in answers for name, held in one.wait_reasons().items()},
             tuple(chain.from_iterable(one.refused for one in answers)),
             ours.reservations,
             tuple(chain.from_iterable(one.preempted for one in answers)),

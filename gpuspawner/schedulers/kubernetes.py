@@ -100,9 +100,11 @@ class KubernetesScheduler(OwnQueueScheduler):
         bounded = _bounded(able)
         decision = decide(bounded, _NamespaceLimits(left, seen.kinds), index=self._view.index(bounded))
         granted = {one.claim.id for one in decision.grants}
-        waiting = (claim for claim in able.claims if claim.id not in granted and claim.id not in decision.held_back)
+        waiting = (claim for claim in able.claims if claim.id not in granted and claim.id not in decision.wait_reasons)
         short = ((claim.id, self._short_of(seen, claim, left)) for claim in (waiting if left else ()))
-        return replace(decision, held_back={**decision.held_back, **{name: x for name, x in short if x is not None}})
+        return replace(
+            decision, wait_reasons={**decision.wait_reasons, **{name: x for name, x in short if x is not None}}
+        )
 
     def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[QuotaRemainder]) -> BlockingRule | None:
         """Return the quota of the namespace that a claim waits for. None if it waits for GPUs."""
@@ -156,9 +158,9 @@ class KubernetesScheduler(OwnQueueScheduler):
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
         if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
             seconds = kind.autoscale.start_seconds
-        held = would.held_back or (None if would.kind else self._short_of(seen, claim, left))
+        held = would.wait_reason or (None if would.kind else self._short_of(seen, claim, left))
         stands = self._place(would.place, claim.request, left)
-        return replace(would, place=stands, held_back=held, node_seconds=seconds)
+        return replace(would, place=stands, wait_reason=held, node_seconds=seconds)
 
     def _place(self, found: QueuePosition, request: Request, left: Sequence[QuotaRemainder]) -> QueuePosition:
         """Return the position without estimates if a quota is short, because others' ends are unknown."""
@@ -235,7 +237,7 @@ class _NamespaceLimits:
             self._left[one.quota.cluster] = (*self._left.get(one.quota.cluster, ()), one)
         self._kinds = kinds
 
-    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
+    def wait_reason(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         return _held_by(self._left.get(self._cluster_of(slots), ()), _demand_on(claim, slots))
 
     def take(self, claim: Claim, slots: Sequence[Slot]) -> None:

@@ -104,7 +104,7 @@ class FleetView:
         kind = claim.request.gpu if given is None else given.kind
         return Preview(
             place if given is None else QueuePosition(1, place.of, 0.0, 0.0, given.kind or ""),
-            decision.held_back.get(claim.id),
+            decision.wait_reasons.get(claim.id),
             kind="" if given is None else given.substitute,
             latest_end=None if given is None else given.latest_end,
             beyond_share=QuotaTally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
@@ -139,7 +139,7 @@ def to_answer(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         as_of,
         lambda: [Grant(x.claim, x.slots, kind=x.substitute, latest_end=x.latest_end) for x in once().grants],
         places,
-        lambda: once().held_back,
+        lambda: once().wait_reasons,
         reservations=lambda: once().reservations,
     )
 

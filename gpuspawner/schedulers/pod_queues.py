@@ -274,7 +274,7 @@ class PodQueueScheduler(DelegatingScheduler):
             seen.now,
             lambda: [*without.grants(), *self._grants(seen)],
             lambda: {**without.places(), **{x.id: self._place(x.request) for x in seen.claims if x.request.gpu}},
-            without.held_back,
+            without.wait_reasons,
         )
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:

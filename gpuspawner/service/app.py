@@ -38,16 +38,16 @@ from gpuspawner.service.custom_resources.route import add_operating
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.actions import LeaseActions
-from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.dcgm import LOOK_SECONDS as DCGM_SECONDS
-from gpuspawner.service.engine.dcgm import Dcgm
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
-from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
+from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
 from gpuspawner.service.engine.lease_documents import HubIdentity
-from gpuspawner.service.engine.preemptions import Preemptions
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.sampler import Sampler
+from gpuspawner.service.engine.sampling.dcgm import LOOK_SECONDS as DCGM_SECONDS
+from gpuspawner.service.engine.sampling.dcgm import Dcgm
+from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
+from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
@@ -59,6 +59,7 @@ from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by

@@ -36,7 +36,7 @@ def step_of(before: Lease | None, after: Lease) -> tuple[str, str]:
 
 
 def _wait_of(before: Lease | None, after: Lease) -> tuple[str, str]:
-    rule, known = after.held_back, None if before is None else before.held_back
+    rule, known = after.wait_reason, None if before is None else before.wait_reason
     if rule is not None and (known is None or known.rule != rule.rule):
         return WAIT, f"{rule.rule}: {rule.words}"
     if before is None or before.phase not in WAITING:

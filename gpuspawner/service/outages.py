@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpuspawner.core.outages import Outage
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.engine.observed_state import ObservedState
-from gpuspawner.service.engine.scheduler_sync import SchedulerSync
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
+from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
 from gpuspawner.service.store import Store
 
 

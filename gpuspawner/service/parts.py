@@ -15,14 +15,15 @@ from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.actions import LeaseActions
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.hub import GroupMembers, HubClient, KnownUsers
-from gpuspawner.service.engine.preemptions import Preemptions
+from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.sampler import Sampler
+from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
+from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings

@@ -7,22 +7,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from gpuspawner.core.idle.arrival import Arrival, ArrivalStep, advance_arrival, arrival_sign, resume_arrival
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import (
-    Arrival,
-    ArrivalStep,
     SampleKind,
     Streak,
     Verdict,
-    advance_arrival,
-    arrival_sign,
     credited_seconds,
     judge,
     next_sample_seconds,
     reset_idle_time,
-    resume_arrival,
     resume_streak,
 )
 from gpuspawner.simulate.timeline import Timeline, gaps

@@ -8,7 +8,7 @@ from gpuspawner.adoption.doctor import source_checks
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import Exporter, load_text
 from gpuspawner.core.idle.readings import Measure
-from gpuspawner.service.engine.dcgm_values import Metric, Series
+from gpuspawner.service.engine.sampling.dcgm_values import Metric, Series
 
 EXPORTER = Exporter("http://p")
 ACTIVITY, UTILIZATION = Metric(100.0, Measure.ENGINE), Metric(1.0, Measure.UTILIZATION)

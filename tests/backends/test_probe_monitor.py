@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpuspawner.backends.probes.processes import ProcessTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.activity import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Measure, Sample, Source, SourceReading
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.service.store import AuditLine
 
 SAID = "Maintenance on <b>Friday</b>.\nSave your work."

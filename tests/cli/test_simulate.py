@@ -15,13 +15,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
+from gpuspawner.core.idle.arrival import Arrival
 from lease_builders import a_lease, slots
 
 from gpuspawner.cli import main
 from gpuspawner.cli.server import simulate as command
+from gpuspawner.core import events
 from gpuspawner.core.idle.readings import Measure, Source, SourceReading
-from gpuspawner.core.idle.verdicts import Arrival
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.backup import note_address

@@ -4,6 +4,14 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exclusive, sample, shared
+from gpuspawner.core.idle.arrival import (
+    Arrival,
+    ArrivalSign,
+    ArrivalStep,
+    advance_arrival,
+    arrival_sign,
+    resume_arrival,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_builders import a_lease
@@ -12,14 +20,6 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
-from gpuspawner.core.idle.verdicts import (
-    Arrival,
-    ArrivalSign,
-    ArrivalStep,
-    advance_arrival,
-    arrival_sign,
-    resume_arrival,
-)
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.lifetimes import move_back

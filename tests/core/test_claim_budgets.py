@@ -46,8 +46,8 @@ def test_an_exhausted_budget_holds_its_user_back_and_blocks_no_other():
     snapshot = seen(waits("a", "alice", 2), waits("b", "bob", 2), used=10)
     decision = decide(snapshot)
     assert [one.claim.id for one in decision.grants] == ["b"]
-    assert decision.held_back["a"].rule == "budget each-user"
-    assert decision.held_back["a"].words == (
+    assert decision.wait_reasons["a"].rule == "budget each-user"
+    assert decision.wait_reasons["a"].words == (
         "0 GPU h of your 10 GPU h of this week are left (10 GPU h used, 0 GPU h reserved by running workspaces). "
         "They reset Mon 30 Nov 00:00. Stop what you do not need, or ask gpu@example.org for more."
     )
@@ -71,13 +71,13 @@ def test_another_kind_that_the_budget_leaves_is_taken():
 @pytest.mark.parametrize(("used", "hours", "held"), [(9.8, 8, False), (9.9, 8, True)], ids=["12 min", "6 min"])
 def test_less_than_ten_minutes_is_too_little(used, hours, held):
     claim = claim_of(waits("a", "alice", hours=hours))
-    assert (ClaimBudgets(seen(used=used)).held_back(claim, A100) is not None) is held
-    assert ClaimBudgets(seen(used=used)).held_back(claim, HALF) is None
+    assert (ClaimBudgets(seen(used=used)).wait_reason(claim, A100) is not None) is held
+    assert ClaimBudgets(seen(used=used)).wait_reason(claim, HALF) is None
 
 
 def test_a_short_request_needs_no_ten_minutes():
     claim = claim_of(a_lease("a", user="alice", request=a_request("alice", lifetime_seconds=300)))
-    assert ClaimBudgets(seen(used=9.9)).held_back(claim, A100) is None
+    assert ClaimBudgets(seen(used=9.9)).wait_reason(claim, A100) is None
 
 
 def test_it_is_estimated_to_start_when_the_period_renews():
@@ -95,4 +95,4 @@ def test_without_budgets_nothing_is_counted():
     purse = ClaimBudgets(Snapshot(NOW, KINDS, (running,)))
     claim = claim_of(waits("a", "alice"))
     purse.take(claim, A100)
-    assert purse.held_back(claim, A100) is None
+    assert purse.wait_reason(claim, A100) is None

@@ -116,7 +116,7 @@ def test_where_only_held_gpus_are_free_the_end_is_before_the_hold_and_said_so():
 def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
     decision = decide(seen(waiting(count=2), now=NINE - 1799))
     assert decision.grants == ()
-    told = decision.held_back["asks"]
+    told = decision.wait_reasons["asks"]
     assert told.rule == "hold"
     assert told.words.startswith("2 A100 80 GB are reserved for cs231 from ")
     assert len(decide(seen(waiting(count=2), now=NINE - 1800)).grants) == 1
@@ -133,7 +133,7 @@ def test_others_who_waited_before_keep_them_from_no_member():
     others, member = waiting("other", NINE - 2 * HOUR, count=2), waiting("member", NINE - HOUR, classes=("cs231",))
     decision = decide(seen(others, member, now=NINE + 60, gpus=2))
     assert [grant.claim.id for grant in decision.grants] == ["member"]
-    assert decision.held_back["other"].rule == "hold"
+    assert decision.wait_reasons["other"].rule == "hold"
     before = decide(seen(others, member, running("x", "a100-0", "a100-1", until=NINE), now=NINE - HOUR, gpus=2))
     assert before.grants == (), "before the class, the order holds"
 

@@ -3,11 +3,9 @@
 import json
 
 import pytest
+from gpuspawner.core.events import EVENTS, Audience, Event, Other, WarnedIdle, WarnedOfEnd, event_of, fields_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from gpuspawner.core.leases.events import Audience, Event, WarnedIdle, WarnedOfEnd
-from gpuspawner.core.leases.stored_events import EVENTS, Other, event_of, fields_of
 
 EVERY_KIND = pytest.mark.parametrize("kind", EVENTS.values(), ids=lambda kind: kind.name)
 

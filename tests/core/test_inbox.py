@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuspawner.core import events
 from gpuspawner.core.administration import (
     LONGEST_CHARACTERS,
     UNWATCHED_SECONDS,
@@ -18,7 +19,6 @@ from gpuspawner.core.administration import (
     parse_announcement,
     parse_audience,
 )
-from gpuspawner.core.leases import events
 from gpuspawner.core.units import BadValue
 
 NOW = 1_000_000.0

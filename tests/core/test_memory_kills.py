@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from gpuspawner.core.events import KilledForMemory
 from lease_builders import a_lease
 
-from gpuspawner.core.leases.events import KilledForMemory
 from gpuspawner.core.leases.memory_kills import TOLD_SECONDS, count_kills, is_recent
 
 NOW = 1_000_000.0

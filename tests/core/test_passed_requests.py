@@ -39,7 +39,7 @@ def test_an_earlier_request_that_is_passed_reads_why():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"held_back": WaitReason("quota x", "Because.", NOW)},
+        {"wait_reason": WaitReason("quota x", "Because.", NOW)},
         {"impossible_since": NOW},
         {"not_before": NOW + 1000},
         {"phase": Phase.PARKED},

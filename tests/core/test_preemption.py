@@ -363,7 +363,7 @@ def test_others_who_waited_before_do_not_keep_what_is_kept_for_a_claimant():
     )
     decision = decide(seen([first, claimant], FOUR[:1], kept=(preempted_gpus(mine),)))
     assert [grant.claim.id for grant in decision.grants] == ["carol"]
-    assert decision.held_back["alice"].rule == "stronger claim"
+    assert decision.wait_reasons["alice"].rule == "stronger claim"
 
 
 def test_a_node_that_would_lack_cpu_for_the_request_is_taken_only_where_no_other_is():

@@ -109,7 +109,7 @@ def test_a_user_within_the_share_claims_the_excess_of_others():
         (waiting("bob-1", "bob", asked_at=LATER - AFTER + 1), {}),
         (waiting("bob-1", "bob", count=3), {}),
         (waiting("alice-4", "alice"), {}),
-        (waiting("bob-1", "bob", held_back=WaitReason("quota x", "Because.", LATER)), {}),
+        (waiting("bob-1", "bob", wait_reason=WaitReason("quota x", "Because.", LATER)), {}),
         (waiting("bob-1", "bob", not_before=LATER + 1), {}),
         (waiting("bob-1", "bob"), {"hub_answers": False}),
         (waiting("bob-1", "bob"), {"by": rules(EACH, make_room=None)}),

@@ -256,16 +256,16 @@ def test_a_request_held_back_by_a_quota_blocks_no_gpus_and_is_not_passed_in_it()
     decision = decide(replace(seen, fleet=fleet(*(gpu(i) for i in range(4)))))
     ends = {one.claim.id: one.latest_end and one.latest_end.at for one in decision.grants}
     assert ends == {other.id: None, short.id: NOW + 3600}, "what ends before the quota frees enough passes"
-    assert decision.held_back[large.id].words.startswith("You asked for 2 GPUs. Team vision has 3 of 4 in use.")
-    assert "A request ahead of yours waits" in decision.held_back[small.id].words
-    assert set(decision.held_back) == {large.id, small.id}
+    assert decision.wait_reasons[large.id].words.startswith("You asked for 2 GPUs. Team vision has 3 of 4 in use.")
+    assert "A request ahead of yours waits" in decision.wait_reasons[small.id].words
+    assert set(decision.wait_reasons) == {large.id, small.id}
 
 
 def test_a_template_without_a_gpu_waits_for_cpu_too():
     cpu = quota(QuotaScope.EVERYBODY, what=LimitedResource.CPU, hard=3)
     waiting = has(gpu=None, phase=Phase.QUEUED)
     decision = decide(seen_by([has("bob", gpu=None), waiting], cpu))
-    assert (decision.grants, decision.held_back[waiting.id].rule) == ((), "quota EVERYBODY")
+    assert (decision.grants, decision.wait_reasons[waiting.id].rule) == ((), "quota EVERYBODY")
 
 
 LIMITS = st.builds(

@@ -133,11 +133,11 @@ def test_a_request_for_paused_gpus_is_told_so_blocks_no_other_and_has_no_estimat
     world = seen(first, later, paused={"a100": "No A100 is given."})
     decision = decide(world)
     assert [one.claim.id for one in decision.grants] == ["later"]
-    assert decision.held_back == {"first": (PAUSED, "No A100 is given.")}
+    assert decision.wait_reasons == {"first": (PAUSED, "No A100 is given.")}
     assert queue_positions(world)["first"].unchanged_seconds is None
     none = a_lease("none", request=a_request("carol", None))
     everything = seen(first, later, none, paused={ALL_KINDS: "Nothing is given."})
-    assert (decide(everything).grants, len(decide(everything).held_back)) == ((), 3)
+    assert (decide(everything).grants, len(decide(everything).wait_reasons)) == ((), 3)
     assert {place.unchanged_seconds for place in queue_positions(everything).values()} == {None}
 
 
@@ -152,7 +152,7 @@ def test_in_an_outage_nothing_is_granted_but_what_does_not_need_the_part_that_is
         for name, (kind, substitutes) in wants.items():
             lease = a_lease(name, request=a_request("alice", kind, substitutes=substitutes))
             decision = decide(Snapshot(NOW, kinds, (lease,), replace(gpus, **away)))
-            assert not decision.held_back, "an outage has sentences of its own"
+            assert not decision.wait_reasons, "an outage has sentences of its own"
             found.update({one.claim.id: one.kind for one in decision.grants})
         return found
 
@@ -175,7 +175,7 @@ def test_reserved_gpus_go_only_to_their_user_until_the_end_time():
     )
     mine, other = a_lease("mine"), a_lease("other", user="bob")
     assert [x.claim.id for x in decide(seen(mine, other, restrictions=[hold])).grants] == ["mine"]
-    held = decide(seen(other, restrictions=[hold])).held_back["other"]
+    held = decide(seen(other, restrictions=[hold])).wait_reasons["other"]
     assert "6 A100 80 GB are reserved for alice" in held.words
     later = seen(other, now=NOW + HOUR, restrictions=[hold])
     assert [x.claim.id for x in decide(later).grants] == ["other"]

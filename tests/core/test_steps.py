@@ -5,12 +5,13 @@ from fractions import Fraction
 
 import pytest
 from evidence_builders import POLICY, exclusive, sample
+from gpuspawner.core.idle.arrival import Arrival
 from lease_builders import NOW, a_lease, slots
 
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import ExtendPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading
-from gpuspawner.core.idle.verdicts import Arrival, Streak
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases import exits, steps
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase

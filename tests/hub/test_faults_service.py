@@ -376,7 +376,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
 def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
     late = """
     import asyncio, os
-    from gpuspawner.service.engine.hub import HubClient
+    from gpuspawner.service.engine.hub.client import HubClient
     stop = HubClient.stop
     async def new_stop(*arguments):
         open("stop-held", "w").close()

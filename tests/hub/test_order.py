@@ -124,7 +124,7 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     hub.until_ended("iris", "expired")
     join(hub, "karl")
     assert hub.begin("karl", gpu="t4").status_code in {201, 202}
-    held = eventually(lambda: hub.lease("karl")["queue"]["held_back"], what="it is kept from others")
+    held = eventually(lambda: hub.lease("karl")["queue"]["wait_reason"], what="it is kept from others")
     assert "reserved for cs231" in held["words"]
     assert hub.begin("jan", gpu="t4").status_code in {201, 202}
     hub.until("jan", "running")

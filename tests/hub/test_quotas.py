@@ -70,7 +70,7 @@ def test_promise_8_of_two_who_race_for_the_last_gpu_of_a_quota_one_gets_it_and_t
     found = eventually(lambda: (now := phases()).keys() == {"queued", "running"} and now, what="one runs and one waits")
     got, waits = found["running"], found["queued"]
     lease = hub.lease(waits)
-    held = lease["queue"]["held_back"]
+    held = lease["queue"]["wait_reason"]
     assert (held["rule"], held["entry"]) == ("quota vision", "vision")
     assert held["words"].startswith(
         "You asked for 1 GPU. Team vision has 2 of 2 in use. Wait until a colleague stops (next "
@@ -139,7 +139,7 @@ def test_a_quota_grant_applies_at_once_expires_by_itself_and_ends_no_workspace(h
     assert hub.lease("gina")["phase"] == "running", "it ends nothing"
     join(hub, "hugo", "vision")
     assert hub.begin("hugo").status_code in {201, 202}
-    held = hub.until("hugo", "queued")["queue"]["held_back"]
+    held = hub.until("hugo", "queued")["queue"]["wait_reason"]
     assert "Team vision has 3 of 2 in use" in held["words"]
     given = hub.gpu("/quota-grants", "POST", {"team": "vision", "what": "2 GPUs", "until": "1h", "why": "again"})
     hub.until("hugo", "running")

@@ -86,7 +86,7 @@ async def place(scheduler, lease, leases):
 
 
 async def shortage(scheduler, lease, leases):
-    held = (await scheduler.sync(seen_by(scheduler, leases))).held_back().get(lease.id)
+    held = (await scheduler.sync(seen_by(scheduler, leases))).wait_reasons().get(lease.id)
     return held.words if held else ""
 
 

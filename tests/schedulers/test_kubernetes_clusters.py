@@ -74,10 +74,10 @@ async def test_a_quota_of_the_hubs_namespace_blocks_no_workspace_in_another_clus
     seen = seen_by(scheduler, here, there)
     answer = await scheduler.sync(seen)
     assert [(one.claim.id, len(one.slots)) for one in answer.grants()] == [("there", 4)]
-    assert list(answer.held_back()) == ["here"]
+    assert list(answer.wait_reasons()) == ["here"]
     assert {one.kind: (one.free, one.largest) for one in scheduler.stock(seen)}[THERE] == (4, 4)
     preview = await scheduler.offers(seen_by(scheduler, here), claim_of(there))
-    assert (preview.place.likely_seconds, preview.held_back) == (0.0, None)
+    assert (preview.place.likely_seconds, preview.wait_reason) == (0.0, None)
     assert answer.places()["there"].likely_seconds == 0
 
 
@@ -103,7 +103,7 @@ async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_th
     seen = seen_by(scheduler, here, there)
     answer = await scheduler.sync(seen)
     assert [(one.claim.id, len(one.slots)) for one in answer.grants()] == [("here", 4)]
-    assert answer.held_back()["there"].words == (
+    assert answer.wait_reasons()["there"].words == (
         f"The cluster's quota {full.name} leaves {'0 workspaces' if full is PODS else f'0 {GPU}'} of "
         f"{'1 workspace' if full is PODS else f'1 {GPU}'}, and this needs "
         f"{'1 workspace' if full is PODS else f'1 {GPU}'}."
@@ -111,7 +111,7 @@ async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_th
     offers = {one.kind: (one.free, bool(one.note)) for one in scheduler.stock(seen)}
     assert offers == {HERE: (4, False), THERE: (0, True)}
     preview = await scheduler.offers(seen_by(scheduler, here), claim_of(there))
-    assert preview.held_back.rule == f"namespace quota {full.name}"
+    assert preview.wait_reason.rule == f"namespace quota {full.name}"
 
 
 async def test_workspaces_count_in_the_namespace_of_their_own_cluster(a_scheduler):

@@ -275,7 +275,7 @@ async def test_a_queue_on_hold_says_so_and_nothing_is_granted(world):
     answer = await world.sync(a_lease("a"))
     assert not answer.grants()
     assert "The queue is on hold" in answer.places()["a"].says
-    assert answer.held_back()["a"].rule == "queue lq"
+    assert answer.wait_reasons()["a"].rule == "queue lq"
 
 
 async def test_without_the_api_of_places_the_reason_is_told_and_the_place_is_not_known(world):

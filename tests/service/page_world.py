@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import requests
 from databases import Database
+from gpuspawner.core.events import event_of
 from jupyterhub.services.auth import HubOAuth
 from service_world import open_door
 from tornado.httpserver import HTTPServer
@@ -27,7 +28,6 @@ from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow

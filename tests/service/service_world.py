@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 from databases import Database
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
@@ -16,7 +17,6 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
-from gpuspawner.service.engine.allocator import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings
@@ -241,7 +241,7 @@ class World:
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
         request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
         ask = StartRequest(key, user, request, options, start_id, boot_id)
-        return await self.allocator.acquire(ask)
+        return await self.parts.attempts.acquire(ask)
 
     async def start(self, user, server="", **options):
         """Press Start: the hub has a pending server, and its spawner asks."""
@@ -250,10 +250,10 @@ class World:
 
     async def acknowledge(self, lease):
         """Take the grant, as the API does for the waiter."""
-        heard = await self.allocator.hear(lease.id, lease.attempt)
+        heard = await self.parts.attempts.hear(lease.id, lease.attempt)
         if not await self.parts.engine.effects.end_older_attempts(heard):
             return None
-        return (await self.allocator.acknowledge(lease.id, lease.attempt))[0]
+        return (await self.parts.attempts.acknowledge(lease.id, lease.attempt))[0]
 
     async def create(self, lease):
         """Take the grant, and create the workspace's process. The server does not answer yet."""
@@ -276,7 +276,7 @@ class World:
         """The hub stops a server: its process ends, and the spawner tells how."""
         self.hub.forget(lease.user, lease.key.server)
         self.backend.vanish(lease.id)
-        await self.allocator.release(lease.id, lease.attempt, outcome, message)
+        await self.parts.attempts.release(lease.id, lease.attempt, outcome, message)
 
     # The workspaces
 
@@ -314,7 +314,7 @@ class World:
 
     def audit(self, lease):
         """Return the audited actions on a lease, the oldest first: (actor, action, reason)."""
-        return [(x.actor, x.event.action, x.event.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
+        return [(x.actor, x.event.action, x.why) for x in reversed(self.parts.store.audit_log.latest(lease.id))]
 
     def did(self, lease):
         return [action for _, action, _ in self.audit(lease)]
@@ -322,7 +322,7 @@ class World:
     async def speaks(self, lease):
         """Return whether the service accepts the spawner's messages for this attempt."""
         try:
-            await self.allocator.hear(lease.id, lease.attempt)
+            await self.parts.attempts.hear(lease.id, lease.attempt)
         except Gone:
             return False
         return True

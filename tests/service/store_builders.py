@@ -2,13 +2,13 @@
 
 from fractions import Fraction
 
+from gpuspawner.core.events import event_of
 from lease_builders import a_lease, a_request, slots
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
 

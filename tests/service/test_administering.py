@@ -334,7 +334,7 @@ def test_while_grants_are_paused_who_waits_reads_why(world, kind):
     give(world)
     told = api(world, "admin", "workspaces/waits").json()["queue"]
     assert "admin paused it (The driver is changed)" in told["sentence"]
-    assert (told["held_back"]["rule"], told["unchanged_seconds"]) == ("paused", None)
+    assert (told["wait_reason"]["rule"], told["unchanged_seconds"]) == ("paused", None)
     assert world.parts.queue.offer("a100").note == "paused"
     lift(world, made)
     assert world.parts.queue.offer("a100").note == ""

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
+from gpuspawner.service.engine.hub.members import USER_KNOWN_SECONDS
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -20,8 +22,6 @@ from gpuspawner.core.authentication import (
 )
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.allocator import hash_token
-from gpuspawner.service.engine.hub import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.live import ServiceView
 

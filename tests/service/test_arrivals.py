@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from gpuspawner.core.events import Exempted
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.core.action_events import Exempted
+from gpuspawner.core import events
 from gpuspawner.core.administration import Restriction, RestrictionKind
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
@@ -36,7 +36,7 @@ async def came_while_away(world, user="bob"):
     """A start that waited parked, and that the service has had started."""
     holder = await world.up("holder", count=2)
     waiting = await world.start(user)
-    await world.allocator.park(waiting.id, waiting.attempt)
+    await world.parts.attempts.park(waiting.id, waiting.attempt)
     world.hub.forget(user)
     await world.hub_stops(holder)
     await world.go_on(4, step=1)
@@ -199,7 +199,7 @@ async def test_a_user_who_waited_on_the_page_has_nothing_to_claim(world):
 async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
     holder = await world.up("holder", count=2)
     waiting = await world.start("bob")
-    await world.allocator.park(waiting.id, waiting.attempt)
+    await world.parts.attempts.park(waiting.id, waiting.attempt)
     world.hub.forget("bob")
     await world.hub_stops(holder)
     await world.go_on(2, step=1)

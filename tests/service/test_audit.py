@@ -7,7 +7,7 @@ import pytest
 import requests
 from page_world import GPUS, NOW, Browser, api, reclaimed, running
 
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.service.store import AuditLine
 
 DAY = 86400.0

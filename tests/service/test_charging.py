@@ -6,9 +6,9 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
+from gpuspawner.core.events import UsageCorrected
 from service_world import Killed
 
-from gpuspawner.core.action_events import UsageCorrected
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import exits
@@ -85,7 +85,7 @@ async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(mak
 async def test_a_workspace_that_never_ran_is_not_charged(make):
     world = make()
     waiting = await world.start("alice")
-    await world.allocator.release(waiting.id, waiting.attempt, "failed", "")
+    await world.parts.attempts.release(waiting.id, waiting.attempt, "failed", "")
     await world.round()
     assert lines(world, waiting) == []
 
@@ -399,11 +399,11 @@ async def test_a_request_without_budget_is_told_so_lets_others_pass_and_starts_a
     await stop(world, holds)
     await world.round()
     held = world.registry.get(waiting.id)
-    assert (held.phase in WAITING, held.held_back.rule) == (True, "budget each-user")
-    assert "They reset Mon 30 Nov 00:00" in held.held_back.words
+    assert (held.phase in WAITING, held.wait_reason.rule) == (True, "budget each-user")
+    assert "They reset Mon 30 Nov 00:00" in held.wait_reason.words
     assert "held back" in world.did(held)
     assert world.registry.get(carol.id).phase is Phase.RESERVED
-    await world.allocator.park(waiting.id, waiting.attempt)
+    await world.parts.attempts.park(waiting.id, waiting.attempt)
     await world.go_on(3 * HOUR, step=600)
     assert "granted" not in world.did(held)
     await world.go_on(HOUR + 120)

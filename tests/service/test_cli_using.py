@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from harness.command_lines import commands
 from page_world import api, in_grace, reclaimed, running, waiting
 from rich.cells import cell_len
@@ -19,7 +20,6 @@ from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.service.engine.allocator import StartRequest
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ async def test_an_unattended_request_is_started_by_the_service_once_it_is_grante
     world.hub.add("alice")
     request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())
     ask = StartRequest(world.key("alice"), "alice", request, {}, "one", "", unattended=True)
-    lease = await world.parts.allocator.acquire(ask)
+    lease = await world.parts.attempts.acquire(ask)
     assert lease.unattended
     await world.go_on(3, step=1)
     assert [(what, who) for what, who, _ in world.hub.calls] == [("start", "alice")]

@@ -20,10 +20,10 @@ from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import Measure, Source
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine import dcgm_values
-from gpuspawner.service.engine.dcgm import Dcgm, ask
-from gpuspawner.service.engine.dcgm_values import KEPT_SECONDS, SOURCE, ExporterValues, Metric, Series, read
-from gpuspawner.service.engine.sample_watches import TOLD_SECONDS
+from gpuspawner.service.engine.sampling import dcgm_values
+from gpuspawner.service.engine.sampling.dcgm import Dcgm, ask
+from gpuspawner.service.engine.sampling.dcgm_values import KEPT_SECONDS, SOURCE, ExporterValues, Metric, Series, read
+from gpuspawner.service.engine.sampling.sample_watches import TOLD_SECONDS
 
 ACTIVITY, UTILIZATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 ENCODER, ENERGY = "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from page_world import NOW, Browser, api
 
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.allocator import hash_token
 
 AT = NOW - 600
 DECIDING = AT - 40 * 60
@@ -55,8 +55,7 @@ def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, g
     assert "<b>admin</b>" in text
     assert "Sorry. The policy counts CPU now." in text
     history = [
-        (line.actor, line.event.action, line.event.why)
-        for line in world.call(world.parts.store.audit_log.latest, "gone")
+        (line.actor, line.event.action, line.why) for line in world.call(world.parts.store.audit_log.latest, "gone")
     ][:2]
     assert history == [("admin", "answered", "Sorry. The policy counts CPU now."), ("alice", "disputed", SENTENCE)]
 

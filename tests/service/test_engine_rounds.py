@@ -10,7 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
-from gpuspawner.service.engine.hub_servers import HUB_AWAY_SECONDS
+from gpuspawner.service.engine.hub.servers import HUB_AWAY_SECONDS
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 
@@ -48,7 +48,7 @@ async def test_a_start_lives_as_long_as_its_heartbeat_or_its_process(world):
     beating, created = await starting(world), await starting(world, "bob")
     world.backend.run(created.id, 1, lease_variables(created, SECRET))
     for _ in range(60):
-        await world.allocator.hear(beating.id, 1)
+        await world.parts.attempts.hear(beating.id, 1)
         await world.go_on(60)
     assert [world.now_of(x).phase for x in (beating, created)] == [Phase.STARTING] * 2
 
@@ -189,7 +189,7 @@ async def test_a_waiter_that_is_not_heard_parks_and_one_that_is_stays(make_world
     await world.up("alice")
     silent, heard = await world.start("bob"), await world.start("carol")
     for _ in range(7):
-        await world.allocator.hear(heard.id, 1)
+        await world.parts.attempts.hear(heard.id, 1)
         await world.go_on(5, step=5)
     assert [world.registry.get(x.id).phase for x in (silent, heard)] == [Phase.PARKED, Phase.QUEUED]
 

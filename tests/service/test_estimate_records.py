@@ -50,7 +50,7 @@ async def test_a_request_that_is_withdrawn_has_no_outcome_and_an_overdue_one_is_
     assert store.estimates.outcomes(0, now + 1200) == []
     (overdue,) = store.estimates.outcomes(0, now + 1201)
     assert not overdue.is_near
-    await world.allocator.forget(waits.key)
+    await world.parts.attempts.forget(waits.key)
     await records.note({}, now)
     assert store.estimates.pending() == {}
     world.crash()

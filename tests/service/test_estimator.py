@@ -9,7 +9,7 @@ from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.queue.calibration import Form
 from gpuspawner.core.queue.run_times import LEAST_RUNS
 from gpuspawner.core.rules import WaitReason
-from gpuspawner.service.engine.estimates import EVERY_SECONDS
+from gpuspawner.service.engine.allocation.estimates import EVERY_SECONDS
 from gpuspawner.service.waiting.presenter import FEW_PAST, present_waiting
 
 
@@ -86,5 +86,5 @@ async def test_a_request_that_a_rule_holds_back_gets_no_estimate(tmp_path):
     held = world.now_of(waits)
     assert world.allocator.estimator._is_estimated(held)
     paused = WaitReason("paused", "Starts are paused.", world.clock.now())
-    assert not world.allocator.estimator._is_estimated(replace(held, held_back=paused))
+    assert not world.allocator.estimator._is_estimated(replace(held, wait_reason=paused))
     world.crash()

@@ -8,8 +8,9 @@ import pytest
 from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import events, lifetimes
+from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
@@ -136,7 +137,7 @@ async def test_a_lease_that_fails_in_a_round_holds_up_no_other(world, monkeypatc
     owner = {"_move": world.parts.engine, "_end_if_not_offered": world.allocator}.get(name)
     if owner is None:
         policy_of = policies.idle_policy_of
-        planted = "gpuspawner.service.engine.sampler.idle_policy_of"
+        planted = "gpuspawner.service.engine.sampling.sampler.idle_policy_of"
         monkeypatch.setattr(planted, lambda c, x, now: fail_always() if x.id == bad.id else policy_of(c, x, now))
     else:
         step = getattr(owner, name)

@@ -180,7 +180,7 @@ async def test_a_stop_in_the_hub_while_it_is_under_way_ends_it_for_good(world, m
     lease = await world.up("alice")
     await held_back(world, monkeypatch, lease)
     world.hub.forget("alice")
-    await world.allocator.release(lease.id, lease.attempt, "stopped", "")
+    await world.parts.attempts.release(lease.id, lease.attempt, "stopped", "")
     await world.allocator.stoppers.name(lease.key, "root")
     await world.go_on(5, step=1)
     ended = world.now_of(lease)

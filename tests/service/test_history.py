@@ -12,7 +12,7 @@ from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.sampler import reading_rows
+from gpuspawner.service.engine.sampling.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.store.recordings import Looking, not_recorded, recorded, steps_of, work_of
 from gpuspawner.simulate.replay import simulate

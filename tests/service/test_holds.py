@@ -61,7 +61,7 @@ async def test_a_request_with_less_than_the_minimum_time_waits_and_is_told_until
     told = present_workspace(world.parts, world.now_of(alice)).queue.sentence
     assert told.startswith("2 A100 80 GB are reserved for cs231 from ")
     world.clock.advance(2.5 * HOUR)
-    await world.allocator.hear(alice.id, alice.attempt)
+    await world.parts.attempts.hear(alice.id, alice.attempt)
     await world.round()
     assert world.phase(alice) is Phase.RESERVED
 

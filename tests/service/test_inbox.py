@@ -7,8 +7,8 @@ import pytest
 from page_world import NOW, PEOPLE, api, reclaimed
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core import events
 from gpuspawner.core.administration import parse_announcement
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.units import BadValue

@@ -12,7 +12,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.transitions import hold_back
+from gpuspawner.core.leases.transitions import set_wait_reason
 from gpuspawner.service.lease_log import log_step, refusals_logged
 from gpuspawner.service.log import begin_log
 from gpuspawner.service.settings import Settings, SettingsError, changed
@@ -34,7 +34,11 @@ def lines(caplog):
     ("before", "after", "line"),
     [
         (None, WAITS, "wait: lease waits of alice, 1 a100: for its turn"),
-        (WAITS, hold_back(WAITS, "quota vision", "8 of 8 GPUs are held.", NOW), "quota vision: 8 of 8 GPUs are held."),
+        (
+            WAITS,
+            set_wait_reason(WAITS, "quota vision", "8 of 8 GPUs are held.", NOW),
+            "quota vision: 8 of 8 GPUs are held.",
+        ),
         (WAITS, GRANTED, "grant: lease waits of alice, 1 a100 on a100-0: after 1 min 30 s"),
         (RUNS, STOPS, "stop: lease waits of alice, 1 a100 on a100-0: idle (by gpuspawner): It did nothing."),
         (STOPS, ENDED, "end: lease waits of alice, 1 a100 on a100-0: idle (by gpuspawner): It did nothing."),

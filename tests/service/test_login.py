@@ -72,7 +72,7 @@ def test_a_code_that_its_user_allows_gets_a_token_once(world):
     taken(world, begun, 403)
     assert "No login waits with this code" in alice.submit("login-code", 404, code=begun["code"], answer="allow").text
     audit = world.call(world.parts.store.read, world.parts.store.audit_log.latest)
-    assert [(line.actor, line.event.name, line.event.why) for line in audit] == [("alice", "signed in", "laptop")]
+    assert [(line.actor, line.event.name, line.why) for line in audit] == [("alice", "signed in", "laptop")]
 
 
 def test_promise_9_a_token_of_the_command_line_is_for_its_user_s_own_use_alone(world):

@@ -110,7 +110,7 @@ async def test_no_user_is_notified_or_answered_before_the_write(world, monkeypat
     stops = asyncio.ensure_future(world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough")))
     driven = asyncio.create_task(world.parts.engine.drive(lease.id))
     heard = asyncio.create_task(world.speaks(lease))
-    late = asyncio.create_task(world.allocator.release(lease.id, lease.attempt, "stopped", ""))
+    late = asyncio.create_task(world.parts.attempts.release(lease.id, lease.attempt, "stopped", ""))
     await asyncio.sleep(0.1)
     assert world.registry.get(lease.id).phase is Phase.STOPPING, "it counts for decisions"
     assert world.parts.store.leases.get(lease.id).phase is Phase.RUNNING
@@ -130,7 +130,7 @@ async def test_a_grant_is_not_given_to_a_spawner_before_it_is_stored(world, monk
     monkeypatch.setattr(world.parts.store, "save", lambda *some: gate.wait(20) and save(*some))
     rounds = asyncio.create_task(world.round())
     await until(lambda: world.registry.get(lease.id).phase is not Phase.QUEUED)
-    asked = asyncio.create_task(world.allocator.hear(lease.id, lease.attempt))
+    asked = asyncio.create_task(world.parts.attempts.hear(lease.id, lease.attempt))
     await asyncio.sleep(0.1)
     assert not asked.done()
     gate.set()

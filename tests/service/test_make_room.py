@@ -44,7 +44,7 @@ async def wait_on(world, lease, seconds):
     while world.clock.now() < until and world.phase(lease) is not Phase.RESERVED:
         world.clock.advance(min(20, until - world.clock.now()))
         if world.phase(lease) in WAITING:
-            await world.allocator.hear(lease.id, lease.attempt)
+            await world.parts.attempts.hear(lease.id, lease.attempt)
         await world.sample()
         await world.round()
 
@@ -85,7 +85,7 @@ async def test_a_withdrawal_meanwhile_spares_the_warned_workspaces(shared):
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + 60)
     assert world.now_of(second).notice is not None
-    await world.allocator.forget(bob.key)
+    await world.parts.attempts.forget(bob.key)
     await world.sample()
     assert world.now_of(second).notice is None
     assert (await world.parts.preemptions.last(1))[0].state is PreemptionState.GIVEN_UP
@@ -109,7 +109,7 @@ async def test_while_the_list_of_gpus_is_away_no_workspace_is_chosen(shared):
     _, second, bob = await both(world)
     world.clock.advance(AFTER + 60)
     await world.hide_gpus()
-    await world.allocator.hear(bob.id, bob.attempt)
+    await world.parts.attempts.hear(bob.id, bob.attempt)
     await world.sample()
     assert (world.now_of(second).notice, world.parts.preemptions.live) == (None, ())
     world.show_gpus()

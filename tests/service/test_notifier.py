@@ -6,8 +6,8 @@ import pytest
 from harness.waiting import until
 from prometheus_client import CollectorRegistry
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems
@@ -340,7 +340,7 @@ async def parked(world):
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
     lease = await world.start("bob")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("bob")
     await world.round()
     await world.hub_stops(alice)

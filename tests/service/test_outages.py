@@ -154,13 +154,13 @@ async def test_a_start_that_an_outage_kept_from_being_tried_parks_at_its_place_a
     world = make_world(gpus=1)
     await look(world)
     holder, lease, later = [await world.start(name) for name in ("alice", "bob", "carol")]
-    await world.allocator.park(later.id, later.attempt)
+    await world.parts.attempts.park(later.id, later.attempt)
     world.hub.forget("carol")
     if not attended:
-        await world.allocator.park(lease.id, lease.attempt)
+        await world.parts.attempts.park(lease.id, lease.attempt)
         world.hub.forget("bob")
     await look(world)
-    await world.allocator.release(holder.id, holder.attempt, "cancelled", "")
+    await world.parts.attempts.release(holder.id, holder.attempt, "cancelled", "")
     await world.settle()
     assert world.phase(lease) is Phase.RESERVED, "granted as the outage begins"
     world.backend.unreachable, world.backend.away_part = "No answer came.", API_SERVER

@@ -22,7 +22,7 @@ async def failed(world, output):
     lease = await world.up("alice")
     world.hub.forget("alice")
     world.backend.vanish(lease.id)
-    await world.allocator.release(lease.id, lease.attempt, "died", "It ended.", output)
+    await world.parts.attempts.release(lease.id, lease.attempt, "died", "It ended.", output)
     await world.go_on(2, step=1)
     return world.now_of(lease)
 
@@ -62,7 +62,7 @@ async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
 
 async def test_sharing_output_of_an_ending_workspace_does_not_bring_it_back(world, monkeypatch):
     lease = await world.up("alice")
-    await world.allocator.release(lease.id, lease.attempt, "died", "It ended.", "the last line")
+    await world.parts.attempts.release(lease.id, lease.attempt, "died", "It ended.", "the last line")
     stopping, share = world.now_of(lease), world.parts.store.outputs.share
     assert stopping.phase is Phase.STOPPING
     world.hub.forget("alice")

@@ -15,7 +15,7 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice", lifetime="2h")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
     world.hub.unreachable = "The hub does not answer."
@@ -33,7 +33,7 @@ async def test_a_start_that_the_hub_refuses_does_not_end_the_next_start_of_its_u
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice", lifetime="2h")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
 
@@ -59,7 +59,7 @@ async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind
     with pytest.raises(RequestRefused, match="no A100 80 GB is there now"):
         await world.ask("alice", gpu="a100", count=2)
     world.backend.gpus = gpus
-    await world.allocator.release(holder.id, 1, "stopped", "")
+    await world.parts.attempts.release(holder.id, 1, "stopped", "")
     await world.go_on(10, step=1)
     assert world.now_of(lease).phase is Phase.RESERVED
 
@@ -69,7 +69,7 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
     await world.round()
     leases = {name: await world.start(name) for name in ("alice", "bob")}
     for name, lease in leases.items():
-        await world.allocator.park(lease.id, 1)
+        await world.parts.attempts.park(lease.id, 1)
         world.hub.forget(name)
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
@@ -82,7 +82,7 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
     """promise 3: it would return as a new lease, and hold a GPU that its user does not want."""
     holder, lease = await world.up("holder", count=2), await world.start("alice")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     name_of = world.hub.name_of
 
@@ -101,7 +101,7 @@ async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
     await world.go_on(2, step=1)
@@ -120,7 +120,7 @@ async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     started, never = [], asyncio.Event()
 
@@ -153,7 +153,7 @@ async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_wor
     alice = await world.up("alice")
     world.shows(alice, 80)
     bob = await world.start("bob")
-    await world.allocator.park(bob.id, 1)
+    await world.parts.attempts.park(bob.id, 1)
     world.hub.forget("bob")
     await world.go_on(3600)
     await world.hub_stops(alice)
@@ -175,7 +175,7 @@ async def test_a_request_that_loses_its_place_waits_again(make_world):
     world = make_world(gpus=2)
     await world.up("alice", count=2)
     bob = await world.start("bob")
-    await world.allocator.park(bob.id, 1)
+    await world.parts.attempts.park(bob.id, 1)
     kept = await world.ask("bob", lifetime="2h")
     assert kept.asked_at == bob.asked_at
     await world.go_on(60)
@@ -194,7 +194,7 @@ async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world)
     alice = await world.up("alice")
     bob = await world.start("bob", template="leads")
     world.hub.forget("bob")
-    await world.allocator.park(bob.id, bob.attempt)
+    await world.parts.attempts.park(bob.id, bob.attempt)
     world.hub.members["bob"] = set()
     await world.hub_stops(alice)
     await world.round()
@@ -211,7 +211,7 @@ async def test_a_hub_that_does_not_say_who_is_in_which_group_starts_nothing_and_
     bob = await world.start("bob", template="leads")
     assert bob.phase is Phase.QUEUED
     world.hub.forget("bob")
-    await world.allocator.park(bob.id, bob.attempt)
+    await world.parts.attempts.park(bob.id, bob.attempt)
     ask = world.hub.groups
 
     async def away(*_who):
@@ -232,7 +232,7 @@ async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
-    await world.allocator.park(lease.id, 1)
+    await world.parts.attempts.park(lease.id, 1)
     world.hub.forget("alice")
     world.backend.complete = True
     while world.phase(lease) is not Phase.RESERVED:

@@ -58,7 +58,7 @@ async def test_after_the_longest_wait_only_a_higher_priority_may_go_first(ruled)
     await world.up("dave", count=2)
     alice = await world.start("alice", count=2)
     world.clock.advance(13 * 3600)
-    await world.allocator.hear(alice.id, alice.attempt)
+    await world.parts.attempts.hear(alice.id, alice.attempt)
     told = present_workspace(world.parts, world.now_of(alice)).queue.precedence
     assert told == "It has waited so long that no later request goes first."
     urgent = Rules(quotas=(EACH,), teams={"vision": Team("vision", priority=1)})

@@ -11,10 +11,10 @@ from gpuspawner.core.leases.exits import ExitReason, withdrawn
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.core.rules import Account
-from gpuspawner.service.engine import preemptions
-from gpuspawner.service.engine.preemptions import new_claim
 from gpuspawner.service.notifications.messages import message_of
+from gpuspawner.service.preemption import preemptions
 from gpuspawner.service.preemption.claims import present_claim
+from gpuspawner.service.preemption.preemptions import new_claim
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 PROTECTED, NOTICE = 1800.0, 300.0

@@ -30,7 +30,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     await world.parts.engine.begin_stop(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
-    await world.allocator.hear(second.id, 1)
+    await world.parts.attempts.hear(second.id, 1)
     assert world.now_of(first).phase is Phase.STOPPING
     assert world.now_of(second).phase is not Phase.RESERVED
     world.backend.unkillable.clear()
@@ -115,7 +115,7 @@ async def test_promise_1_a_gpu_of_a_start_without_room_is_granted_only_after_the
     await world.round()
     lease = await world.create(await world.start("alice"))
     bob = await world.start("bob")
-    await world.allocator.requeue(lease.id, lease.attempt, "no room")  # its process was never seen
+    await world.parts.attempts.requeue(lease.id, lease.attempt, "no room")  # its process was never seen
     await world.allocator.give()
     assert world.registry.get(bob.id).phase is Phase.QUEUED
     world.backend.vanish(lease.id)
@@ -178,7 +178,7 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
 async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_old_one(world, default):
     ada = await world.up("ada", count=2)
     bob = await world.start("bob")
-    await world.allocator.park(bob.id, 1)
+    await world.parts.attempts.park(bob.id, 1)
     world.hub.forget("bob")
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
     world.catalog = a_catalog(templates={"pytorch": pytorch})
@@ -307,7 +307,7 @@ async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_
     alice = await world.up("alice")
     world.shows(alice, 50)
     bob, carol = await world.start("bob"), await world.start("carol")
-    await world.allocator.park(bob.id, 1)
+    await world.parts.attempts.park(bob.id, 1)
     world.hub.forget("bob")
     await world.go_on(600, step=20)
     assert world.now_of(carol).phase is Phase.PARKED  # not heard for half a minute

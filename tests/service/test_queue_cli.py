@@ -11,7 +11,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.queue.decisions import BlockingRule
-from gpuspawner.service.waiting.presenter import present_held_back
+from gpuspawner.service.waiting.presenter import present_wait_reason
 from gpuspawner.service.workspaces.idleness import explained
 from gpuspawner.service.workspaces.presenter import present_workspace
 
@@ -71,7 +71,7 @@ def test_a_row_and_its_sentence_tell_the_same_wait(world, queue):
 
 def test_of_others_the_api_says_neither_who_nor_why(world):
     (other,) = [one for one in api(world, "alice", "queue").json()["queue"] if not one["mine"]]
-    hidden = ("id", "user", "server", "team", "sentence", "held_back", "changed", "precedence")
+    hidden = ("id", "user", "server", "team", "sentence", "wait_reason", "changed", "precedence")
     assert [other[name] for name in hidden] == [None] * len(hidden)
     assert other["asked"] == "2 simulated A100 80 GB"
 
@@ -84,20 +84,20 @@ def test_a_user_without_a_waiting_request_is_told_so(world, queue):
 
 def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, queue):
     held = api(world, "alice", "workspaces/mine").json()
-    assert held["queue"]["held_back"]["rule"] == "quota vision"
-    assert held["queue"]["held_back"]["entry"] == "vision"
+    assert held["queue"]["wait_reason"]["rule"] == "quota vision"
+    assert held["queue"]["wait_reason"]["entry"] == "vision"
     assert held["explained"][-1].startswith("Held back by the rule quota vision")
     page = Browser(world, "alice").look("workspaces/mine").text
     assert 'Held back by the rule <a href="/services/gpu/quota#rule-vision">quota vision</a>' in page
     assert "<dt>Latest</dt><dd><b>15:00</b></dd>" in page
-    assert api(world, "admin", "workspaces/carols").json()["queue"]["held_back"] is None
+    assert api(world, "admin", "workspaces/carols").json()["queue"]["wait_reason"] is None
 
 
 def test_a_rule_of_anothers_queue_is_named_as_its_owners_and_says_nothing_of_our_waiting_time(world):
     lease = next(lease for lease in world.parts.registry if lease.id == "mine")
-    held = present_held_back(lease, BlockingRule("quota", "Vision has all its GPUs."), "Slurm")
+    held = present_wait_reason(lease, BlockingRule("quota", "Vision has all its GPUs."), "Slurm")
     shown = present_workspace(world.parts, lease)
-    shown = shown.model_copy(update={"queue": shown.queue.model_copy(update={"held_back": held})})
+    shown = shown.model_copy(update={"queue": shown.queue.model_copy(update={"wait_reason": held})})
     assert explained(lease, shown, None)[-2:] == ["Vision has all its GPUs.", "Held back by Slurm, by its rule quota."]
-    ours = present_held_back(lease, BlockingRule("quota vision", "Vision has all its GPUs."), "Slurm")
+    ours = present_wait_reason(lease, BlockingRule("quota vision", "Vision has all its GPUs."), "Slurm")
     assert (ours.entry, ours.owner) == ("vision", None), "a quota of the catalog's is ours there too"

@@ -20,8 +20,8 @@ async def world(tmp_path, monkeypatch):
 
     async def counting(seen):
         answer = await sync(seen)
-        places, held = (counted(getattr(answer, name), name, world.computed) for name in ("places", "held_back"))
-        return replace(answer, places=places, held_back=held)
+        places, held = (counted(getattr(answer, name), name, world.computed) for name in ("places", "wait_reasons"))
+        return replace(answer, places=places, wait_reasons=held)
 
     monkeypatch.setattr(scheduler, "sync", counting)
     monkeypatch.setattr(scheduler, "stock", counted(scheduler.stock, "stock", world.computed))
@@ -45,18 +45,18 @@ async def test_everybody_who_looks_is_answered_by_one_computation_until_somethin
     first = queue.place(line[-1])
     for lease in (*line, *line):
         queue.place(lease)
-        queue.held_back(lease)
+        queue.wait_reason(lease)
         queue.offer("a100")
-    assert world.computed == {"places": 1, "held_back": 1}
+    assert world.computed == {"places": 1, "wait_reasons": 1}
     assert [queue.place(lease).number for lease in line] == [1, 2, 3, 4, 5]
 
     world.clock.advance(3)
     assert queue.place(line[-1]).unchanged_seconds == first.unchanged_seconds - 3, "the time that passes is no change"
     assert (world.computed["places"], queue.version) == (1, version)
-    await world.allocator.hear(line[-1].id, line[-1].attempt)
+    await world.parts.attempts.hear(line[-1].id, line[-1].attempt)
     assert (world.computed["places"], queue.version) == (1, version), "nor is who is heard"
 
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     assert queue.version > version
     assert [queue.place(lease).number for lease in line[1:]] == [1, 2, 3, 4]
     version, before = queue.version, queue.place(line[-1])
@@ -101,7 +101,7 @@ async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypa
 
     world.clock.advance(queue_view.OLD_SECONDS + 1)
     times.now = 4.9  # of a fifth of the time a second is used
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     last = await world.ask("mine", lifetime="1h")
     world.computed.clear()
     assert [queue.place(lease).number for lease in line[1:]] == [2, 3], "as of before"
@@ -126,18 +126,18 @@ async def test_a_slow_view_is_computed_rarely_for_all_readers(world, monkeypatch
     waits, queue = await world.ask("bob", lifetime="1h"), world.parts.queue
     made = iter(range(9))
     monkeypatch.setattr(queue, "_decided", counted(queue._decided, "decided", world.computed))
-    queue.held_back(waits)
+    queue.wait_reason(waits)
     assert queue.seldom("number", lambda: next(made)) == 0
     world.computed.clear()
     await world.ask("carla", lifetime="1h")
     times.now = 19.9  # a second was used of it
-    queue.held_back(waits)
+    queue.wait_reason(waits)
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 0)
     times.now = 20.1
-    queue.held_back(waits)
+    queue.wait_reason(waits)
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 1), "one at a time"
     times.now += queue_view.BETWEEN_SECONDS
-    queue.held_back(waits)
+    queue.wait_reason(waits)
     assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (1, 1)
     times.now = 99
     assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"
@@ -209,7 +209,7 @@ async def test_old_queue_positions_are_replaced_once_there_is_time(world, monkey
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(2)]
     queue = world.parts.queue
     queue.place(line[1])
-    await world.allocator.forget(line[0].key)
+    await world.parts.attempts.forget(line[0].key)
     assert queue.place(line[1]).number == 2
     version = queue.version
     times.now = 20.1

@@ -49,7 +49,7 @@ async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_aga
     (lease,) = leases(door)
     assert list(door.cluster.there) == ["morning"], "its workspace is its own"
     assert door.status("morning")["lease"] == lease.id
-    await door.world.hub_stops(lease) if lease.phase is Phase.RUNNING else await door.world.parts.allocator.forget(
+    await door.world.hub_stops(lease) if lease.phase is Phase.RUNNING else await door.world.parts.attempts.forget(
         lease.key
     )
     await door.rounds(10)

@@ -11,8 +11,8 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import CANCELLED, UNKNOWN, Exit, ExitReason
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
+from gpuspawner.service.engine.hub.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.engine.recovery import read_release_spool
-from gpuspawner.service.engine.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.spawner.release_spool import leave
 
@@ -41,7 +41,7 @@ async def in_phase(world, phase):
     await world.round()
     lease = await world.start("alice")
     if phase is Phase.PARKED:
-        await world.allocator.park(lease.id, 1)
+        await world.parts.attempts.park(lease.id, 1)
     elif phase is Phase.STARTING:
         await world.create(lease)
     lease = world.registry.get(lease.id)
@@ -75,7 +75,7 @@ async def test_an_older_attempt_s_outcome_is_ignored(world, phase):
     lease = await in_phase(world, phase)
     await world.registry.save(newer := replace(lease, attempt=2))
     for outcome in OUTCOMES:
-        await world.allocator.release(lease.id, 1, outcome, "old")
+        await world.parts.attempts.release(lease.id, 1, outcome, "old")
         assert world.now_of(lease) == newer, outcome
 
 
@@ -84,8 +84,8 @@ async def test_a_repeated_or_unknown_outcome_is_harmless(world):
     await world.hub_stops(lease)
     await world.go_on(2, step=1)
     ended = world.now_of(lease)
-    await world.allocator.release(lease.id, 1, "failed", "again")
-    await world.allocator.release("nobody", 1, "failed", "")
+    await world.parts.attempts.release(lease.id, 1, "failed", "again")
+    await world.parts.attempts.release("nobody", 1, "failed", "")
     assert world.now_of(lease) == ended
 
 
@@ -155,26 +155,26 @@ async def test_the_waiter_of_an_older_attempt_and_of_an_ended_lease_is_told_to_s
     old = await world.start("alice")
     await world.ask("alice")
     with pytest.raises(Gone, match="newer start"):
-        await world.allocator.hear(old.id, 1)
-    await world.allocator.release(old.id, 2, "cancelled", "no more")
+        await world.parts.attempts.hear(old.id, 1)
+    await world.parts.attempts.release(old.id, 2, "cancelled", "no more")
     with pytest.raises(Gone, match="no more"):
-        await world.allocator.acknowledge(old.id, 2)
+        await world.parts.attempts.acknowledge(old.id, 2)
     with pytest.raises(Gone, match="over"):
-        await world.allocator.park("nobody", 1)
+        await world.parts.attempts.park("nobody", 1)
 
 
 async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
     await world.round()
     lease = await world.start("alice")
-    assert (await world.allocator.park(lease.id, 1)).phase is Phase.RESERVED
+    assert (await world.parts.attempts.park(lease.id, 1)).phase is Phase.RESERVED
 
 
 async def test_a_parked_request_with_a_new_heartbeat_is_attended(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     lease = await world.start("bob")
-    await world.allocator.park(lease.id, 1)
-    assert (await world.allocator.hear(lease.id, 1)).phase is Phase.QUEUED
+    await world.parts.attempts.park(lease.id, 1)
+    assert (await world.parts.attempts.hear(lease.id, 1)).phase is Phase.QUEUED
     assert not world.registry.get(lease.id).unattended
 
 
@@ -292,7 +292,7 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
         leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "failed", message))
         await read_release_spool(tmp_path, world.allocator)
     else:
-        await world.allocator.release(lease.id, lease.attempt, "failed", message)
+        await world.parts.attempts.release(lease.id, lease.attempt, "failed", message)
     assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")
     assert len(world.now_of(lease).message) == MESSAGE_CHARACTERS
 

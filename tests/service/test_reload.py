@@ -58,7 +58,7 @@ def reload_of(world):
 def audited(world):
     """Return the audited catalog changes, the oldest first: (actor, address, change, version in force)."""
     lines = [line for line in reversed(world.parts.store.audit_log.latest()) if line.event.name == "catalog changed"]
-    return [(line.actor, line.where, line.event.why, line.target) for line in lines]
+    return [(line.actor, line.where, line.why, line.target) for line in lines]
 
 
 async def test_a_change_of_the_catalog_is_in_the_audit_with_the_entries_that_differ(world, path):

@@ -36,7 +36,7 @@ from gpuspawner.core.quotas.limits import (
 )
 from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.engine.preemptions import new_claim
+from gpuspawner.service.preemption.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.start.consequences import starts_now

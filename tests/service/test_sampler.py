@@ -14,7 +14,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
-from gpuspawner.service.engine import sampler
+from gpuspawner.service.engine.sampling import sampler
 from gpuspawner.service.workspaces.warnings import warnings_of
 
 

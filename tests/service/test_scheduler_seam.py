@@ -115,7 +115,7 @@ async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
     world.late.gate.clear()
     lease, other = await world.ask("alice", count=2), await world.ask("bob", count=2)
     await world.settle()
-    await world.allocator.forget(lease.key)
+    await world.parts.attempts.forget(lease.key)
     world.late.gate.set()
     await world.settle()
     assert (world.phase(lease), world.phase(other)) == (Phase.ENDED, Phase.RESERVED)
@@ -293,16 +293,16 @@ class Seam(RuleBasedStateMachine):
     def a_start_ends(self, user, outcome):
         if (lease := self.of(user)) is not None:
             self.world.backend.vanish(lease.id)
-            self.run(self.world.allocator.release, lease.id, lease.attempt, outcome, "")
+            self.run(self.world.parts.attempts.release, lease.id, lease.attempt, outcome, "")
 
     @rule(user=WHO)
     def a_request_is_withdrawn(self, user):
-        self.run(self.world.allocator.forget, self.world.key(user))
+        self.run(self.world.parts.attempts.forget, self.world.key(user))
 
     @rule(user=WHO)
     def a_waiter_is_heard(self, user):
         if (lease := self.of(user)) is not None:
-            self.run(self.world.allocator.hear, lease.id, lease.attempt)
+            self.run(self.world.parts.attempts.hear, lease.id, lease.attempt)
 
     @rule(seconds=st.sampled_from([1, 10, 61]))
     def time_passes(self, seconds):

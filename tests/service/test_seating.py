@@ -7,8 +7,8 @@ from service_world import SECRET
 
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.gpu_states import gpu_states
 from gpuspawner.service.engine.lease_documents import lease_variables
+from gpuspawner.service.engine.sampling.gpu_states import gpu_states
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}
@@ -220,7 +220,7 @@ async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
     assert place.now_of(bob).phase is Phase.RESERVED
     for _ in range(4):
         place.clock.advance(8.0)
-        await place.allocator.hear(again.id, again.attempt)
+        await place.parts.attempts.hear(again.id, again.attempt)
         await place.round()
     assert place.now_of(again).phase is Phase.RESERVED
 
@@ -244,7 +244,7 @@ async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_an
     for attempt in (1, 3, 5, 7):  # more often than a hub may drop a start
         assert place.now_of(alice).attempt == attempt
         await place.acknowledge(place.now_of(alice))
-        back = await place.allocator.requeue(alice.id, attempt, why)
+        back = await place.parts.attempts.requeue(alice.id, attempt, why)
         assert (back.phase, back.asked_at, back.slots, back.failed_starts) == (Phase.PARKED, alice.asked_at, (), 0)
         assert ("gpuspawner", "requeued", why) in place.audit(alice)
         assert (await place.ask("alice")).phase is Phase.QUEUED
@@ -252,7 +252,7 @@ async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_an
         assert place.now_of(alice).phase is Phase.QUEUED, "not at once again"
         for _ in range(4):
             place.clock.advance(8.0)
-            await place.allocator.hear(alice.id, attempt + 2)
+            await place.parts.attempts.hear(alice.id, attempt + 2)
             await place.round()
         assert place.now_of(alice).phase is Phase.RESERVED
 

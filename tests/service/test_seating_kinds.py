@@ -11,7 +11,7 @@ from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rate
-from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
+from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 
 
 def claimed(kind, **changes):

@@ -110,7 +110,7 @@ class Service(RuleBasedStateMachine):
     async def reports(self, start, outcome):
         if not self.loses_reports:
             with contextlib.suppress(Killed):
-                await self.world.allocator.release(start.lease, start.attempt, outcome, "")
+                await self.world.parts.attempts.release(start.lease, start.attempt, outcome, "")
 
     async def asks(self, start):
         lease = await self.world.ask(start.user, start_id=start.id, **start.options)
@@ -121,7 +121,7 @@ class Service(RuleBasedStateMachine):
         """One turn of the mixin's loop."""
         try:
             if start.lease:
-                lease = await self.world.allocator.hear(start.lease, start.attempt)
+                lease = await self.world.parts.attempts.hear(start.lease, start.attempt)
             else:
                 lease = await self.asks(start)
             granted = lease.phase in {Phase.RESERVED, Phase.STARTING}  # starting: what it creates takes its time
@@ -185,7 +185,7 @@ class Service(RuleBasedStateMachine):
         start, lease = self.starts.get(user), self.live(user)
         if start and not start.created and lease and start.lease == lease.id and lease.phase in WAITING:
             with contextlib.suppress(Killed, Gone):
-                self.run(self.world.allocator.park(start.lease, start.attempt))
+                self.run(self.world.parts.attempts.park(start.lease, start.attempt))
             self.starts.pop(user)
             self.world.hub.forget(user)
 
@@ -324,7 +324,7 @@ class Service(RuleBasedStateMachine):
             return
         audit = self.world.parts.store.audit_log.latest(lease.id)
         stopped = next(x.at for x in audit if x.event.action == "stop")
-        warned = next(x.at for x in audit if x.event.action == "warned" and "been idle" in x.event.why)
+        warned = next(x.at for x in audit if x.event.action == "warned" and "been idle" in x.why)
         assert stopped - warned >= GRACE_SECONDS - 0.01
         rows = [row for row in self.world.parts.store.readings.of_lease(lease.id) if row.at <= stopped]
         assert rows[-1].kind == "idle"

@@ -11,7 +11,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub import _server
+from gpuspawner.service.engine.hub.client import _server
 from gpuspawner.service.store.recordings import not_recorded, recorded
 from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
 

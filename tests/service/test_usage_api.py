@@ -182,7 +182,7 @@ def test_a_quota_grant_counts_at_once_is_audited_and_expires(world):
     assert [one["id"] for one in grants] == [made["id"]]
     line = world.call(world.parts.store.audit_log.latest)[0]
     assert (line.actor, line.user, line.event.action) == ("admin", "alice", "quota granted")
-    assert line.event.why == f"{made['words']}: a paper"
+    assert line.why == f"{made['words']}: a paper"
     world.clock.at = made["until"]
     assert ask(world, "quota")["budgets"][0]["hard"] == 40
     assert ask(world, "quota-grants", "admin")["grants"][0]["state"] == "over"
@@ -293,7 +293,7 @@ def test_a_correction_is_a_line_of_its_own(world):
     (row,) = ask(world, "usage?by=user")["rows"]
     assert (row["charged_gpu_hours"], row["credited_gpu_hours"], row["cost"]) == (7, 3, 25)
     line = world.call(world.parts.store.audit_log.latest)[1]
-    assert (line.event.action, line.event.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
+    assert (line.event.action, line.why) == ("usage corrected", "3 GPU h credited to alice: a broken image")
     used = world.call(lambda: world.parts.allocator.bounds.balances().of(Requester("alice", "alice born")))[0].used
     world.call(world.parts.allocator.accounting.load)
     assert (

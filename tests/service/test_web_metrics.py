@@ -14,8 +14,8 @@ from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate

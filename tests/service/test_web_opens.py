@@ -5,10 +5,10 @@ import re
 import page_world
 import pytest
 import requests
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.service.engine.allocator import hash_token
 
 
 def opening(*what):

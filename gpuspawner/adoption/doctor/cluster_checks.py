@@ -12,7 +12,7 @@ from gpuspawner.backends.kubernetes.nodes import model_of, to_node
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL, to_pod
 from gpuspawner.catalog import Cluster
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.service.engine.gpu_states import find_unmatched_kinds
+from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds
 
 MANIFEST = "kubernetes-service-rbac.yaml"
 PRIORITY_CLASS = "gpu-workspace"

@@ -15,8 +15,8 @@ from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import Measure
 from gpuspawner.service.clock import SteadyClock
-from gpuspawner.service.engine.dcgm import ask
-from gpuspawner.service.engine.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
+from gpuspawner.service.engine.sampling.dcgm import ask
+from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
 
 PAGE = "docs/how-to/administrators/dcgm.md says how."
 INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."

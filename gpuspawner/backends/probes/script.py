@@ -11,14 +11,7 @@ from dataclasses import replace
 from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.activity import (
-    Holders,
-    ProcessLines,
-    ProcessTable,
-    opened_reading,
-    soft_readings,
-    sum_cores,
-)
+from gpuspawner.backends.probes.activity import opened_reading, soft_readings
 from gpuspawner.backends.probes.monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
 from gpuspawner.backends.probes.nvidia_smi import (
     DECODER,
@@ -32,6 +25,7 @@ from gpuspawner.backends.probes.nvidia_smi import (
     read_reports,
     read_rows,
 )
+from gpuspawner.backends.probes.processes import Holders, ProcessLines, ProcessTable, sum_cores
 from gpuspawner.backends.probes.tools import read_tables
 from gpuspawner.core.idle.readings import GpuReading, Sample, SourceReading
 

@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, Streak
+from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.request import Next, Request
@@ -121,8 +122,8 @@ class Lease:
     lost: tuple[LostInterval, ...] = ()
     notice: EndNotice | None = None
     waiting_since: float | None = None  # None: since it was asked
-    held_back: WaitReason | None = None
-    held_back_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
+    wait_reason: WaitReason | None = None
+    blocked_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample
     came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it

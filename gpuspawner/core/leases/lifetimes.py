@@ -139,7 +139,7 @@ _INNER = {
     "reaches_into": ("at",),
     "fixed_end": ("at",),
     "notice": ("at",),
-    "held_back": ("since",),
+    "wait_reason": ("since",),
 }
 """The records of a lease that hold times, and which."""
 

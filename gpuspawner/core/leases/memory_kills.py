@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.leases.events import KilledForMemory
+from gpuspawner.core.events import KilledForMemory
 from gpuspawner.core.leases.lease import Lease
 
 TOLD_SECONDS = 3600.0

@@ -12,19 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
+from gpuspawner.core import events
+from gpuspawner.core.events import Event
+from gpuspawner.core.idle.arrival import ArrivalStep, advance_arrival, arrival_sign
 from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.verdicts import (
-    ArrivalStep,
-    Verdict,
-    advance_arrival,
-    arrival_sign,
-    credited_seconds,
-    judge,
-    reset_idle_time,
-)
-from gpuspawner.core.leases import events, exits, lifetimes, transitions
-from gpuspawner.core.leases.events import Event
+from gpuspawner.core.idle.verdicts import Verdict, credited_seconds, judge, reset_idle_time
+from gpuspawner.core.leases import exits, lifetimes, transitions
 from gpuspawner.core.leases.exits import CLUSTER, GPUSPAWNER
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.memory_kills import count_kills

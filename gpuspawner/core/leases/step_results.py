@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+from gpuspawner.core import events
+from gpuspawner.core.events import Event
 from gpuspawner.core.idle.policies import IdlePolicy, LifecyclePolicy
-from gpuspawner.core.leases import events, transitions
-from gpuspawner.core.leases.events import Event
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import GPUSPAWNER, Exit, ExitReason
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.leases.observations import Effect

@@ -11,8 +11,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gpuspawner.core import events
 from gpuspawner.core.idle import verdicts
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Observation, Running, is_of_user, is_own, is_ready
 from gpuspawner.core.leases.reports import storable
@@ -162,15 +163,18 @@ def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) ->
     return None if why == lease.impossible else Step(replace(lease, impossible=why))
 
 
-def note_held_back(lease: Lease, rule: str, words: str, now: float) -> Step | None:
+def note_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Step | None:
     """Record the rule that holds a waiting request back, if it has changed. An empty ``rule`` is no rule."""
-    before = lease.held_back
+    before = lease.wait_reason
     if lease.phase not in WAITING or (before.rule if before is not None else "") == rule:
         return None
     if rule:
-        held = transitions.hold_back(lease, rule, words, now)
-        return Step(held, (Note(events.HeldBackBy(rule, words)),))
-    return Step(transitions.let_go(lease, now), (Note(events.LetGo(before.rule if before is not None else "")),))
+        held = transitions.set_wait_reason(lease, rule, words, now)
+        return Step(held, (Note(events.WaitReasonNoted(rule, words)),))
+    return Step(
+        transitions.clear_wait_reason(lease, now),
+        (Note(events.WaitReasonGone(before.rule if before is not None else "")),),
+    )
 
 
 # Stopping

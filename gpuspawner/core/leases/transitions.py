@@ -8,8 +8,9 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
-from gpuspawner.core.idle.verdicts import Arrival, reset_idle_time
+from gpuspawner.core.idle.verdicts import reset_idle_time
 from gpuspawner.core.leases import exits, lifetimes
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
@@ -80,8 +81,8 @@ def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
         given="",
         latest_end=None,
         waiting_since=now,
-        held_back=None,
-        held_back_seconds=0.0,
+        wait_reason=None,
+        blocked_seconds=0.0,
         **changes,
     )
 
@@ -100,7 +101,7 @@ def grant(
         first_granted_at=now if lease.first_granted_at is None else lease.first_granted_at,
         given=given,
         latest_end=latest_end,
-        held_back=None,
+        wait_reason=None,
     )
 
 
@@ -334,19 +335,19 @@ def successor(lease: Lease, name: str, now: float) -> Lease:
     )
 
 
-def hold_back(lease: Lease, rule: str, words: str, now: float) -> Lease:
+def set_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Lease:
     """Note that a rule holds a waiting request back; ``words`` is its sentence."""
     if lease.phase not in WAITING:
         raise Conflict(f"This workspace is {lease.phase.value}: no rule holds it back.")
-    return replace(let_go(lease, now), held_back=WaitReason(rule, words, now))
+    return replace(clear_wait_reason(lease, now), wait_reason=WaitReason(rule, words, now))
 
 
-def let_go(lease: Lease, now: float) -> Lease:
+def clear_wait_reason(lease: Lease, now: float) -> Lease:
     """Note that no rule holds it back any more."""
-    if lease.held_back is None:
+    if lease.wait_reason is None:
         return lease
-    held_seconds = lease.held_back_seconds + max(0.0, now - lease.held_back.since)
-    return replace(lease, held_back=None, held_back_seconds=held_seconds)
+    held_seconds = lease.blocked_seconds + max(0.0, now - lease.wait_reason.since)
+    return replace(lease, wait_reason=None, blocked_seconds=held_seconds)
 
 
 def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:

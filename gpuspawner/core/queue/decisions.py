@@ -66,14 +66,14 @@ class Decision:
     """The grants to make now in order, the requests that a rule holds back by lease id, and the reservations."""
 
     grants: tuple[Grant, ...] = ()
-    held_back: Mapping[str, BlockingRule] = field(default_factory=dict)
+    wait_reasons: Mapping[str, BlockingRule] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
 
 
 class ClusterLimits(Protocol):
     """Limits of the cluster on other resources than GPUs, for example of a namespace. They hold back whole pools."""
 
-    def held_back(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
+    def wait_reason(self, claim: Claim, slots: Sequence[Slot]) -> BlockingRule | None:
         """Return the limit that leaves too little for a request on these GPUs, or None."""
         ...
 
@@ -245,7 +245,7 @@ class _Pass:
             self._limits.take(claim, found.slots)
 
     def _barred(self, claim: Claim, kind: GpuKind | None) -> BlockingRule | None:
-        if (over := self._budgets.held_back(claim, kind)) is not None:
+        if (over := self._budgets.wait_reason(claim, kind)) is not None:
             return BlockingRule(*over)
         bar = self._tally.bar(claim, kind)
         if bar is not None:
@@ -274,7 +274,7 @@ class _Pass:
 
     def _over_the_place(self, claim: Claim, kind: GpuKind | None, slots: Sequence[Slot]) -> BlockingRule | None:
         pool = kind.pool if kind else ""
-        held = None if self._limits is None else self._limits.held_back(claim, slots)
+        held = None if self._limits is None else self._limits.wait_reason(claim, slots)
         if held is not None:
             self._closed.setdefault(pool, held)
             return held

@@ -312,12 +312,12 @@ def room_requests(seen: Snapshot, waited_for: Iterable[str]) -> Iterable[RoomReq
     rule, asked_for = seen.rules.make_room, frozenset(waited_for)
     if rule is None:
         return
-    held_back = {lease.id for lease in seen.leases if lease.held_back is not None or lease.impossible_since is not None}
+    blocked = {lease.id for lease in seen.leases if lease.wait_reason is not None or lease.impossible_since is not None}
     for claim in seen.claims:
         kind = claim.request.gpu
         if (
             kind not in seen.kinds
-            or claim.id in asked_for | held_back
+            or claim.id in asked_for | blocked
             or claim.waited_seconds(seen.now) < rule.after_seconds
         ):
             continue

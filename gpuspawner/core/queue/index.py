@@ -28,7 +28,7 @@ KEPT_SECONDS = 1.0
 _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
     "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
-    "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "held_back", "held_back_seconds",
+    "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "wait_reason", "blocked_seconds",
     "impossible_since", "came_back",
 )  # fmt: skip
 """The fields of a lease that decisions depend on. Samples and heartbeats change none of them."""

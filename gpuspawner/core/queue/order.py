@@ -130,7 +130,7 @@ def longest_waiting(seen: Snapshot, granted: Collection[Claim]) -> Mapping[str |
             continue
         if lease.id in names or lease.not_before > seen.now:
             continue
-        if lease.held_back is not None or lease.impossible_since is not None:
+        if lease.wait_reason is not None or lease.impossible_since is not None:
             continue
         if lease.phase is not Phase.PARKED or seen.hub_answers:
             for pool in pools_of(lease, seen.kinds):

@@ -246,7 +246,7 @@ def claim_of(lease: Lease) -> Claim:
     it could not start at all. A preempted workspace that comes back counts as overdue.
     """
     since = lease.asked_at if lease.waiting_since is None else lease.waiting_since
-    held_since = None if lease.held_back is None else lease.held_back.since
+    held_since = None if lease.wait_reason is None else lease.wait_reason.since
     stops = [at for at in (lease.impossible_since, held_since) if at is not None]
     return Claim(
         lease.id,
@@ -258,7 +258,7 @@ def claim_of(lease: Lease) -> Claim:
         lease.tried_nodes,
         lease.attempt,
         lease.user,
-        -inf if lease.came_back else since + lease.held_back_seconds,
+        -inf if lease.came_back else since + lease.blocked_seconds,
         inf if lease.came_back else min(stops, default=inf),
     )
 

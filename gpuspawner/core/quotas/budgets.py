@@ -375,7 +375,7 @@ class ClaimBudgets:
         self._seen = seen
         self._balances = balances or BudgetBalances(seen.now, seen.leases, seen.rules, seen.accounts, seen.quota_grants)
 
-    def held_back(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
+    def wait_reason(self, claim: Claim, kind: GpuKind | None) -> tuple[str, str] | None:
         """Return the rule and the sentence of the budget that does not allow a request now, or None."""
         verdict = self._short(claim, kind)
         if verdict is None or verdict.balance is None:

@@ -229,7 +229,7 @@ class HttpScheduler(DelegatingScheduler):
             self._as_of,
             lambda: [*without.grants(), *grants],
             lambda: {**without.places(), **places},
-            lambda: {**without.held_back(), **held},
+            lambda: {**without.wait_reasons(), **held},
             tuple(_refusals(states)),
             preempted=tuple(self._preempted(seen)),
         )

@@ -404,7 +404,7 @@ class KueueScheduler(DelegatingScheduler):
             self._as_of,
             lambda: [*without.grants(), *grants],
             lambda: {**without.places(), **places},
-            lambda: {**without.held_back(), **held},
+            lambda: {**without.wait_reasons(), **held},
             tuple(refused),
             preempted=preempted,
         )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.leases.events import Stopped, StopperNamed
-from gpuspawner.core.leases.stored_events import EVENTS, fields_of
+from gpuspawner.core.events import EVENTS, ActionRefused, Stopped, StopperNamed, fields_of
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
@@ -148,7 +146,7 @@ def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:
         user=line.user,
         target=line.target or line.lease,
         page=f"{prefix}workspaces/{line.lease}" if line.lease else "",
-        why=line.event.why,
+        why=line.why,
         outcome="refused" if isinstance(line.event, ActionRefused) else "done",
         fields=fields_of(line.event),
     )

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuspawner.core import action_events
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.placement import is_grantable
-from gpuspawner.core.leases import events, exits
+from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.rules import EndNotice
@@ -165,7 +165,7 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
             return  # it ended meanwhile
         notice = EndNotice("", at, reason, actor.person.name, actor.origin, bool(target))
         told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
-        line = actor.audit_entry_of(told, action_events.EndAnnounced(f"{ends}{then}: {reason}"))
+        line = actor.audit_entry_of(told, events.EndAnnounced(f"{ends}{then}: {reason}"))
         await actor.state.registry.save(told, audit=[line])
 
     return Plan(lease, f"{ends}{then}. {LOST}", at, announce)

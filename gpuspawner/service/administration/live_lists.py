@@ -8,7 +8,7 @@ from itertools import groupby
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.action_events import ClaimMade, Passed
+from gpuspawner.core.events import ClaimMade, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -74,7 +74,7 @@ QUEUE = Table(
         Column("gpus", "GPUs", "number"),
         Column("lifetime_seconds", "Run time", "seconds"),
         Column("waited_seconds", "Waiting for", "seconds"),
-        Column("held_back_by", "Held back by"),
+        Column("wait_rule", "Held back by"),
         Column("reason", "Reason for the position", "words"),
         Column("earliest_at", "From", "time"),
         Column("likely_at", "Likely start", "time"),
@@ -148,7 +148,7 @@ class QueueRow:
     lifetime_seconds: float
     waited_seconds: float
     held: str
-    held_back_by: str
+    wait_rule: str
     reason: str
     sentence: str
     earliest_at: float | None
@@ -262,7 +262,7 @@ def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
 def _queue_row(state: Parts, lease: Lease) -> QueueRow:
     shown, now = present_waiting(state, lease), state.clock.now()
     assert shown is not None  # it waits
-    held, held_words = shown.held_back, shown.held_back.words if shown.held_back else ""
+    held, held_words = shown.wait_reason, shown.wait_reason.words if shown.wait_reason else ""
     return QueueRow(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
@@ -275,7 +275,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         lifetime_seconds=lease.request.lifetime_seconds,
         waited_seconds=now - lease.asked_at,
         held="yes" if held else "no",
-        held_back_by=held.rule if held else "",
+        wait_rule=held.rule if held else "",
         reason=held_words or shown.why or shown.precedence,
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,
@@ -356,7 +356,7 @@ class QueuePage(ListPage):
         self.show_list(
             part,
             sections=list(_sections(state, part.rows)),
-            held=sum(lease.phase in WAITING and state.queue.held_back(lease) is not None for lease in state.registry),
+            held=sum(lease.phase in WAITING and state.queue.wait_reason(lease) is not None for lease in state.registry),
             hit_rate=hit_rate_words(state),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
@@ -375,9 +375,7 @@ class OrderChange:
 
 def _change(state: Parts, line: AuditLine) -> OrderChange:
     page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-    return OrderChange(
-        line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.event.why, page
-    )
+    return OrderChange(line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page)
 
 
 def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:

@@ -20,7 +20,7 @@ from gpuspawner.service.administration.gpu_map import (
 )
 from gpuspawner.service.administration.live_lists import DEFAULT_NAME, kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.engine.gpu_states import SeenGpu, seen_gpus
+from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.admin_page import AdminPage

@@ -12,15 +12,19 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.action_events import EndAnnounced, Exempted, QuotaGranted, QuotaTakenBack, UsageCorrected
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.events import (
+from gpuspawner.core.events import (
     Disputed,
+    EndAnnounced,
+    Exempted,
     Extended,
     Kept,
+    QuotaGranted,
+    QuotaTakenBack,
     ReachesInto,
     Stopped,
+    UsageCorrected,
     WarnedIdle,
     WarnedNobodyCame,
     WarnedOfClaim,
@@ -206,7 +210,7 @@ def present_history(state: Parts, lines: Iterable[AuditLine]) -> list[HistoryEnt
     for line in lines:
         icon, css_class = ICONS.get(line.event.name, ("gift", ""))
         page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-        found.append(HistoryEntry(line.at, icon, css_class, line.event.words, line.event.why, line.actor, page))
+        found.append(HistoryEntry(line.at, icon, css_class, line.event.words, line.why, line.actor, page))
     return found
 
 

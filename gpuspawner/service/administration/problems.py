@@ -10,7 +10,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.engine.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
+from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER
 from gpuspawner.service.parts import Parts

@@ -11,12 +11,12 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.core import action_events
+from gpuspawner.core import events
 from gpuspawner.core.administration import EVERYBODY, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.placement import count_all
 from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
-from gpuspawner.core.leases import events, transitions
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
 from gpuspawner.core.rules import Account
@@ -48,11 +48,11 @@ FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
 """The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
 EVENTS: Mapping[RestrictionKind, type[events.TextEvent]] = {
-    RestrictionKind.DRAIN: action_events.Drained,
-    RestrictionKind.QUARANTINE: action_events.Quarantined,
-    RestrictionKind.PAUSE: action_events.GrantsPaused,
-    RestrictionKind.RESERVE: action_events.GpusReserved,
-    RestrictionKind.EXEMPT: action_events.Exempted,
+    RestrictionKind.DRAIN: events.Drained,
+    RestrictionKind.QUARANTINE: events.Quarantined,
+    RestrictionKind.PAUSE: events.GrantsPaused,
+    RestrictionKind.RESERVE: events.GpusReserved,
+    RestrictionKind.EXEMPT: events.Exempted,
 }
 NAMES_SHOWN = 12
 """The most names in a refusal. Arbitrary: what a person reads."""
@@ -214,7 +214,7 @@ async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -
     state, one = actor.state, await actor.state.restrictions.get(restriction)
     if one is None:
         raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
-    event = action_events.Lifted(f"{title_of(state, one)}: {body.reason}")
+    event = events.Lifted(f"{title_of(state, one)}: {body.reason}")
     entry = actor.audit_entry(event, _user_of(one), one.target)
     lifted = await state.restrictions.lift(one, actor.person.name, body.reason, entry)
     await state.allocator.give()
@@ -358,7 +358,7 @@ def _apply_to(actor: Actor, one: Restriction, lease: Lease, words: str) -> async
     registry, now = actor.state.registry, actor.now
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
-            return registry.save(lease, audit=[actor.audit_entry_of(lease, action_events.GpuClosed(words))])
+            return registry.save(lease, audit=[actor.audit_entry_of(lease, events.GpuClosed(words))])
         if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
             return registry.save(
                 transitions.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.action_events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
 from gpuspawner.service.announcements.presenter import present_inbox, present_message
-from gpuspawner.service.engine.hub import HubUser
+from gpuspawner.service.engine.hub.client import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow

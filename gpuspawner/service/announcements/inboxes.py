@@ -22,7 +22,7 @@ from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub import GroupMembers
+from gpuspawner.service.engine.hub.members import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import Store

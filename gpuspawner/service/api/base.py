@@ -29,7 +29,7 @@ from gpuspawner.core.authentication import (
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable, quoted
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.queue.class_holds import HoldUser
-from gpuspawner.service.engine.allocator import WORKSPACE_TOKEN_PREFIX, hash_token
+from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.hub_sign_in import HubOAuth, HubOAuthenticated
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.tokens import TOKEN_PREFIX, holder_of_token

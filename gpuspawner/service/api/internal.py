@@ -20,7 +20,7 @@ from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.service.api.base import ApiHandler, is_spawner
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -121,7 +121,7 @@ class Acquire(SpawnerHandler):
         asking = self.parts.allocator.asking
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
-        self.answer(self.view(await self.parts.allocator.acquire(ask)))
+        self.answer(self.view(await self.parts.attempts.acquire(ask)))
 
 
 class Wait(SpawnerHandler):
@@ -187,7 +187,7 @@ class Heartbeat(SpawnerHandler):
     async def post(self, lease_id: str) -> None:
         """Answer the lease; 409 where this start is over."""
         self.fields()
-        self.answer(self.view(await self.parts.allocator.hear(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.attempts.hear(lease_id, self.attempt())))
 
 
 class Park(SpawnerHandler):
@@ -196,7 +196,7 @@ class Park(SpawnerHandler):
     async def post(self, lease_id: str) -> None:
         """Answer the lease: reserved where a grant crossed the message."""
         self.fields()
-        self.answer(self.view(await self.parts.allocator.park(lease_id, self.attempt())))
+        self.answer(self.view(await self.parts.attempts.park(lease_id, self.attempt())))
 
 
 class Requeue(SpawnerHandler):
@@ -206,7 +206,7 @@ class Requeue(SpawnerHandler):
         """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
         body = self.fields("why", "node")
         why, node = (str(body.get(name, "")) for name in ("why", "node"))
-        self.answer(self.view(await self.parts.allocator.requeue(lease_id, self.attempt(), why, node)))
+        self.answer(self.view(await self.parts.attempts.requeue(lease_id, self.attempt(), why, node)))
 
 
 class Release(SpawnerHandler):
@@ -219,7 +219,7 @@ class Release(SpawnerHandler):
             raise HTTPError(400, reason=f"outcome is one of {', '.join(sorted(OUTCOMES))}.")
         body = self.fields("message", "output")
         message, output = (str(body.get(name, "")) for name in ("message", "output"))
-        await self.parts.allocator.release(lease_id, self.attempt(), outcome, message, output)
+        await self.parts.attempts.release(lease_id, self.attempt(), outcome, message, output)
         self.answer({})
 
 
@@ -228,7 +228,7 @@ class Forget(SpawnerHandler):
 
     async def post(self) -> None:
         """Withdraw the place that it may have in the queue."""
-        await self.parts.allocator.forget(self.understood(KeyBody).key())
+        await self.parts.attempts.forget(self.understood(KeyBody).key())
         self.answer({})
 
 

@@ -21,7 +21,7 @@ from gpuspawner.service.custom_resources.decisions import (
     has_seconds,
     wanted_seconds,
 )
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
@@ -218,7 +218,7 @@ class Operator:
             raise Conflict(f"{user} has a workspace of this name already.")
         name, start = resource.own_lease, uuid.uuid4().hex
         ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name)
-        return await parts.allocator.acquire(ask)
+        return await parts.attempts.acquire(ask)
 
     async def _extend(self, resource: Resource, lease: Lease) -> None:
         wanted, why, has = wanted_seconds(resource.spec.get("lifetime")), "", has_seconds(lease)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import events, lifetimes, transitions
+from gpuspawner.core.leases import lifetimes, transitions
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.running_steps import come, kept_until
@@ -15,7 +16,7 @@ from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.rules.policies import policy_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gpuspawner.core.leases import events
+from gpuspawner.core import events
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import HOLDING, Lease, Phase
 from gpuspawner.core.leases.step_results import Step, finish
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, ReadingRow
 

@@ -22,11 +22,12 @@ from gpuspawner.core.leases.observations import Effect, HubServer, Outcome
 from gpuspawner.core.leases.reports import mask_output
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.hub import GroupMembers, HubClient
-from gpuspawner.service.engine.hub_servers import HubServers
+from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.requests import options_of
+from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub.members import GroupMembers
+from gpuspawner.service.engine.hub.servers import HubServers
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.requests import options_of
 from gpuspawner.service.store.idempotency import context_without_act
 from gpuspawner.service.store.readings import OutputRow
 

@@ -15,26 +15,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.idle.verdicts import LEAST_GRACE_SECONDS
-from gpuspawner.core.leases import events, exits, steps
+from gpuspawner.core.leases import exits, steps
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Running, TakenSample
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.availability import Availability
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.effects import EffectRunner
 from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.engine.hub import GroupMembers, HubClient
-from gpuspawner.service.engine.hub_servers import HubServers
+from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub.members import GroupMembers
+from gpuspawner.service.engine.hub.servers import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
+from gpuspawner.service.rules.availability import Availability
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 

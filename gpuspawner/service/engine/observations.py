@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
 from gpuspawner.core.leases.step_results import LeaseRules, Timing
 from gpuspawner.core.queue.class_holds import HeldGpus
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.effects import EffectRunner
-from gpuspawner.service.engine.hub import HubClient
-from gpuspawner.service.engine.hub_servers import HubServers
+from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub.servers import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
-from gpuspawner.service.engine.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.recovery import LeaseRecovery, OrphanWatch
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL

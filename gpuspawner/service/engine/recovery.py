@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuspawner.core.leases import events, transitions
+from gpuspawner.core import events
+from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.core.leases.observations import HubServer, Running, is_of_user
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
 from gpuspawner.core.leases.step_results import Note, Recovery, Step
 from gpuspawner.core.leases.steps import RECOVERED
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
-from gpuspawner.service.engine.hub import HubClient, seconds_of
-from gpuspawner.service.engine.hub_servers import Place, place_of
+from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.hub.client import HubClient, seconds_of
+from gpuspawner.service.engine.hub.servers import Place, place_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,

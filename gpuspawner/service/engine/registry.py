@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Owner
 from gpuspawner.core.leases.lifetimes import settled

@@ -15,9 +15,9 @@ from gpuspawner.core.leases.lease import UP, WAITING, Phase
 from gpuspawner.core.leases.lifetimes import CARRIED_OUT
 from gpuspawner.core.leases.lifetimes import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import PreemptionState
-from gpuspawner.service.engine.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.engine.allocation.scheduler_sync import ERRORS
 from gpuspawner.service.engine.registry import MISMATCHES
-from gpuspawner.service.engine.scheduler_sync import ERRORS
+from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios

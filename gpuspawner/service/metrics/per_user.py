@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
-from gpuspawner.service.engine.gpu_states import NO_KIND
+from gpuspawner.service.engine.sampling.gpu_states import NO_KIND
 from gpuspawner.service.metrics.collector import NO_TEAM
 from gpuspawner.service.parts import Parts
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpuspawner.catalog.titles import given_instead, gpu_title
-from gpuspawner.core import action_events
-from gpuspawner.core.action_events import ScheduleSuspended
-from gpuspawner.core.leases import events
-from gpuspawner.core.leases.events import Audience
+from gpuspawner.core import events
+from gpuspawner.core.events import Audience, ScheduleSuspended
 from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message
@@ -60,18 +58,18 @@ def _warned(kind: str, title: str) -> _Teller:
 
 
 def _warned_of_end(parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    return _warning(parts, lease, "expiry", f"Your workspace {line.event.why}")
+    return _warning(parts, lease, "expiry", f"Your workspace {line.why}")
 
 
 def _extended(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     by_another = isinstance(line.event, events.Extended) and line.event.reason
     if not by_another or lease.deadline_at is None:
         return None
-    return _Text("extended", "Your workspace runs longer", f"{line.actor} extended it {line.event.why}.")
+    return _Text("extended", "Your workspace runs longer", f"{line.actor} extended it {line.why}.")
 
 
 def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("claim gone", "Your workspace goes on", f"{line.event.why} It goes on as before.")
+    return _Text("claim gone", "Your workspace goes on", f"{line.why} It goes on as before.")
 
 
 _BY_PEOPLE = frozenset({ExitReason.STOPPED, ExitReason.MOVED, ExitReason.CANCELLED})
@@ -114,17 +112,17 @@ def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
 
 
 def _disputed(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    said = f"“{line.event.why}”" if line.event.why else "They did not say why."
+    said = f"“{line.why}”" if line.why else "They did not say why."
     title = f"{lease.user} calls the end of a workspace wrong"
     return _Text("disputed", title, f"{said}\n\nThe readings, and the place to answer:")
 
 
 def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.event.why}")
+    return _Text("answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.why}")
 
 
 def _ready_paused(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("ready paused", "A workspace is made ready for you no more", line.event.why)
+    return _Text("ready paused", "A workspace is made ready for you no more", line.why)
 
 
 _TEXTS: Mapping[type[events.Event], _Teller] = {
@@ -135,8 +133,8 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.KilledForMemory: _warned("memory", "A program in your workspace was killed for want of memory"),
     events.WarnedOfClaim: _warned("claim", "Your workspace has to make room"),
     events.ClaimGone: _claim_gone,
-    action_events.EndAnnounced: _warned("claim", "Your workspace is about to be ended"),
-    action_events.GpuClosed: _warned("closed", "The GPU of your workspace is taken out of service"),
+    events.EndAnnounced: _warned("claim", "Your workspace is about to be ended"),
+    events.GpuClosed: _warned("closed", "The GPU of your workspace is taken out of service"),
     events.Extended: _extended,
     events.ReachesInto: _warned("hold", "Your workspace runs into the time of a class"),
     events.Stopped: _end,

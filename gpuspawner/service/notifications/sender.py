@@ -22,7 +22,7 @@ from urllib.parse import quote
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.ending import cancelled
-from gpuspawner.service.engine.hub import HubClient
+from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.outbox import OutboxRow

@@ -9,17 +9,17 @@ from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, fiel
 from tornado.web import HTTPError
 
 from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.core import action_events
+from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.events import TextEvent
 from gpuspawner.core.gpus.placement import used_shares
-from gpuspawner.core.leases.events import TextEvent
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.api.rest import Answer, Body
-from gpuspawner.service.engine.preemptions import new_claim, whom_of
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.preemption.preemptions import new_claim, whom_of
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor
@@ -270,7 +270,7 @@ async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
     if body.dry_run:
         preview, plan = state.preemptions.preview(claim)
         return present_claim(state, preview, plan.victims, dry_run=True), 200
-    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, action_events.ClaimMade)])
+    made = await state.preemptions.make(claim, [_audit_entry(actor, claim, events.ClaimMade)])
     return present_claim(state, made), 201 if made.id == claim.id else 200
 
 
@@ -299,7 +299,7 @@ async def get_claim(actor: Actor, claim: str) -> Claim:
 async def give_up(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, action_events.ClaimGivenUp)])
+    over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, events.ClaimGivenUp)])
     return present_claim(actor.state, over)
 
 
@@ -307,7 +307,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
     """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
     found = await _find(actor, claim)
-    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, action_events.ClaimServed)])
+    over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, events.ClaimServed)])
     return present_claim(actor.state, over)
 
 

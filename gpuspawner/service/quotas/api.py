@@ -9,7 +9,7 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.calendar import HOUR_MS, date_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases.lease import Owner
@@ -17,7 +17,7 @@ from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, QuotaAmount, s
 from gpuspawner.core.rules import Account, BudgetUnit, QuotaGrant, Rate
 from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.paging import page
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
 from gpuspawner.service.quotas.presenter import present_grant, present_quota, present_usage

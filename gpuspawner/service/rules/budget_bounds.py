@@ -9,9 +9,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpuspawner.catalog import Catalog
+from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.placement import is_wanted_by_others
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.step_results import Extension

@@ -7,11 +7,11 @@ import time
 
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
-from gpuspawner.core.action_events import CatalogChanged
+from gpuspawner.core.events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.custom_resources.entries import Entries
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.parts import Parts

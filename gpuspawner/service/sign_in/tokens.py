@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import uuid
 
-from gpuspawner.core import action_events as events
+from gpuspawner.core import events
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.service.engine.allocator import hash_token
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.store import AuditLine

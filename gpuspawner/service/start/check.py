@@ -95,7 +95,7 @@ def _sentence(
 ) -> _Sentence:
     request, catalog, now = claim.request, state.catalog, state.clock.now()
     place, outage = would.place, outage_words(state, would.kind or request.gpu)
-    shortage = "" if would.held_back is None else would.held_back.words
+    shortage = "" if would.wait_reason is None else would.wait_reason.words
     key = Key(state.hub_id, claim.user_created, "")
     if shortage or outage or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)):
         shown, reach = preview_start(state, place), reach_words(state, claim.user, key)

@@ -35,7 +35,7 @@ async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
         return Estimate(None, all_words(error))
     except Unavailable:
         return Estimate(None)
-    waits = None if would.held_back is not None else wait_seconds(would)
+    waits = None if would.wait_reason is not None else wait_seconds(would)
     if shown := preview_start(parts, would.place):
         waits = max(waits or 0.0, shown.to_seconds)  # by then it started, as often as such ranges were right
     return Estimate(waits)

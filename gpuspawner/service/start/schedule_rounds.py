@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from gpuspawner.core.action_events import ScheduleSuspended
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Superseded, Unavailable
+from gpuspawner.core.events import ScheduleSuspended
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
 from gpuspawner.core.schedules import (
@@ -23,7 +23,7 @@ from gpuspawner.core.schedules import (
     lead_seconds_of,
     lease_id_of_schedule,
 )
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start.schedule_estimates import decided, estimate
 
@@ -152,4 +152,4 @@ async def _asked(parts: Parts, key: Key, user: str, wish: Schedule, name: str, a
         raise Conflict("You had a workspace of this name already.")
     start = uuid.uuid4().hex
     ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)
-    return await parts.allocator.acquire(ask)
+    return await parts.attempts.acquire(ask)

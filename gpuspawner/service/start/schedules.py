@@ -14,10 +14,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 from tornado.web import HTTPError
 
-from gpuspawner.core import action_events
+from gpuspawner.core import events
 from gpuspawner.core.calendar import WEEKDAYS
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.events import Event
+from gpuspawner.core.events import Event
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.schedules import Schedule, ScheduleStep, parse_time_of_day, parse_weekdays
 from gpuspawner.service.api.rest.models import Answer, Body
@@ -195,10 +195,10 @@ def _changed(one: Schedule, body: ScheduleChange) -> tuple[Schedule, Event]:
     days = one.days if body.on is None else body.on
     after = replace(one, paused=one.paused if body.paused is None else body.paused, minute=minute, days=days)
     if body.paused is None:
-        return after, action_events.ScheduleAdded(after.words)
+        return after, events.ScheduleAdded(after.words)
     if body.paused:
-        return after, action_events.SchedulePaused(after.words)
-    return replace(after, missed=0, said=""), action_events.ScheduleResumed(after.words)
+        return after, events.SchedulePaused(after.words)
+    return replace(after, missed=0, said=""), events.ScheduleResumed(after.words)
 
 
 # For custom resources too
@@ -231,7 +231,7 @@ async def add_schedule(
     await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
     one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
-    entry = AuditLine(state.clock.now(), "", user, user, action_events.ScheduleAdded(one.words), origin, one.id)
+    entry = AuditLine(state.clock.now(), "", user, user, events.ScheduleAdded(one.words), origin, one.id)
     add_once = partial(state.store.schedules.add, once=not name)
     made = await state.store.write(add_once, key.owner, one, MAX_SCHEDULES, entry)
     if made is None:
@@ -242,5 +242,5 @@ async def add_schedule(
 
 async def delete_schedule(state: Parts, owner: Owner, user: str, name: str, origin: str) -> bool:
     """Delete a user's schedule by its id. Return whether it existed."""
-    entry = AuditLine(state.clock.now(), "", user, user, action_events.ScheduleRemoved(), origin, name[:40])
+    entry = AuditLine(state.clock.now(), "", user, user, events.ScheduleRemoved(), origin, name[:40])
     return await state.store.write(state.store.schedules.delete, owner, name, entry)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gpuspawner.core.leases.events import Disputed, Event, Stopped, StopperNamed
-from gpuspawner.core.leases.stored_events import event_of, fields_of
+from gpuspawner.core.events import Disputed, Event, Stopped, StopperNamed, event_of, fields_of
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
@@ -148,7 +147,7 @@ def _row_of(line: AuditLine) -> dict[str, object]:
         "user": line.user,
         "actor": line.actor,
         "action": line.event.name,
-        "why": line.event.why,
+        "why": line.why,
         "fields": fields_of(line.event),
         "via": line.where,
         "target": line.target,

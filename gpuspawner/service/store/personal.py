@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.administration import NOTICE_KEPT_SECONDS, LeaseStep, ReadMarks
+from gpuspawner.core.events import event_of
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.leases.stored_events import event_of
 from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit

@@ -11,9 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sample, SoftReading, Source, SourceReading
-from gpuspawner.core.leases import events
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuspawner.service.api.rest.models import Answer
 
 
-class HeldBack(Answer):
+class WaitReason(Answer):
     """The rule that holds a request back, and since when."""
 
     rule: str
@@ -39,7 +39,7 @@ class Standing(Answer):
     why: str
     precedence: str
     """The requests that may still go first, "" if another program owns the queue."""
-    held_back: HeldBack | None
+    wait_reason: WaitReason | None
     changed: str | None
     impossible: str | None
 
@@ -58,7 +58,7 @@ class WaitingRequest(Answer):
     place: int | None
     of: int | None
     sentence: str | None
-    held_back: HeldBack | None
+    wait_reason: WaitReason | None
     changed: str | None
     precedence: str | None
     asked_at: float

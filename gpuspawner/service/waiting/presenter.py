@@ -18,7 +18,7 @@ from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.api.base import Person
-from gpuspawner.service.engine.feasibility import KEPT_SECONDS
+from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
@@ -163,7 +163,7 @@ ENTRY = "quota "
 """The rule of a quota entry is named by this and the entry's name."""
 
 
-def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> models.HeldBack | None:
+def present_wait_reason(lease: Lease, held: BlockingRule | None, owner: str) -> models.WaitReason | None:
     """Return the rule that holds a waiting request back, None without one.
 
     Args:
@@ -173,11 +173,11 @@ def present_held_back(lease: Lease, held: BlockingRule | None, owner: str) -> mo
     """
     if held is None:
         return None
-    before = lease.held_back
+    before = lease.wait_reason
     since = before.since if before is not None and before.rule == held.rule else None
     entry = held.rule.removeprefix(ENTRY) if held.rule.startswith(ENTRY) else ""
     whose = owner if owner and not entry else None
-    return models.HeldBack(rule=held.rule, entry=entry or None, words=held.words, since=since, owner=whose)
+    return models.WaitReason(rule=held.rule, entry=entry or None, words=held.words, since=since, owner=whose)
 
 
 def reach_words(state: Parts, user: str, key: Key) -> str:
@@ -246,7 +246,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
         return None
     queue, place, now = state.queue, state.queue.place(lease), state.clock.now()
     offer = queue.offer(lease.request.gpu, hold_user_of(lease))
-    held = queue.held_back(lease)
+    held = queue.wait_reason(lease)
     shown = None if outage_words(state, lease.request.gpu) else state.allocator.estimator.shown(lease.id)
     shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)
     kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
@@ -265,9 +265,9 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
         hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease, offer),
         sentence=sentence,
-        why=" ".join(filter(None, [place.why, *queue.held_back_instead(lease)])),
+        why=" ".join(filter(None, [place.why, *queue.wait_reasons_of_substitutes(lease)])),
         precedence=precedence_words(place, lease.request, state.catalog, now),
-        held_back=present_held_back(lease, held, owner),
+        wait_reason=present_wait_reason(lease, held, owner),
         changed=queue.change(lease),
         impossible=lease.impossible or None,
     )
@@ -281,7 +281,7 @@ def _startable_count(state: Parts, lease: Lease, offer: Offer | None) -> int | N
     template = state.catalog.templates.get(lease.request.template)
     if template is None or offer is None or not offer.largest or lease.request.gpu is None:
         return None
-    if state.queue.outages.of_kind(lease.request.gpu) is not None or state.queue.held_back(lease) is not None:
+    if state.queue.outages.of_kind(lease.request.gpu) is not None or state.queue.wait_reason(lease) is not None:
         return None
     count = min(offer.largest, lease.request.count - 1)
     least, _ = template.gpus.get(lease.request.gpu, (lease.request.count, 0))
@@ -318,7 +318,7 @@ def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> 
         place=place.number,
         of=place.of,
         sentence=told.sentence if told else None,
-        held_back=told.held_back if told else None,
+        wait_reason=told.wait_reason if told else None,
         changed=told.changed if told else None,
         precedence=told.precedence if told else None,
         asked_at=lease.asked_at,

@@ -30,7 +30,7 @@ from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, 
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.outages import Outages
 from gpuspawner.service.waiting.positions import PlaceChanges
@@ -268,16 +268,16 @@ class QueueSnapshot:
         self.place(lease)
         return self._changes.words(lease.id, self._clock.now())
 
-    def held_back(self, lease: Lease) -> BlockingRule | None:
+    def wait_reason(self, lease: Lease) -> BlockingRule | None:
         """Return the rule that holds a waiting lease back, as of a moment ago, None without one."""
-        held_back, _ = self.seldom("decided", self._decided)
-        return held_back.get(lease.id)
+        wait_reason, _ = self.seldom("decided", self._decided)
+        return wait_reason.get(lease.id)
 
-    def held_back_instead(self, lease: Lease) -> list[str]:
+    def wait_reasons_of_substitutes(self, lease: Lease) -> list[str]:
         """Return in sentences which accepted other kinds a limit holds back."""
         claim, seen = claim_of(lease), self._now().seen
         owner = self._scheduler.capabilities_of(claim.request.gpu)
-        if owner.owns_queue or not claim.request.substitutes or self.held_back(lease):
+        if owner.owns_queue or not claim.request.substitutes or self.wait_reason(lease):
             return []
         tally = QuotaTally(seen, self._observed.holdings(seen))
         kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]
@@ -294,7 +294,7 @@ class QueueSnapshot:
 
     def _decided(self) -> tuple[Mapping[str, BlockingRule], tuple[Reservation, ...]]:
         answer = self._standing(self._now())
-        return ({}, ()) if answer is None else (answer.held_back(), tuple(answer.reservations()))
+        return ({}, ()) if answer is None else (answer.wait_reasons(), tuple(answer.reservations()))
 
     async def offers_for(self, claim: Claim) -> Preview:
         """Return the preview of a claim that is made now, in the position of the claim with the same id.

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import Catalog, teams_of, visible
-from gpuspawner.core.action_events import ActionRefused
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
+from gpuspawner.core.events import ActionRefused, Event
 from gpuspawner.core.gpus.fleet import catalog_kind_name
-from gpuspawner.core.leases.events import Event
 from gpuspawner.core.leases.lease import NOBODY, Lease, Owner
 from gpuspawner.core.leases.reports import storable
 from gpuspawner.core.queue.class_holds import HoldUser

@@ -8,8 +8,9 @@ from dataclasses import replace
 from tornado.web import HTTPError
 
 from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since

@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
-from gpuspawner.service.engine.allocator import StartRequest
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.store.idempotency import set_about
@@ -167,7 +167,7 @@ async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
         key, person.name, request, options, start, "", unattended=True, where=actor.origin, lease_id=name
     )
     set_about(name)
-    return present_workspace(state, await state.allocator.acquire(ask), person)
+    return present_workspace(state, await state.attempts.acquire(ask), person)
 
 
 # One workspace

@@ -241,7 +241,7 @@ def line_words(shown: Workspace) -> tuple[str, str]:
     queue = shown.queue
     if queue is None:
         return "", ""
-    if queue.held_back is not None or queue.impossible or not queue.form:
+    if queue.wait_reason is not None or queue.impossible or not queue.form:
         return place_words(queue.place, queue.of), ""
     if queue.likely_seconds is not None:
         when = f"Likely start in {show_wait(queue.likely_seconds)}" if queue.likely_seconds >= 1 else "Starts now"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from gpuspawner.core.leases.events import Stopped, WarnedIdle
+from gpuspawner.core.events import Stopped, WarnedIdle
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.lifetimes import deciding_since

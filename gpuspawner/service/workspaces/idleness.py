@@ -143,7 +143,7 @@ def explained(lease: Lease, shown: models.Workspace, policy: IdlePolicy) -> list
 
 
 def _of_holding_back(shown: models.Workspace) -> Iterator[str]:
-    held = shown.queue.held_back if shown.queue else None
+    held = shown.queue.wait_reason if shown.queue else None
     if held is None or shown.queue is None:
         return
     if held.words not in shown.queue.sentence:

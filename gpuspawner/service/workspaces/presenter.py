@@ -8,8 +8,8 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
+from gpuspawner.core.events import Other, fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.leases.stored_events import Other, fields_of
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time

@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.service.engine.requests import options_of
+from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting.presenter import preview_start, waits
 from gpuspawner.service.workspaces import models
@@ -104,7 +104,7 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
         would = await parts.queue.offers_for(claim)
     except Unavailable as error:  # the workspace runs on, and so does its page
         return f"What it would wait for is not known now, and this workspace ends first. {error}"
-    held = "" if would.held_back is None else would.held_back.words
+    held = "" if would.wait_reason is None else would.wait_reason.words
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."
     offer = parts.queue.offer(request.gpu, hold_user_of(claim))

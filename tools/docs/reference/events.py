@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from gpuspawner.core.events import EVENTS
+
 from gpuspawner.core.leases.exits import EXIT_KINDS, QueueReturn
-from gpuspawner.core.leases.stored_events import EVENTS
 from tools.docs.reference.written import docstring, table
 
 HEAD = """\

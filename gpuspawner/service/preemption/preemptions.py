@@ -37,7 +37,7 @@ from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocator import Allocator
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.preemption.words import why_words

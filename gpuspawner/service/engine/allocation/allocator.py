@@ -14,8 +14,9 @@ from typing import Any
 from gpuspawner.catalog import Catalog, completed, resolve, without_lost_consent
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused
-from gpuspawner.core.leases import events, exits, steps, transitions
+from gpuspawner.core.leases import exits, steps, transitions
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
@@ -27,16 +28,16 @@ from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.estimates import Estimator
+from gpuspawner.service.engine.allocation.feasibility import Feasibility
+from gpuspawner.service.engine.allocation.grants import GrantWriter
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
+from gpuspawner.service.engine.allocation.requests import RequestResolver, options_of
+from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.estimate_records import EstimateRecords
-from gpuspawner.service.engine.estimates import Estimator
-from gpuspawner.service.engine.feasibility import Feasibility
-from gpuspawner.service.engine.grants import GrantWriter
-from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.hub.stop_actors import StopActors
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.requests import RequestResolver, options_of
-from gpuspawner.service.engine.scheduler_sync import SchedulerSync
-from gpuspawner.service.engine.stop_actors import StopActors
 from gpuspawner.service.failures import step_each
 from gpuspawner.service.lease_log import refusals_logged
 from gpuspawner.service.rules.accounting import Accounting

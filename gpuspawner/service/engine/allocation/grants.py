@@ -10,14 +10,16 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
+from gpuspawner.core.events import Passed
+
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.action_events import Passed
+from gpuspawner.core import events
 from gpuspawner.core.gpus.placement import used_shares
-from gpuspawner.core.leases import events, exits, transitions
+from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.running_steps import spare, warn_of_claim
 from gpuspawner.core.leases.step_results import Step
-from gpuspawner.core.leases.steps import note_held_back
+from gpuspawner.core.leases.steps import note_wait_reason
 from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.core.queue.fair_share import FairShareUsage
 from gpuspawner.core.queue.order import QueueOrder, longest_waiting, passed_requests
@@ -28,9 +30,9 @@ from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.estimate_records import EstimateRecords
-from gpuspawner.service.engine.observed_state import ObservedState
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.failures import Failures, begin_each, end_each
 from gpuspawner.service.rules.budget_bounds import BudgetBounds
@@ -97,7 +99,7 @@ class GrantWriter:
                         granted.append(before)
                 with failures.isolating("noting who goes first"):
                     stored += self._note_passed(granted, seen)
-            held = answer.held_back()
+            held = answer.wait_reasons()
             begun[HELD_BACK] = begin_each(
                 HELD_BACK, self._registry, lambda x: self._hold_back(held.get(x.id), x), failures
             )
@@ -189,7 +191,7 @@ class GrantWriter:
     def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
         """Write which rule holds a request back, if that has changed."""
         rule, words = ("", "") if by is None else (by.rule, by.words)
-        return self._written(lease, note_held_back(lease, rule, words, self._clock.now()))
+        return self._written(lease, note_wait_reason(lease, rule, words, self._clock.now()))
 
     def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
         """Tell a user that a scheduler with its own queue ends their workspace, or spares it after all."""

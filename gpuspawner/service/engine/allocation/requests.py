@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from gpuspawner.catalog import resolve, teams_of, to_options
 from gpuspawner.catalog.visibility import lost_group
 from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Gone, Unavailable
-from gpuspawner.core.leases import events, exits
+from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.engine.registry import LeaseRegistry

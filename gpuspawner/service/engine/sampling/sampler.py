@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from gpuspawner.backends.probes.processes import ProcessTable
+
 from gpuspawner.backends.base import Backend, ProbeResult
-from gpuspawner.backends.probes.activity import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
@@ -23,10 +24,10 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.observations import TakenSample
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.dcgm import Dcgm
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.sample_watches import MonitorWatch, SourceDisagreements
+from gpuspawner.service.engine.sampling.dcgm import Dcgm
+from gpuspawner.service.engine.sampling.sample_watches import MonitorWatch, SourceDisagreements
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow

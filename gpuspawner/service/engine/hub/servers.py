@@ -10,8 +10,8 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.outages import HUB
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub import HubClient
-from gpuspawner.service.engine.observed_state import ObservedState
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
+from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.settings import Settings
 
 HUB_AWAY_SECONDS = 2.0

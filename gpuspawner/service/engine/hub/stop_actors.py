@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuspawner.core.leases.events import StopperNamed
+from gpuspawner.core.events import StopperNamed
+
 from gpuspawner.core.leases.exits import Exit, named
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock

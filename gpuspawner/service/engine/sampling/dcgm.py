@@ -19,7 +19,7 @@ from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import SourceReading
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.dcgm_values import SOURCE, ExporterValues, missing_activity, query_of, read
+from gpuspawner.service.engine.sampling.dcgm_values import SOURCE, ExporterValues, missing_activity, query_of, read
 
 log = logging.getLogger("gpuspawner.dcgm")
 

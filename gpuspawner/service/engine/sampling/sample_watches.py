@@ -10,7 +10,7 @@ from gpuspawner.core.idle.evidence import Evidence
 from gpuspawner.core.idle.readings import GpuState, Measure, Sample, Source
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.engine.dcgm_values import SOURCE
+from gpuspawner.service.engine.sampling.dcgm_values import SOURCE
 
 TOLD_SECONDS = 2 * 3600.0
 """How long they may differ. A shorter difference is no fault: each looks at other moments."""

@@ -102,7 +102,7 @@ class Estimator:
 
     def _is_estimated(self, lease: Lease) -> bool:
         """Return whether a request is estimated: not if a rule holds it back, or if its queue is not ours."""
-        return lease.phase in WAITING and lease.held_back is None and not self._owns_queue(lease)
+        return lease.phase in WAITING and lease.wait_reason is None and not self._owns_queue(lease)
 
     async def _make(self) -> None:
         try:

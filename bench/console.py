@@ -191,8 +191,8 @@ def fill(path: Path, now: float) -> float:
             )
         )
         audit += [
-            (at - 600, name, user, "gpuspawner", "warned", "idle"),
-            (at, name, user, "gpuspawner", "stop", "idle"),
+            (at - 600, name, user, "gpuspawner", "warned", '{"gpus": 1, "idle_seconds": 1800.0}'),
+            (at, name, user, "gpuspawner", "stop", '{"reason": "idle", "message": "idle"}'),
         ]
         used = UsageAmounts(hours * 0.6, hours * 0.3, hours * 0.1, 1.0, 1.0, hours, 0.0, 2 * hours)
         sums.append(UsagePart(day, created, user, team, kind, "lab", f"node-{random_.randrange(GPUS // 8)}", used))
@@ -207,7 +207,7 @@ def fill(path: Path, now: float) -> float:
             "at hub user_created user team lease kind what day start_ms end_ms milliseconds gpus price_per_hour by why"
         )
         insert(connection, "ledger", columns, ledger)
-        insert(connection, "audit", "at lease user actor action why", audit)
+        insert(connection, "audit", "at lease user actor action fields", audit)
         rows = rows_of(sums)
         insert(connection, "usage_sums", " ".join(rows[0]), [tuple(row.values()) for row in rows])
     return path.stat().st_size / 2**30

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.service.engine.allocation.start_attempts import StartRequest
-
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog, resolve
 from gpuspawner.core.errors import Unavailable
@@ -26,6 +24,7 @@ from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.service.app import Options, wire
 from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings

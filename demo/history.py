@@ -17,9 +17,8 @@ from heapq import merge
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.events import Stopped
-
 from gpuspawner.catalog import Catalog, load_catalog
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import LifecyclePolicy

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from gpuspawner.adoption.gpu_models import short_name
+from gpuspawner.adoption.discovered_gpus import short_name
 
 CATALOG = Path(__file__).with_name("catalog.yaml")
 QUERY = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]

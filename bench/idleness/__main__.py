@@ -1,8 +1,8 @@
 """Workspaces stopped while in use, GPU hours recovered, time from idle to freed: ours and each peer's rule.
 
-All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on
-the machine. ``--families`` replays what people do and the generator does not draw, with each source of evidence;
-``--sensitivity`` varies what is arbitrary; ``--docs`` writes the picture and tables of docs/measurements.
+All over the same generated sessions (gpuspawner.simulate.sessions), whose truth is known. Figures do not depend on the
+machine. ``--families`` replays what people do and the generator does not draw, with each source and each peer's rule.
+``--sensitivity`` varies what is arbitrary. ``--docs`` writes the picture and tables of docs/measurements.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from figures import HEAD, figures, markdown, table
 from peers import PEERS
 from picture import picture
 from sensitivity import SENSITIVITY_HEAD, sensitivity
-from sources import FAMILIES_HEAD, families
+from sources import FAMILIES_HEAD, RULES_HEAD, families
 
 from gpuspawner.simulate.sessions import sessions
 
 DOCS = Path(__file__).parents[2] / "docs" / "measurements"
-PAGES = {"figures": "idle-stops.md", "families": "idle-families.md"}
+PAGES = {"figures": "idle-stops.md", "families": "idle-families.md", "rules": "idle-families.md"}
 
 
 def main() -> None:
@@ -34,12 +34,13 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="write the picture and the tables of the documentation")
     asked = parser.parse_args()
     if asked.families:
-        found, hours = families(asked.seed, asked.families, asked.only)
-        print(table(found, FAMILIES_HEAD))
+        found = families(asked.seed, asked.families, asked.only)
+        print(table(found.families, FAMILIES_HEAD), table(found.rules, RULES_HEAD), sep="\n\n")
         if asked.docs:
             command = f"`python bench/idleness --families {asked.families} --seed {asked.seed}`, commit {commit()}"
-            said = f"{asked.families} sessions of each family, {hours:,.0f} session hours ({command})."
-            write("families", f"{said}\n\n" + markdown(found, FAMILIES_HEAD))
+            said = f"{asked.families} sessions of each family, {found.hours:,.0f} session hours ({command})."
+            write("families", f"{said}\n\n" + markdown(found.families, FAMILIES_HEAD))
+            write("rules", markdown(found.rules, RULES_HEAD))
         return
     rows = figures(sessions(asked.seed, asked.hours), PEERS)
     said = f"{rows[0].totals.session_hours:,.0f} session hours, {rows[0].totals.workspaces:,} workspaces"

@@ -66,6 +66,8 @@ class Family:
     """Further fields of the sessions."""
     neighbour_share: float = 0.0
     """Fraction of the time in which neighbours compute on the same GPU."""
+    gpus: int = 1
+    """How many GPUs they have. The last one works."""
 
     def session(self, seed: int) -> Session:
         """Return the session of a seed."""
@@ -88,7 +90,7 @@ class Family:
             door=Door.DETACHED,
             sharing=Sharing.EXCLUSIVE,
             end=end,
-            work=(Timeline(draft.gpu),),
+            work=(*(Timeline() for _ in range(self.gpus - 1)), Timeline(draft.gpu)),
             cpu=Timeline(draft.cpu),
             held=Timeline(draft.held),
             holder_cpu=Timeline(draft.holder_cpu),
@@ -165,6 +167,12 @@ def _small_steps(draft: Draft) -> None:
         draft.wait(draft.between(8.0, 12.0), 1.0)
 
 
+def _graphs(draft: Draft) -> None:
+    """Replay CUDA graphs at 1 % without CPU, with a burst of some seconds now and then."""
+    draft.work(draft.between(2 * MINUTE, 20 * MINUTE), 0.01, 1.0)
+    draft.work(draft.between(1.0, 5.0), 0.01)
+
+
 def _debugging(draft: Draft) -> None:
     """Run a cell, then wait at a breakpoint or read."""
     for _ in range(draft.chance.randint(2, 6)):
@@ -178,6 +186,7 @@ MIG = {"sharing": Sharing.MIG}
 UNREADABLE = {"has_unreadable": True}
 HIDDEN = {"is_hidden": True, "cpu": Timeline(), "holder_cpu": Timeline()}
 NOISY = {"cpu": Timeline([(0.0, 1e9, 0.05)]), "holder_cpu": Timeline([(0.0, 1e9, 0.05)])}
+SPINNING = {"cpu": Timeline([(0.0, 1e9, 1.0)]), "holder_cpu": Timeline([(0.0, 1e9, 1.0)])}
 MIN = MINUTE
 
 FAMILIES: dict[str, Family] = {
@@ -207,6 +216,12 @@ FAMILIES: dict[str, Family] = {
     "compile for 10 to 37 min, then run": Family(_phases((2, 8), (10, 37), 0.0, 8.0)),
     "download for 10 to 37 min, then run": Family(_phases((2, 8), (10, 37), 0.0, 0.3)),
     "breakpoint": Family(_debugging),
+    "debugger, a model in memory, 20 to 39 min": Family(_phases((0.1, 2), (20, 39), 0.0, 0.0)),
+    "training that waits for storage, 15 to 25 min": Family(_phases((5, 30), (15, 25), 0.0, 0.0)),
+    "CUDA graphs at 1 %, with bursts": Family(_graphs),
+    "tiny kernels, in use at 0.1 to 0.4 %": Family(lambda draft: draft.work(10 * MIN, 1.0, draft.between(0.1, 0.4))),
+    "cell of 2 s every 45 min": Family(_bursts(2.0, 2.0, (45 * MIN, 45 * MIN))),
+    "one of four GPUs, bursts 10 min apart": Family(_bursts(1.0, 5.0, (8 * MIN, 12 * MIN)), gpus=4),
     "lunch": Family(_phases((20, 60), (20, 38), 0.0, 0.0)),
     "side container, bursts 1 to 3 min apart": Family(_bursts(1.0, 4.0, (60.0, 180.0)), more=HIDDEN),
     "side container, bursts 10 min apart": Family(_bursts(4.0, 10.0, (8 * MIN, 12 * MIN)), more=HIDDEN),
@@ -226,6 +241,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "idle, a process holds memory": Family(_bursts(60.0, 300.0, (1.0, 2.0)), hours=(0.2, 0.5)),
     "idle, its process uses 5 % of a core": Family(_bursts(60.0, 300.0, (1.0, 2.0)), hours=(0.2, 0.5), more=NOISY),
+    "idle, its process uses a core": Family(_bursts(60.0, 300.0, (1.0, 2.0)), hours=(0.2, 0.5), more=SPINNING),
+    "idle, MIG, its process uses a core": Family(
+        _bursts(60.0, 300.0, (1.0, 2.0)), hours=(0.2, 0.5), more={**MIG, **SPINNING}
+    ),
     "idle, never used": Family(lambda draft: draft.wait(MIN, others=0.03), hours=(0.2, 0.5), lives=False),
     "idle, unreadable process": Family(_bursts(60.0, 300.0, (1.0, 2.0)), hours=(0.2, 0.5), more=UNREADABLE),
     "idle, MIG, unreadable process": Family(

@@ -53,18 +53,15 @@ def of_rows(
     slices: Counter[tuple[str, str, int]] = Counter()
     told = []
     for row in rows:
-        if row.mig == MIG_ON and not parts.get(row.uuid):
-            told.append(
-                f"GPU {row.index} ({row.name}) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi, "
-                "or turn the mode off. It is not in the catalog."
-            )
-        elif row.mig == MIG_ON:
-            slices.update((row.name, device.profile, device.memory_bytes) for device in parts[row.uuid])
-        elif row.total_mib is not None:
+        devices = parts.get(row.uuid, ())
+        slices.update((row.name, device.profile, device.memory_bytes) for device in devices)
+        is_offered = bool(devices)
+        if row.mig != MIG_ON and row.total_mib is not None:
             whole[row.name, row.total_mib] += 1
-        if row.fault is not None:
-            left_out = " It is not in the catalog." if row.total_mib is None else ""
-            told.append(f"GPU {row.index} ({row.name}): {row.fault.words}.{left_out} Remedy: {row.fault.remedy}.")
+            is_offered = True
+        if (fault := nvidia.find_fault(row, devices)) is not None:
+            left_out = "" if is_offered else " It is not in the catalog."
+            told.append(f"GPU {row.index} ({row.name}): {fault.words}.{left_out} Remedy: {fault.remedy}.")
     found = [
         FoundGpus(name, literal(name), count, count, total * MIB, compute=capability.get(name, ""))
         for (name, total), count in _merged(whole).items()

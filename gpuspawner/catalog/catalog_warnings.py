@@ -17,7 +17,7 @@ from gpuspawner.core.units import show_duration
 Source = str | Path | Mapping[str, object]
 
 _SAY_WHERE = "write data: in a cluster that has it"
-OF_PODS = ("image", "profile", "guarantee")
+OF_PODS = ("image", "profile", "guarantee", "resources", "init", "sidecars", "priority_class")
 """Keys of a template that only KubeSpawner supports."""
 
 
@@ -30,9 +30,32 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
         for key in OF_PODS
         if getattr(template, key)
     ]
+    found += [
+        Issue(("templates", name, "volumes", volume), "needs KubeSpawner; other hubs do not start with it", right)
+        for name, template in catalog.templates.items()
+        for volume, one in template.volumes.items()
+        if not one.folder
+    ]
     if catalog.clusters:
         found.append(Issue(("clusters",), "needs KubeSpawner; other hubs do not start with it", right))
     return _located(source, found)
+
+
+def needing_this_machine(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
+    """Return the entries that pods cannot have. ``catalog`` was loaded from ``source``."""
+    right = "use claim, nfs or csi if c.JupyterHub.spawner_class is 'kubespawner'"
+    found = [
+        Issue(("templates", name, "volumes", volume, "folder"), "is a folder of one machine, not of a pod", right)
+        for name, template in catalog.templates.items()
+        for volume, one in template.volumes.items()
+        if one.folder
+    ]
+    return _located(source, found)
+
+
+def refused(source: Source, catalog: Catalog, *, makes_pods: bool) -> tuple[Problem, ...]:
+    """Return the entries that a hub cannot have, because its workspaces are pods or are not."""
+    return needing_this_machine(source, catalog) if makes_pods else needing_pods(source, catalog)
 
 
 def without_effect(source: Source, catalog: Catalog) -> tuple[Problem, ...]:

@@ -17,6 +17,7 @@ from gpuspawner.catalog.cluster_models import (
     PodQueues,
     SchedulerChoice,
 )
+from gpuspawner.catalog.pod_models import Container, Port, Resources, Variables, Volume
 from gpuspawner.catalog.profile_options import Menu
 from gpuspawner.catalog.quota_models import Hold, QuotaLimits
 from gpuspawner.core.errors import quoted
@@ -56,6 +57,7 @@ from gpuspawner.core.text_fields import (
     LongText,
     MetricName,
     Name,
+    ObjectName,
     Packages,
     TimeZone,
     Title,
@@ -206,6 +208,20 @@ class Template:
     tools: Mapping[Name, Packages] = field(default_factory=dict)
     """Lists of packages that users may tick, by name. Each becomes a kernel with its own environment in the home.
     Default: no tools."""
+    ports: Mapping[Name, Port] = field(default_factory=dict)
+    """Pages of programs in the workspace that the workspace's page links to, for example TensorBoard. Default: none."""
+    environment: Variables = ()
+    """Variables of the workspace. Default: none."""
+    volumes: Mapping[Name, Volume] = field(default_factory=dict)
+    """Volumes in addition to the home. Default: none."""
+    resources: Resources = ()
+    """On Kubernetes: other resources of the node that the workspace gets, for example `rdma/hca: 1`. Default: none."""
+    init: Mapping[Name, Container] = field(default_factory=dict)
+    """On Kubernetes: containers that run before the workspace, in this order. Default: none."""
+    sidecars: Mapping[Name, Container] = field(default_factory=dict)
+    """On Kubernetes: containers that run beside the workspace. Default: none."""
+    priority_class: ObjectName = ""
+    """On Kubernetes: the PriorityClass of the pods. Default: the one in the hub's configuration."""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets by default, within the kind's range."""

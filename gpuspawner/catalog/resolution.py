@@ -214,14 +214,6 @@ def without_defaults(
     return kept
 
 
-def completed(catalog: Catalog, request: Request) -> Request:
-    """Return a request with the values that an older version stored it without, from the present catalog."""
-    template = catalog.templates.get(request.template)
-    if template is None or (request.image is not None and request.opens is not None):
-        return request
-    return replace(request, image=template.image, opens=template.opens)
-
-
 def without_lost_consent(catalog: Catalog, request: Request) -> Request:
     """Return a request without substitutes that its template no longer offers."""
     template = catalog.templates.get(request.template)

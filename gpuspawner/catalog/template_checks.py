@@ -14,6 +14,7 @@ from typing import TypeVar
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.entries import CheckedFile, Entry
 from gpuspawner.catalog.models import NO_GPU, Template
+from gpuspawner.catalog.pod_checks import check_pods
 from gpuspawner.catalog.rule_checks import most_gpus
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import LifecyclePolicy
@@ -92,6 +93,7 @@ def build_template(inherited: Template, entry: Entry, others: OtherEntries, issu
     template = _with_defaults(template, entry, found)
     issues += _check_references(template.name, entry, others)
     issues += _check_needs(template, entry, others)
+    issues += check_pods(entry)
     issues += found
     return template
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from gpuspawner.catalog.document import Document, Issue, Loc, WrongPaths
 from gpuspawner.catalog.entries import CheckedFile
 from gpuspawner.catalog.keys import Key, keys_of
-from gpuspawner.catalog.models import Template, WrittenCatalog
+from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import UnknownKey
@@ -21,7 +21,7 @@ from gpuspawner.core.units import BadValue
 
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 """The types of pydantic's error for an unknown key: of a dataclass, and of a model."""
-NOT_BUILT = {Template: ("volumes", "ports"), QuotaLimits: ("namespace",)}
+NOT_BUILT: dict[type, tuple[str, ...]] = {QuotaLimits: ("namespace",)}
 """Keys that the design has and this version does not."""
 
 

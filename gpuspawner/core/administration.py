@@ -143,6 +143,11 @@ class LeaseStep:
     actor: str
     event: Event
 
+    @property
+    def why(self) -> str:
+        """The details of the event, as people read them."""
+        return self.event.describe(self.at)
+
 
 @dataclass(frozen=True)
 class ReadMarks:

@@ -198,9 +198,8 @@ def _read_parameters(value: object) -> str:
 ObjectName = Annotated[str, OBJECT_NAME]
 ResourceName = Annotated[str, RESOURCE_NAME]
 Labels = Annotated[tuple[tuple[str, str], ...], SortedPairs(_LABEL_NAME, _LABEL_VALUE)]
-Capacity = Annotated[
-    tuple[tuple[str, str], ...], SortedPairs(_CAPACITY_NAME, Reader(_read_quantity, "a quantity of Kubernetes"))
-]
+QUANTITY = Reader(_read_quantity, "a quantity of Kubernetes")
+Capacity = Annotated[tuple[tuple[str, str], ...], SortedPairs(_CAPACITY_NAME, QUANTITY)]
 Selectors = Annotated[
     tuple[str, ...],
     Reader(

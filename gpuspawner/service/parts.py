@@ -16,6 +16,7 @@ from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
@@ -74,6 +75,11 @@ class Parts:
     """Each tells in a sentence what a further part of the service lacks; "" for nothing."""
     under_way: set[str] = field(default_factory=set)
     """Of which idempotency keys something is done now."""
+
+    @property
+    def attempts(self) -> StartAttempts:
+        """The start attempts, for the spawner."""
+        return self.engine.attempts
 
     @property
     def restrictions(self) -> Restrictions:

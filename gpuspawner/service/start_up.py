@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
-from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import refused
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler
@@ -112,8 +112,8 @@ def _shorten(factor: float | None, catalog: Catalog) -> Catalog:
 
 def _prepare_catalog(options: ServeOptions, chosen: Chosen, written: Catalog) -> Prepared:
     """Return a later catalog for this backend, if the hub would start with it. Raises CatalogError."""
-    if not chosen.makes_pods and (refused := needing_pods(options.catalog, written)):
-        raise CatalogError(refused)
+    if problems := refused(options.catalog, written, makes_pods=chosen.makes_pods):
+        raise CatalogError(problems)
     prepared = chosen.prepare(_shorten(options.fast, written))
     show_times_in(written.rules.timezone)
     return prepared

@@ -64,7 +64,10 @@ class Attempt:
     message: str = ""
     """Why it failed or ended, as a sentence for its user."""
     is_saved: bool = False
-    """Whether the hub's database has the lease: from the server's start until the hub clears its state."""
+    """Whether the hub's database has the lease: from the server's start until the hub clears its state.
+
+    The lease itself is kept then: local processes clear the state before their end is reported.
+    """
     is_stopped_by_hub: bool = False
     died_as: str = "died"
     """The outcome of a server that ended by itself, one of ``core.leases.reports.OUTCOMES``."""
@@ -96,81 +99,17 @@ class Attempt:
         """The key for the service: the lease and the number."""
         return self.lease, self.number
 
-    def with_own_timeout(self, own_timeout_seconds: int | None) -> Attempt:
-        """Remember the spawner's own ``start_timeout`` while it is extended. None: it is restored."""
-        return replace(self, own_timeout_seconds=own_timeout_seconds)
-
-    def in_flight(self, waits_until: float) -> Attempt:
-        """``start()`` begins."""
-        return replace(self, outcome="in flight", waits_until=waits_until)
-
-    def asked(self) -> Attempt:
-        """The service is being asked for a lease."""
-        return replace(self, is_asked=True)
-
-    def refused(self) -> Attempt:
-        """The service refused the request: it made no lease."""
-        return replace(self, outcome="cancelled", is_asked=False)
-
-    def leased(self, lease: str, number: int) -> Attempt:
-        """The service answered with a lease, which is waiting or granted."""
-        return replace(self, lease=lease, number=number)
-
     def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
         """The server may be made for ``request`` with the changes of ``patch``."""
         return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
-
-    def reached(self, node_port: int) -> Attempt:
-        """This port leads to the server in another cluster."""
-        return replace(self, node_port=node_port)
-
-    def heard(self, now: float) -> Attempt:
-        """The service acknowledged a heartbeat."""
-        return replace(self, heard_at=now)
-
-    def parked(self) -> Attempt:
-        """The start ended and keeps its place in the queue."""
-        return replace(self, outcome="parked")
-
-    def withdrawn(self) -> Attempt:
-        """The service has ended the lease."""
-        return replace(self, outcome="gone")
 
     def started(self) -> Attempt:
         """The server runs."""
         return replace(self, outcome="started", is_saved=True)
 
-    def found(self, lease: str, number: int) -> Attempt:
-        """A pod of this lease runs, but the hub ended before it saved the lease."""
-        return replace(self, lease=lease, number=number, outcome="started")
-
-    def failed(self, message: str) -> Attempt:
-        """The start failed. ``message`` is the reason."""
-        return replace(self, outcome="failed", message=message)
-
     def broken_off(self, outcome: Literal["cancelled", "failed"], message: str = "") -> Attempt:
         """``start()`` raised: set ``outcome`` unless a more exact outcome is known."""
         return replace(self, outcome=outcome, message=message) if self.outcome == "in flight" else self
-
-    def died(self, died_as: str, message: str) -> Attempt:
-        """The server ended by itself."""
-        return replace(self, died_as=died_as, message=message)
-
-    def with_environment(self, environment: Mapping[str, str]) -> Attempt:
-        """Remember the environment of the server."""
-        return replace(self, environment=environment)
-
-    def with_output(self, output: str) -> Attempt:
-        """Remember the last output of the server."""
-        return replace(self, output=output)
-
-    def cleared(self) -> Attempt:
-        """The hub cleared its state. The lease is kept: local processes clear it before the end is reported."""
-        return replace(self, is_saved=False)
-
-    def stopped(self, *, by_hub: bool) -> Attempt:
-        """The hub or the spawner itself stopped the server."""
-        return replace(self, is_stopped_by_hub=by_hub)
 
     def with_pod(self, **changes: Any) -> Attempt:
         """Change the record of the pod."""

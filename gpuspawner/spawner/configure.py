@@ -21,18 +21,18 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.backends.data_folder import data_folder
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.catalog_warnings import needing_pods
+from gpuspawner.catalog.catalog_warnings import refused
 from gpuspawner.catalog.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import checks, service, stoppers
+from gpuspawner.spawner.hub import checks, service
 from gpuspawner.spawner.hub.catalog import Follower, followed, refuse
 from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
 from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
 from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
-from gpuspawner.spawner.web import domains, handlers, pages
+from gpuspawner.spawner.web import handlers, pages
 
 PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
@@ -109,14 +109,14 @@ def configure(
 
 def _tell_domain(c: Any) -> None:
     """Say by which option a service that the hub does not start learns its domain."""
-    if origin := domains.service_origin(c, SERVICE):
+    if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
         print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
 def _seen(c: Any, prefix: str) -> str:
     """Return the service's prefix as browsers request it, with its domain if it has one."""
-    return f"{domains.service_origin(c, SERVICE)}{prefix}"
+    return f"{handlers.service_origin(c, SERVICE)}{prefix}"
 
 
 def _held(c: Any, data_dir: Path) -> Path:
@@ -139,12 +139,8 @@ def _refuse(
     if started_at is not None:
         _refuse_port(started_at)
     _refuse_conflicts(c, wrapped, loaded, started=started_at is not None)
-    _refuse_pods_elsewhere(wrapped, source, loaded)
-
-
-def _refuse_pods_elsewhere(wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog) -> None:
-    if not _is_pods(wrapped) and (refused := needing_pods(source, loaded)):
-        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in refused))
+    if problems := refused(source, loaded, makes_pods=_is_pods(wrapped)):
+        raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in problems))
 
 
 def _refuse_port(port: object) -> None:
@@ -167,13 +163,13 @@ def _set_up_hub(
     c.JupyterHub.extra_handlers = [
         *written_in(c.JupyterHub, "extra_handlers", []),
         *handlers.extra_handlers(known.secret_file, seen),
-        *domains.handlers(SERVICE, domains.service_origin(c, SERVICE)),
+        *handlers.domain_handlers(SERVICE, handlers.service_origin(c, SERVICE)),
     ]
     handlers.route_first(known.secret_file, url, seen, replace_home=replace_home)
     if replace_home and not c.JupyterHub.get("default_url"):
         c.JupyterHub.default_url = f"{_base_url(c)}/hub/home"
     tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
-    told = stoppers.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
+    told = service.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
@@ -205,10 +201,9 @@ def _judged(catalog: Catalog, fast: float | None) -> Catalog:
 
 def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
     """Raise CatalogError if a hub with this configuration must not start with a catalog."""
-    if not _is_pods(wrapped):
-        if refused := needing_pods(source, catalog):
-            raise CatalogError(refused)
-    else:
+    if problems := refused(source, catalog, makes_pods=_is_pods(wrapped)):
+        raise CatalogError(problems)
+    if _is_pods(wrapped):
         refuse(str(source), conflicts(c, wrapped, catalog))
 
 

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import time
-import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,21 @@ from traitlets import Float, Unicode
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import SSH, PodQueues, default_url
-from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.catalog.pod_models import Volume
+from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
-from gpuspawner.spawner.release_spool import hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.servers import ServerOutput, within
+from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
 
-HEARTBEAT_SECONDS = 10.0
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
-RETRY_SECONDS = 1.0
-AWAY_SECONDS = 10.0
-"""If the service is away for this time, a request without a GPU starts without a lease, and is adopted later."""
-WITHOUT_GPU = {"environment": {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}}
-WAITING = frozenset({"queued", "parked"})
 SSH_VARIABLE = "GPUSPAWNER_SSH"
 """Set in workspaces whose template allows SSH. Without it `gpuspawner.workspace` refuses each connection."""
 
@@ -44,6 +39,10 @@ REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
 """The repository that `gpuspawner.workspace` clones into the home."""
 TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
 """The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
+
+
+FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
+"""The folders of this machine that `gpuspawner.workspace` links into the home, as JSON: the folder by its link."""
 
 
 class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
@@ -103,7 +102,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         except RequestRefused as error:
             message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
-        self._gpu_attempt = self._gpu_attempt.with_own_timeout(self.start_timeout)
+        self._gpu_attempt = replace(self._gpu_attempt, own_timeout_seconds=self.start_timeout)
         pod_seconds = self._gpu_pod_seconds(request)
         self.start_timeout = int(
             self.start_timeout + self.http_timeout + self.gpu_wait_in_hub_seconds + FENCE_SECONDS + pod_seconds
@@ -134,15 +133,17 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
     def _gpu_restore_timeout(self) -> None:
         own_seconds = self._gpu_attempt.own_timeout_seconds
         if own_seconds is not None:
-            self.start_timeout, self._gpu_attempt = own_seconds, self._gpu_attempt.with_own_timeout(None)
+            self.start_timeout, self._gpu_attempt = own_seconds, replace(self._gpu_attempt, own_timeout_seconds=None)
 
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""
-        self._gpu_attempt = self._gpu_attempt.in_flight(time.monotonic() + self.gpu_wait_in_hub_seconds)
+        self._gpu_attempt = replace(
+            self._gpu_attempt, outcome="in flight", waits_until=time.monotonic() + self.gpu_wait_in_hub_seconds
+        )
         try:
             await self._gpu_wait_for_grant()
             if self._gpu_attempt.lease:
-                self._gpu_heartbeat_task = asyncio.create_task(self._gpu_send_heartbeats())
+                self._gpu_heartbeat_task = asyncio.create_task(send_heartbeats(self))
             started = await self._gpu_create()
             self._gpu_attempt = self._gpu_attempt.started()
         except asyncio.CancelledError:
@@ -153,7 +154,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             self._gpu_attempt = self._gpu_attempt.broken_off("failed", message)
             if self._gpu_attempt.outcome == "failed":
                 output = await self._gpu_shown_output()
-                self._gpu_attempt = self._gpu_attempt.with_output(output)
+                self._gpu_attempt = replace(self._gpu_attempt, output=output)
             raise
         finally:
             if self._gpu_attempt.outcome != "started":
@@ -163,63 +164,8 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return started
 
     async def _gpu_wait_for_grant(self) -> None:
-        """Acquire, wait and acknowledge. Park when the time is over. Each call may be repeated."""
-        client, begun, until = self._gpu_client(), time.monotonic(), self._gpu_attempt.waits_until
-        ask = {
-            **self._gpu_key(),
-            "user": self.user.name,
-            "by": self.gpu_actor(),
-            "options": self.user_options or {},
-            "start_id": uuid.uuid4().hex,
-            "boot_id": self.gpu_boot_id,
-        }
-        self._gpu_step(5, "Asking for a GPU" if self._gpu_asks_for_gpu() else "Asking for a place")
-        answer: dict[str, Any] | None = None
-        trouble: Conflict | Unavailable | None = None
-        may_stay = True
-        self._gpu_attempt = self._gpu_attempt.asked()
-        while True:
-            try:
-                answer = await (
-                    client.acquire(ask)
-                    if answer is None
-                    else client.wait(*self._gpu_attempt.key, self._gpu_place(answer), until - time.monotonic())
-                )
-                self._gpu_attempt = self._gpu_attempt.leased(answer["lease"]["id"], answer["attempt"])
-                if answer["lease"]["phase"] not in WAITING:
-                    answer = await client.acknowledge(*self._gpu_attempt.key)
-                    self._gpu_attempt = self._gpu_attempt.granted(
-                        Request.from_json(answer["request"]), answer["patch"], time.monotonic()
-                    )
-                    self._gpu_step(50, f"{answer['lease']['words']}.")
-                    return
-                self._gpu_step(20, answer["lease"]["queue"]["sentence"])
-            except RequestRefused as error:
-                self._gpu_attempt = self._gpu_attempt.refused()
-                raise ended_start(str(error), reason="refused", status=error.status) from error
-            except Gone as error:
-                raise self._gpu_withdrawn(error) from error
-            except Conflict as error:
-                self._gpu_step(15, str(error))
-                answer, trouble = None, error
-                await asyncio.sleep(RETRY_SECONDS)
-            except Unavailable as error:
-                if (
-                    not self._gpu_asks_for_gpu()
-                    and not self._gpu_attempt.lease
-                    and time.monotonic() - begun >= AWAY_SECONDS
-                ):
-                    self._gpu_step(50, f"{error} Starting without it, and without a GPU.")
-                    self._gpu_attempt = self._gpu_attempt.granted(
-                        self._gpu_current_request(), WITHOUT_GPU, time.monotonic()
-                    )
-                    return
-                self._gpu_step(10, f"{error} This start tries again; your place, if you had one, stays.")
-                trouble = error
-                await asyncio.sleep(RETRY_SECONDS)
-            if time.monotonic() >= until:
-                await self._gpu_leave(client, answer, trouble, may_stay=may_stay)
-                may_stay = False  # a grant that came at the last moment is tried once
+        """Return once the start has its lease. See `GrantWait.run`."""
+        await GrantWait(self).run()
 
     def _gpu_key(self) -> dict[str, str]:
         return {"hub": self.gpu_hub_id, "user_created": isoformat(self.user.orm_user.created), "server": self.name}
@@ -230,67 +176,6 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
 
     def _gpu_asks_for_gpu(self) -> bool:
         return self._gpu_current_request().gpu is not None
-
-    @staticmethod
-    def _gpu_place(answer: Mapping[str, Any]) -> int | None:
-        queue = answer["lease"]["queue"]
-        return None if queue is None else queue["place"]
-
-    def _gpu_withdrawn(self, error: Gone) -> Any:
-        self._gpu_attempt = self._gpu_attempt.withdrawn()
-        return ended_start(str(error), reason="withdrawn", status=409)
-
-    async def _gpu_leave(
-        self,
-        client: LeaseClient,
-        answer: Mapping[str, Any] | None,
-        trouble: Conflict | Unavailable | None,
-        *,
-        may_stay: bool,
-    ) -> None:
-        """End a start whose time to wait is over. Its place is kept, and the message says where it is shown.
-
-        Return only if the place has just been granted and the start ``may_stay`` to take the grant.
-        """
-        if answer is None:
-            self._gpu_attempt = self._gpu_attempt.parked()
-            if isinstance(trouble, Conflict):
-                still = str(trouble).partition(";")[0].rstrip(".")
-                raise ended_start(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
-            message = f"{trouble} Nothing was started: press Start again in some minutes."
-            raise ended_start(message, reason="unavailable", status=503)
-        try:
-            parked = await client.park(*self._gpu_attempt.key)
-            if parked["lease"]["phase"] not in WAITING and may_stay:
-                return
-            answer = parked
-        except Gone as error:
-            raise self._gpu_withdrawn(error) from error
-        except (Conflict, RequestRefused, Unavailable) as error:
-            self.log.warning("the place of %s is not known to be parked: %s", self._log_name, error)
-        self._gpu_attempt = self._gpu_attempt.parked()
-        queue = answer["lease"]["queue"] or {}
-        kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
-        message = f"{queue.get('sentence', kept)} It starts by itself."
-        raise ended_start(
-            message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place"
-        )
-
-    async def _gpu_send_heartbeats(self) -> None:
-        """Send heartbeats while the hub holds the start pending: a server may need long to answer after start()."""
-        client = self._gpu_client()
-        while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            if self.pending != "spawn":
-                return
-            try:
-                await client.heartbeat(*self._gpu_attempt.key)
-                self._gpu_attempt = self._gpu_attempt.heard(time.monotonic())
-            except Conflict as error:
-                self.log.warning("this start of %s is over: %s", self._log_name, error)
-                return
-            except (Unavailable, RequestRefused) as error:
-                self.log.warning("heartbeat of %s not heard: %s", self._log_name, error)
 
     async def _gpu_create(self) -> Any:
         """Start the server if the grant is fresh, within the start's own limit."""
@@ -306,7 +191,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
                 f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
                 "ask your administrator."
             )
-            self._gpu_attempt = self._gpu_attempt.failed(message)
+            self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=message)
             raise ended_start(message, reason="timeout", status=504) from error
         self._gpu_step(80, "The server is starting; waiting until it answers.")
         await self._gpu_until_up(started)
@@ -332,7 +217,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         if prefix:
             path = environment.get("PATH") or os.environ.get("PATH", os.defpath)
             environment["PATH"] = f"{prefix}{os.pathsep}{path}"
-        self._gpu_attempt = self._gpu_attempt.with_environment(environment)
+        self._gpu_attempt = replace(self._gpu_attempt, environment=environment)
         return environment
 
     def _gpu_opens(self) -> dict[str, str]:
@@ -344,14 +229,33 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         return {**page, SSH_VARIABLE: "1"} if SSH in opens else page
 
     def _gpu_brought(self) -> dict[str, str]:
-        """Return the variables for the user's own choices. A tool that the template no longer has is left out."""
+        """Return the template's variables, and those for the user's own choices.
+
+        A tool that the template no longer has is left out.
+        """
         request = self._gpu_current_request()
         template = self.gpu_catalog.templates.get(request.template)
         offered = template.tools if template else {}
         tools = {name: offered[name] for name in request.tools if name in offered}
-        ours = {REPOSITORY_VARIABLE: request.repository} if request.repository else {}
+        ours = dict(template.environment) if template else {}
+        if request.repository:
+            ours[REPOSITORY_VARIABLE] = request.repository
+        if folders := self._gpu_folders():
+            ours[FOLDERS_VARIABLE] = json.dumps(folders)
         told = json.dumps({"template": request.template, "tools": tools})
         return {**ours, TOOLS_VARIABLE: told} if tools else ours
+
+    def _gpu_volumes(self) -> dict[str, Volume]:
+        """Return the volumes that the template adds for this user, by name."""
+        template = self.gpu_catalog.templates.get(self._gpu_current_request().template)
+        if template is None or not template.volumes:
+            return {}
+        groups = {group.name for group in self.user.groups}
+        return {name: one for name, one in template.volumes.items() if not one.groups or one.groups & groups}
+
+    def _gpu_folders(self) -> dict[str, str]:
+        """Return the folders of this machine by the path of their link in the home."""
+        return {one.mount: one.folder for one in self._gpu_volumes().values() if one.folder}
 
     def get_state(self) -> dict[str, Any]:
         """Add the lease of the running server."""
@@ -365,11 +269,11 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
     def clear_state(self) -> None:
         """Remove the saved lease."""
         super().clear_state()
-        self._gpu_attempt = self._gpu_attempt.cleared()
+        self._gpu_attempt = replace(self._gpu_attempt, is_saved=False)
 
     async def stop(self, now: bool = False) -> Any:
         """Note that the hub stopped it. A server that ended by itself is never stopped."""
-        self._gpu_attempt = self._gpu_attempt.stopped(by_hub=True)
+        self._gpu_attempt = replace(self._gpu_attempt, is_stopped_by_hub=True)
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:

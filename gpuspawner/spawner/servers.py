@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -167,11 +167,13 @@ class ServerOutput(FormOptions):
         """Record the last lines of a server that ended, and its likely cause if nothing else explains the end."""
         if end == "died" and not self._gpu_attempt.output:
             output = await self._gpu_shown_output()
-            self._gpu_attempt = self._gpu_attempt.with_output(output)
+            self._gpu_attempt = replace(self._gpu_attempt, output=output)
         cause = likely_cause(self._gpu_attempt.output)
         if end == "died" and cause and not self._gpu_attempt.message:
-            self._gpu_attempt = self._gpu_attempt.died(
-                end, f"Its server ended by itself: {cause}. Your files are untouched."
+            self._gpu_attempt = replace(
+                self._gpu_attempt,
+                died_as=end,
+                message=f"Its server ended by itself: {cause}. Your files are untouched.",
             )
         self._gpu_output_file().forget()
 

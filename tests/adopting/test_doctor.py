@@ -14,7 +14,7 @@ from kube_api import KubeApi, ends_with
 from manifests import asked_for, rights_of
 
 from gpuspawner import __version__
-from gpuspawner.adoption.doctor import cluster_reader, http_answers, hub_checks
+from gpuspawner.adoption.doctor import cluster_reader, findings, hub_checks
 from gpuspawner.adoption.doctor.cluster_checks import RIGHTS, kinds_there, network
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import load_text
@@ -210,7 +210,7 @@ def wrong_clock(api):
 @pytest.mark.parametrize(
     ("broken", "check", "words", "remedy"),
     [
-        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU operator or device"),
+        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU Operator or device"),
         (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
         (one_unhealthy, "device plugin", "gpu-2: 1 of 8 nvidia.com/gpu are unhealthy.", "After the repair restart"),
         (unhealthy_in_a_workspace, "GPU health", "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.", "can move it"),
@@ -220,7 +220,7 @@ def wrong_clock(api):
             "The image lab:cu130 of the template lab has CUDA 13.0, and the driver 535.261.03 on gpu-2, gpu-3 supports",
             "Update the driver",
         ),
-        (no_labels, "GPU labels", "gpu-2: no label tells the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
+        (no_labels, "GPU labels", "gpu-2: no label says the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
         (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
         (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
         (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
@@ -273,8 +273,8 @@ STRANGE = {
 
 @pytest.mark.parametrize("name", STRANGE)
 async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_path, monkeypatch, capsys, name):
-    for module in (http_answers, cluster_reader):
-        monkeypatch.setattr(module, "MOST_BYTES" if module is http_answers else "LONGEST_ANSWER_BYTES", 2**20 - 1)
+    for module in (findings, cluster_reader):
+        monkeypatch.setattr(module, "MOST_BYTES" if module is findings else "LONGEST_ANSWER_BYTES", 2**20 - 1)
     cluster.strange = STRANGE[name]
     (tmp_path / "catalog.yaml").write_text(CATALOG)
     config = json.loads((kubeconfig := Path(cluster.kubeconfig(tmp_path))).read_text())

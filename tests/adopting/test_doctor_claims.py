@@ -4,8 +4,7 @@ from cluster_objects import A100 as LABELS
 from cluster_objects import a_node
 from device_objects import A100, a_class, a_gpu, a_slice
 
-from gpuspawner.adoption.doctor.claim_checks import kinds_met, nodes_of
-from gpuspawner.adoption.doctor.cluster_checks import devices
+from gpuspawner.adoption.doctor.cluster_checks import devices, kinds_met, nodes_of
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
 

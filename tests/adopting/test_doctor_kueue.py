@@ -6,8 +6,7 @@ import pytest
 from manifests import asked_for, rights_of
 
 from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.kueue_checks import KINDS, RIGHTS
-from gpuspawner.adoption.doctor.kueue_reader import REVIEWS, judged
+from gpuspawner.adoption.doctor.kueue import KINDS, REVIEWS, RIGHTS, judged
 from gpuspawner.catalog import KueueQueues
 
 API = "/apis/kueue.x-k8s.io/v1beta2"

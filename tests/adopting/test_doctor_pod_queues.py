@@ -7,9 +7,8 @@ import yaml
 from harness.hub import REPO
 
 from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
-from gpuspawner.adoption.doctor.pod_queue_checks import QUEUES, rights_of
-from gpuspawner.adoption.doctor.pod_queue_reader import judged
+from gpuspawner.adoption.doctor.kueue import REVIEWS
+from gpuspawner.adoption.doctor.pod_queues import QUEUES, judged, rights_of
 from gpuspawner.catalog import PodQueues
 from gpuspawner.schedulers.pod_queues import SYSTEMS
 

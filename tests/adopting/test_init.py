@@ -7,9 +7,8 @@ from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_api import KubeApi
 
 from gpuspawner.adoption.cluster_gpus import of_nodes
-from gpuspawner.adoption.discovered_gpus import to_draft
+from gpuspawner.adoption.discovered_gpus import short_name, title_of, to_draft, written_memory
 from gpuspawner.adoption.draft import render
-from gpuspawner.adoption.gpu_models import short_name, title_of, written_memory
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.local import nvidia
@@ -82,7 +81,7 @@ def test_mig_devices_are_kinds_of_their_own(machine, capsys):
     machine(f"0, {U0}, {H100}, Enabled, 81559, 1, 0\n1, {U1}, {H100}, Enabled, 81559, 1, 0\n", listed)
     assert main(["server", "init"]) == DONE
     out = capsys.readouterr().out
-    assert "GPU 1 (NVIDIA H100 80GB HBM3) is in MIG mode and has no MIG device: make some by nvidia-smi mig -cgi" in out
+    assert "GPU 1 (NVIDIA H100 80GB HBM3): MIG mode is on without a MIG device. It is not in the catalog." in out
     catalog = load_catalog("catalog.yaml")
     assert nvidia.matching_kind(f"{H100} MIG 3g.40gb", catalog.gpus.values()) == "h100-80gb-3g-40gb"
     assert nvidia.matching_kind(H100, catalog.gpus.values()) == ""

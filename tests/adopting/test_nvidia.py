@@ -89,6 +89,22 @@ def test_a_gpu_with_memory_errors_is_named_and_stays_in_the_catalog(machine, cap
     assert remedy == "Reset it once no workspace uses it."
 
 
+def test_a_gpu_in_mig_mode_without_a_mig_device_is_named_and_not_offered(machine, capsys):
+    machine("h100", gpus=2).set_values(1, mig__mode_current="enabled")
+    assert main(["server", "init"]) == 0
+    out = capsys.readouterr().out
+    assert "Found on this machine: 1 x " in out
+    assert "GPU 1 (NVIDIA H100 80GB HBM3): MIG mode is on without a MIG device. It is not in the catalog." in out
+    bad = [found for found in examined(capsys, "catalog.yaml") if found[0] == "bad"]
+    assert bad == [
+        (
+            "bad",
+            "GPU 1 (NVIDIA H100 80GB HBM3): MIG mode is on without a MIG device.",
+            "Create some by nvidia-smi mig -cgi, or turn the mode off.",
+        )
+    ]
+
+
 def test_a_driver_that_is_gone_is_named(machine, capsys, tmp_path):
     driver = machine()
     (tmp_path / "catalog.yaml").write_text(CATALOG % "lab")

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from harness.waiting import eventually
 
 from gpuspawner.backends.local import busy, records, simulated
 
@@ -40,23 +40,23 @@ def test_an_interrupt_ends_it_and_frees_the_gpu(folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        _wait_until(lambda: len(records.holders(folder, UUIDS[0])) == 1)
+        eventually(lambda: len(records.holders(folder, UUIDS[0])) == 1)
         (holder,) = records.holders(folder, UUIDS[0])
         assert (holder.percent, holder.memory_bytes) == (30, 16 * 2**30 * 40 // 100)
         os.killpg(process.pid, signal.SIGINT)  # as a notebook's stop button does
         shown, _ = process.communicate(timeout=60)
     assert "interrupted, free again." in shown
     assert process.returncode == -signal.SIGINT
-    _wait_until(lambda: records.holders(folder, UUIDS[0]) == ())
+    eventually(lambda: records.holders(folder, UUIDS[0]) == ())
 
 
 def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
     code = "from gpuspawner.backends.local import busy; busy(60, percent=5)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL) as process:
-        _wait_until(lambda: len(records.holders(folder, UUIDS[1])) == 1)
+        eventually(lambda: len(records.holders(folder, UUIDS[1])) == 1)
         process.kill()
-    _wait_until(lambda: records.holders(folder, UUIDS[1]) == ())
+    eventually(lambda: records.holders(folder, UUIDS[1]) == ())
 
 
 def test_an_unlocked_record_is_ignored(folder: Path) -> None:
@@ -127,11 +127,3 @@ def test_busy_is_refused_without_simulated_gpus(
 def test_it_names_a_bad_number_and_its_bounds(folder: Path, arguments: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         busy(**arguments)  # type: ignore[arg-type]
-
-
-def _wait_until(is_so: object) -> None:
-    deadline = time.monotonic() + 10
-    assert callable(is_so)
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -223,8 +223,11 @@ async def test_a_pod_that_is_gone_is_forgotten_by_who_probes_it(api, a_backend):
     await backend.probe(A, 1, (), 5.0)
     assert backend._prober._failed == {pod["metadata"]["uid"]}, "it could not be probed"
     api.remove(pod)
-    while await backend.workspaces():
-        await asyncio.sleep(0.01)
+
+    async def is_gone():
+        return not await backend.workspaces()
+
+    await until(is_gone)
     assert backend._prober._failed == set()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -177,12 +176,12 @@ async def test_a_workspace_cannot_give_itself_a_gpu(
 
 async def seen_foreign(backend: LocalBackend) -> tuple[Gpu, ...]:
     """Return the GPUs once the first one is foreign: the driver shows a change within a second."""
-    for _ in range(20):
+
+    async def look() -> tuple[Gpu, ...]:
         gpus = (await backend.fleet()).gpus
-        if gpus[0].foreign:
-            break
-        await asyncio.sleep(0.1)
-    return gpus
+        return gpus if gpus[0].foreign else ()
+
+    return await until(look)
 
 
 async def test_memory_without_a_known_process_is_foreign_unless_leased(

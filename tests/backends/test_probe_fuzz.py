@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from gpuspawner.backends.probes.processes import ProcessTable, ProcessTime
 from harness.verdicts import judge_sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.processes import ProcessTable, ProcessTime
 from gpuspawner.backends.probes.script import MOST_LINES, parse_probe
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuspawner.backends.probes.processes import ProcessTable
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Measure, Sample, Source, SourceReading
 
@@ -20,7 +20,7 @@ CLOCK = 5000.0
 
 
 def gpu(*percents: list[float], **changes: Any) -> dict[str, Any]:
-    return {"uuid": A, "since": 100.0, "unseen": 0.0, "percents": list(percents), "joules": None, **changes}
+    return {"uuid": A, "since": 100.0, "percents": list(percents), **changes}
 
 
 def document(*gpus: dict[str, Any], uptime: float = CLOCK - 2, **changes: Any) -> str:
@@ -73,7 +73,7 @@ def seen(*args: Any, **more: Any) -> float:
 
 def test_golden() -> None:
     seen_of_it = [0, 4000.0, 4997.5], [40, 0.2, 4990.0], [90, 3.0, 4000.0]
-    text = document(gpu(*seen_of_it, since=4960.0, unseen=12.0, joules=5.5))
+    text = document(gpu(*seen_of_it, since=4960.0, unseen=12.0, joules=5.5, source="samples"))
     found = reading(told(text))
     assert found is not None
     assert (found.gpu, found.source, found.percent, found.end_seconds) == (A, Source.MONITOR, 40.0, 2.0)
@@ -126,7 +126,7 @@ BAD = {
     "more than all": document(gpu([101, 1.0, 4990.0])),
     "no number": document(gpu([80, 1.0, None])),
     "a truth": document(gpu([True, 1.0, 4990.0])),
-    "endless": document(gpu([80, 1.0, 4990.0], unseen=float("inf"))),
+    "endless": document(gpu([80, 1.0, 4990.0], since=float("inf"))),
     "no GPU": document({"uuid": A}),
     "no list": document(gpu([80, 1.0, 4990.0]), gpus="x"),
     "deep": "[" * 100_000,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpuspawner.backends.probes.processes import ProcessTable, ProcessTime
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.processes import ProcessTable, ProcessTime
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Sample
 

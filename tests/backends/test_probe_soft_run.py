@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.programs import require, require_namespaces
+from harness.waiting import eventually, until
 
 from demo.ports import pick_free
 from gpuspawner.backends.local.backend import LocalBackend
@@ -69,10 +69,10 @@ class Probe:
         return next(one for one in sample.soft if one.name == name)
 
     async def becomes(self, name: str, words: str, interval_seconds: float = 1.0) -> None:
-        until = time.monotonic() + 60
-        while (seen := await self.now(name, interval_seconds)).words != words:
-            assert time.monotonic() < until, seen
-            await asyncio.sleep(0.2)
+        async def says() -> bool:
+            return (await self.now(name, interval_seconds)).words == words
+
+        await until(says, what=words)
 
 
 @pytest.fixture
@@ -98,15 +98,13 @@ def quiet_terminal(start: Start, lease_id: str, tmp_path: Path) -> Path:
 async def test_a_terminal_is_in_use_while_its_user_types_and_no_longer(probe: Probe, quiet_terminal: Path) -> None:
     await probe.becomes("terminal", "a terminal is in use", 60.0)
     hour_ago = time.time() - 3600
-    until = time.monotonic() + 60
-    while True:  # its last prompt may still come
-        os.utime(quiet_terminal, (hour_ago, hour_ago))
+
+    async def is_quiet() -> bool:
+        os.utime(quiet_terminal, (hour_ago, hour_ago))  # its last prompt may still come
         seen = await probe.now("terminal", 60.0)
-        if seen.words == "terminals quiet":
-            break
-        assert time.monotonic() < until, seen
-        await asyncio.sleep(0.2)
-    assert seen.active is False
+        return seen.words == "terminals quiet" and seen.active is False
+
+    await until(is_quiet)
 
 
 async def test_a_busy_kernel_in_a_pid_namespace_of_its_own_is_busy(probe: Probe, start: Start) -> None:
@@ -185,10 +183,7 @@ def ssh(start: Start, tmp_path: Path) -> Iterator[Callable[..., None]]:
         f"import subprocess, time; log = open({str(log)!r}, 'w'); "
         f"subprocess.Popen({[str(part) for part in command]!r}, stderr=log); print('up', flush=True); time.sleep(600)"
     )
-    until = time.monotonic() + 60
-    while "Server listening" not in log.read_text(encoding="utf-8"):
-        assert time.monotonic() < until, log.read_text(encoding="utf-8")
-        time.sleep(0.1)
+    eventually(lambda: "Server listening" in log.read_text(encoding="utf-8"), what="sshd listens")
     clients: list[subprocess.Popen[bytes]] = []
 
     def connect(how: str, *command: str) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpuspawner.backends.probes.processes import ProcessTable
 from harness.waiting import until
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probes.nvidia_smi import MIB
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.idle.readings import Sample

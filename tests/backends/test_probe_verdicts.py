@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
-from gpuspawner.backends.probes.processes import ProcessTable
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Sample

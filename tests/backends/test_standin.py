@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.programs import require_shared_data
+from harness.waiting import eventually
 
 from gpuspawner.backends.local import nvidia, records, simulated
 
@@ -250,11 +251,8 @@ def test_its_sample_buffer_remembers_a_burst_that_is_over(smi: Smi, environment:
 
 
 def test_its_sample_buffer_shows_what_goes_on(smi: Smi, busy_gpu_1: int) -> None:
-    until = time.monotonic() + 60
-    while not (found := re.search(r"Samples\n.*\n.*\n +Max +: 70 %", smi("-i", "1", "-q", "-d", "UTILIZATION").stdout)):
-        assert time.monotonic() < until, busy_gpu_1
-        time.sleep(0.2)
-    assert found
+    shown = r"Samples\n.*\n.*\n +Max +: 70 %"
+    eventually(lambda: re.search(shown, smi("-i", "1", "-q", "-d", "UTILIZATION").stdout), what=shown)
 
 
 def test_it_starts_without_what_is_slow_to_import() -> None:

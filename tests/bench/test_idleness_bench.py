@@ -134,12 +134,16 @@ def test_a_family_works_in_its_pattern_and_then_lies_idle(name: str) -> None:
 
 def test_sources_that_see_all_of_the_time_stop_no_family_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     """A small share of what ``--families`` shows."""
-    lines, hours = families(5, 1, ("video", "endpoint, visitors", "job every 29"))
-    assert len(lines) == 5
-    assert hours > 100
+    found = families(5, 1, ("video", "endpoint, visitors", "job every 29"))
+    assert len(found.families) == 5
+    assert found.hours > 50
     head = dict(zip(FAMILIES_HEAD, range(len(FAMILIES_HEAD)), strict=True))
-    for line in lines:
+    for line in found.families:
         assert line[head["monitor: in use"]] == line[head["DCGM: in use"]] == "0 of 1", line
+    wrong = {line[0]: line[2:4] for line in found.rules}
+    assert set(RULE) < set(wrong)
+    assert wrong["gpuspawner: monitor"] == wrong["gpuspawner: DCGM"] == ("0", "0 of 5")
+    assert wrong["cron script"][1] != "0 of 5"
 
 
 def test_the_documents_picture_and_tables_are_of_these_rules() -> None:
@@ -148,5 +152,5 @@ def test_the_documents_picture_and_tables_are_of_these_rules() -> None:
     for name in (*OURS, *RULE):
         assert f"| {name} |" in page
         assert f">{name}</text>" in drawn
-    for name in FAMILIES:
+    for name in (*FAMILIES, *RULE):
         assert f"| {name} |" in of_families

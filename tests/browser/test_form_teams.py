@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from gpuspawner.catalog import load_text
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.live import Live
+from gpuspawner.spawner.web.pages import Live
 
 CATALOG = load_text("""
 version: 1

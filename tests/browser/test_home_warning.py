@@ -10,11 +10,8 @@ from playwright.sync_api import expect
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     """A hub whose times are a thirtieth: 6 s of idling, and 20 s to object."""
-    real = RealHub(tmp_path_factory.mktemp("hub"), gpus=1, fast=30, idle="3m", sample="30s", grace="10m")
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with RealHub(tmp_path_factory.mktemp("hub"), gpus=1, fast=30, idle="3m", sample="30s", grace="10m") as real:
+        yield real
 
 
 def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers_keep(hub, page, plain_page, user):

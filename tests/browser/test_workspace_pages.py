@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
+from gpuspawner.core.events import Extended
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.transitions import dispute
 
@@ -26,7 +27,7 @@ def seed(world):
     """A workspace in each state that a page shows."""
     measured = [60.0] * 20 + [None] * 4 + [80.0] * 10 + ["gap"] * 5 + [1.0] * 12
     two = pages.running("busy", gpus=(0, 1), minutes=90, streak=pages.idle_streak(12))
-    world.save(two, [(NOW - 3000, "alice", "extended", "by 4 h")], pages.readings(two, measured))
+    world.save(two, [(NOW - 3000, "alice", Extended(4 * 3600.0))], pages.readings(two, measured))
     warned = pages.in_grace("warned", server="second", gpus=(2,))
     line = (NOW - 240, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %).")
     busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}

@@ -119,8 +119,6 @@ def test_promise_10_a_gpu_kind_that_is_wrong_is_refused_by_its_line(appended, pr
 
 
 LATER = {
-    "templates.b.volumes": "  b: {volumes: []}\n",
-    "templates.b.ports": "  b: {ports: []}\n",
     "quotas.q.namespace": "quotas: {q: {namespace: ml, gpus: {hard: 4}}}\n",
 }
 

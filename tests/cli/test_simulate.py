@@ -15,12 +15,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
-from gpuspawner.core.idle.arrival import Arrival
 from lease_builders import a_lease, slots
 
 from gpuspawner.cli import main
 from gpuspawner.cli.server import simulate as command
 from gpuspawner.core import events
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
@@ -138,7 +138,7 @@ def away(tmp_path):
             )
             for n in range(1, 120)
         ]  # fmt: skip
-        over = AuditLine(start + 1800.0, lease.id, name, "gpuspawner", events.NobodyCameYet("Nobody was seen."))
+        over = AuditLine(start + 1800.0, lease.id, name, "gpuspawner", events.NobodyCameYet(1800.0))
         store.save([replace(lease, running_at=start, **changes)], audit=[over] if name == "fay" else [], readings=rows)
     store.close()
     return str(folder)

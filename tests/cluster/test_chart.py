@@ -271,7 +271,7 @@ def test_uninstalling_lets_requests_go_and_leaves_nothing_of_it_and_a_hub_that_w
         return kubectl("get", "devgpuvmrequests", "--output=jsonpath={.items[*].metadata.finalizers}")
 
     with installed(release.cluster, tmp_path):
-        release.values = {**release.values, "customResources": {"enabled": True}}
+        release.values = {**release.values, "customResources": {"enabled": True}, "keepOnUninstall": False}
         upgraded = release.run("upgrade")
         assert upgraded.returncode == 0, upgraded.stderr
         eventually(held, WAIT_SECONDS, "ada's workspace has a request, which is kept until it has ended")

@@ -17,6 +17,7 @@ def release(one_machine, tmp_path):
     with one_machine.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
         release = Release(one_machine, namespace, tmp_path)
         release.write("http://hub:8081")
+        release.values["keepOnUninstall"] = False
         try:
             yield release
         finally:
@@ -64,11 +65,11 @@ class Jobs:
 def test_it_is_made_once_never_changed_and_removed(release):
     jobs = Jobs(release)
     jobs.grant()
-    assert jobs.run("make") == (True, f"Secret {SECRET} is made.\n")
+    assert jobs.run("make") == (True, f"Secret {SECRET} was created.\n")
     first = release.secret()
-    assert jobs.run("make") == (True, f"Secret {SECRET} is there, and stays as it is.\n")
+    assert jobs.run("make") == (True, f"Secret {SECRET} exists and is unchanged.\n")
     assert release.secret() == first
-    assert jobs.run("remove") == (True, f"Secret {SECRET} is removed.\n")
+    assert jobs.run("remove") == (True, f"Secret {SECRET} was removed.\n")
     assert jobs.run("remove") == (True, f"There is no Secret {SECRET}.\n")
 
 
@@ -78,4 +79,4 @@ def test_without_a_right_its_job_fails_and_says_which(release, verb, action):
     jobs.grant(without=verb)
     done, said = jobs.run(action)
     assert not done
-    assert f"403 Forbidden to Secret {SECRET}. The Job's account needs the right to {verb} secrets" in said
+    assert f"403 Forbidden for {SECRET}. The Job's account needs the right to {verb} secrets" in said

@@ -96,10 +96,8 @@ def hub(one_machine, east, namespace, reached, asking, tmp_path_factory):
     clusters = f"clusters:\n  eu-west: {{}}\n  us-east: {there}\n"
     catalog = hub.catalog.read_text().replace("policies:\n", f"{clusters}policies:\n")
     hub.catalog.write_text(catalog.replace("mode: observe", "mode: observe, idle: {sample: 8s}"))
-    try:
-        yield hub.start()
-    finally:
-        hub.close()
+    with hub:
+        yield hub
 
 
 def pods(cluster, hub, user):

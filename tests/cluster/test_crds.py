@@ -179,7 +179,7 @@ def test_leftover_finalizers_are_removed_with_the_charts_own_rights(helm, kubect
         f"--kubeconfig={path}",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout == f"2 DevGPUVMRequests in {namespace} are let go. No workspace was stopped.\n", done.stderr
+    assert done.stdout == f"2 DevGPUVMRequests in {namespace} are released. No workspace was stopped.\n", done.stderr
     (left,) = json.loads(kubectl("get", "gvm", "--output=json"))["items"]
     assert (left["metadata"]["name"], "finalizers" in left["metadata"]) == ("stays", False)
 

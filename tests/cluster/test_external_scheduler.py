@@ -31,10 +31,8 @@ def hub(one_machine, batch, tmp_path_factory):
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace)
         named = batch.named(f"http://127.0.0.1:{hub.service_port}")
         hub.catalog.write_text(hub.catalog.read_text() + named)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def test_its_grants_are_pods_and_training_takes_them_after_notice_and_gives_them_back(hub, batch):

@@ -21,11 +21,10 @@ c.KubeSpawner.volume_mounts = [{"name": "home", "mountPath": "/data"}]
 def hub(one_machine, tmp_path_factory):
     with one_machine.namespace() as namespace:
         folder = tmp_path_factory.mktemp("hub")
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings={"no_room_seconds": 5.0})
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with KubeHub(
+            folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings={"no_room_seconds": 5.0}
+        ) as hub:
+            yield hub
 
 
 @pytest.fixture(scope="module")

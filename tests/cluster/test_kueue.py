@@ -43,11 +43,13 @@ async def test_it_lends_what_is_free_and_takes_it_back_after_the_notice(world):
     )
     assert is_true(world.of(victim), "QuotaReserved"), "its quota is its own while it runs"
     says = await world.until(
-        lambda answer: "making room" in (says := answer.places()["lender"].says) and says,
+        lambda answer: (
+            "Other workloads are stopping to free resources for it." in (place := answer.places()["lender"]).says
+            and place.says
+        ),
         "who lent them reads why they wait",  # until its condition is written Kueue "has not looked at it yet"
     )
     assert says.startswith("Kueue says: ")
-    assert "Other workloads are stopping to free resources for it." in says, says
     made = world.of(victim)["metadata"]["uid"]
     ended = replace(victim, phase=Phase.ENDED, reason=ExitReason.MADE_ROOM, ended_by="Kueue")
     back = successor(ended, "back", NOW + NOTICE_SECONDS)

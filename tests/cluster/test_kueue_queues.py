@@ -73,7 +73,7 @@ async def test_it_waits_for_the_checks_of_its_queue_and_its_pod_gets_what_they_s
 
     def reserved(answer):
         assert not answer.grants(), "quota that is set aside is no admission"
-        return "it waits for nodes." in answer.places()["waits"].says
+        return "It waits for nodes." in answer.places()["waits"].says
 
     await world.until(reserved, "its quota is set aside, and the check has not answered")
     update = {

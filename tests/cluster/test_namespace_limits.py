@@ -24,11 +24,10 @@ def hub(one_machine, tmp_path_factory):
         one_machine.core.create_namespaced_resource_quota(namespace, QUOTA)
         one_machine.core.create_namespaced_limit_range(namespace, LIMIT)
         extra = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
-        hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra, wait=300)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with KubeHub(
+            tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra, wait=300
+        ) as hub:
+            yield hub
 
 
 def test_promise_8_what_no_limit_ever_lets_through_is_refused_with_both_quantities(hub):

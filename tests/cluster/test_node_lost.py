@@ -32,10 +32,8 @@ def hub(one_machine, tmp_path_factory):
     ):
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
         hub.catalog.write_text(hub.catalog.read_text().replace("mode: observe", "mode: observe, idle: {sample: 8s}"))
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 @pytest.fixture

@@ -33,10 +33,8 @@ def hub(one_machine, tmp_path_factory):
             settings={"stop_retry_seconds": 1},
         )
         hub.catalog.write_text(hub.catalog.read_text().partition("policies:")[0] + POLICIES)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def restarted(hub):

@@ -1,10 +1,9 @@
 """The chart's rights for custom resources suffice for all that the service does with them."""
 
-import asyncio
-
 import pytest
 import yaml
 from custom import Typed, installed, manifest
+from harness import waiting
 from nodes import ROOT, wait_for
 
 from gpuspawner.backends.custom_resources.cluster import CustomResources
@@ -102,10 +101,10 @@ async def test_entries_of_the_catalog_are_seen_and_told_and_a_definition_that_go
         await resources.close()
 
 
-async def until(resources, holds, looks=600):
-    """Wait until what is seen is so."""
-    for _ in range(looks):
-        if holds(await resources.requests()):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(await resources.requests())
+async def until(resources, holds):
+    """Wait until the requests are seen so."""
+
+    async def is_so():
+        return holds(await resources.requests())
+
+    await waiting.until(is_so)

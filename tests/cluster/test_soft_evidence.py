@@ -67,10 +67,8 @@ def hub(one_machine, tmp_path_factory):
     with one_machine.namespace(**restricted) as namespace:
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
         hub.catalog.write_text(hub.catalog.read_text().partition("policies:")[0] + POLICIES)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def because(hub, user):

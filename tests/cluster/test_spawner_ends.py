@@ -23,10 +23,8 @@ def hub(one_machine, tmp_path_factory):
     extra = f"c.KubeSpawner.cmd = ['python3', '-c', {SERVER!r}, 'ends']\n{SCRATCH}"
     with one_machine.namespace() as namespace:
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def up(hub, user, **options):

@@ -58,10 +58,8 @@ def hub(one_machine, gpus, tmp_path_factory, request):
         )
         slow = "  slow: {extends: lab, profile: slow}\n"
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{slow}policies:\n"))
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def test_a_workspace_gets_the_gpus_of_its_lease_and_no_other(hub):

@@ -27,10 +27,8 @@ def hub(one_machine, tmp_path_factory):
             .replace("{a100: 1-8}", "{a100: 1-8, third: 1, slice: 1-2}")
         )
         hub.catalog.write_text(f"version: 1{KINDS}{text}")
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def offered(hub, kind):

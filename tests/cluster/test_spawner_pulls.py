@@ -49,10 +49,8 @@ def hub(one_machine, tmp_path_factory, gate):
         one_machine.core.create_namespaced_secret(namespace, pull_secret())
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
         hub.catalog.write_text(hub.catalog.read_text().replace("policies:\n", f"{TEMPLATES}policies:\n"))
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 @pytest.mark.parametrize(

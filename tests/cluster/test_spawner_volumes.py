@@ -46,11 +46,8 @@ def hub(one_machine, tmp_path_factory):
     impatient = {"no_room_seconds": 5.0}
     with one_machine.namespace() as namespace:
         folder = tmp_path_factory.mktemp("hub")
-        hub = KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings=impatient)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with KubeHub(folder, cluster=one_machine, namespace=namespace, extra=EXTRA, settings=impatient) as hub:
+            yield hub
 
 
 @pytest.fixture

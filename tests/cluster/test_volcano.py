@@ -51,10 +51,8 @@ def hub(one_machine, volcano, tmp_path_factory):
         one_machine.own.kubectl("apply", "-f", "-", given=json.dumps(queue))
         hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=EXTRA)
         hub.catalog.write_text(hub.catalog.read_text() + CATALOG)
-        try:
-            yield hub.start()
-        finally:
-            hub.close()
+        with hub:
+            yield hub
 
 
 def begin(hub, user, count):

@@ -4,6 +4,11 @@ from dataclasses import replace
 
 import pytest
 from evidence_builders import LOW, exclusive, sample, shared
+from hypothesis import given
+from hypothesis import strategies as st
+from lease_builders import a_lease
+
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.arrival import (
     Arrival,
     ArrivalSign,
@@ -12,11 +17,6 @@ from gpuspawner.core.idle.arrival import (
     arrival_sign,
     resume_arrival,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from lease_builders import a_lease
-
-from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading

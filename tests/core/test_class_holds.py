@@ -113,6 +113,12 @@ def test_where_only_held_gpus_are_free_the_end_is_before_the_hold_and_said_so():
     assert short.latest_end is None, "it ends by itself before"
 
 
+def test_of_held_gpus_those_are_given_that_are_needed_last():
+    later = replace(HOLD, group="cs101", count=1, window=Window(frozenset({3}), 10 * 60, 12 * 60))
+    (grant,) = decide(seen(waiting(), gpus=2, holds=(replace(HOLD, count=1), later))).grants
+    assert (grant.slots, grant.latest_end.at) == (slots("a100-1"), NINE + HOUR)
+
+
 def test_under_the_least_lifetime_nothing_is_granted_and_it_is_told_why():
     decision = decide(seen(waiting(count=2), now=NINE - 1799))
     assert decision.grants == ()

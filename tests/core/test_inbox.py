@@ -29,7 +29,7 @@ def step(number, event, actor="gpuspawner", **changes):
     return replace(usual, **changes)
 
 
-GRANTED = events.Granted("1 A100")
+GRANTED = events.Granted(("GPU-1",))
 STOPPED = events.Stopped("stopped", "It was stopped by carol.")
 ENDED = events.Stopped("idle", "Nothing was done on it.")
 

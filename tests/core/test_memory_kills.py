@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.events import KilledForMemory
 from lease_builders import a_lease
 
+from gpuspawner.core.events import KilledForMemory
 from gpuspawner.core.leases.memory_kills import TOLD_SECONDS, count_kills, is_recent
 
 NOW = 1_000_000.0
@@ -33,4 +33,4 @@ def test_kills_one_after_the_other_are_one_message_and_the_page_says_so_for_an_h
 
 @pytest.mark.parametrize(("count", "words"), [(1, "1 program killed"), (4, "4 programs killed")])
 def test_its_words_name_the_memory_that_was_used_up(count, words):
-    assert KilledForMemory(count, 16 * 2**30).why == f"{words}: the workspace had used all of its 16 GiB"
+    assert KilledForMemory(count, 16 * 2**30).describe(0.0) == f"{words}: the workspace had used all of its 16 GiB"

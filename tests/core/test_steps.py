@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 from evidence_builders import POLICY, exclusive, sample
-from gpuspawner.core.idle.arrival import Arrival
 from lease_builders import NOW, a_lease, slots
 
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import ExtendPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.idle.readings import PROBED, SoftReading

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.arrival import Arrival
 
 from gpuspawner.core.administration import summarize_names
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import CARRIED_OUT, settled

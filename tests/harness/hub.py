@@ -21,6 +21,7 @@ import requests
 from harness.fork_server import fork_server, start_python
 from harness.hub_configuration import BEFORE_CONFIGURE, CATALOG, CONFIG, CONFIGURE, FAST
 from harness.waiting import eventually
+from typing_extensions import Self
 
 from demo.ports import pick_free
 from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers, sign_ticket
@@ -77,6 +78,17 @@ class RealHub:
         self.catalog.write_text(CATALOG % vars(self))
 
     # --- processes
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> RealHub:
         self.start_proxy()

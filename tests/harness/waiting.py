@@ -1,6 +1,7 @@
 """Waiting for a condition with a bound: in another process, or in an event loop."""
 
 import asyncio
+import inspect
 import time
 
 import requests
@@ -26,9 +27,13 @@ def eventually(condition, bound_seconds=60.0, what=""):
 
 
 async def until(condition, bound_seconds=60.0, what=""):
-    """Return the first true value of ``condition``. Fail after ``bound_seconds`` and name ``what`` did not happen."""
+    """Do as `eventually` for a ``condition`` that is a function or a coroutine function."""
     ends_at = time.monotonic() + bound_seconds
-    while not (found := condition()):
-        assert time.monotonic() < ends_at, f"not within {bound_seconds} s: {what or condition}"
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < ends_at, f"not within {bound_seconds} s: {what or condition}; last: {found!r}"
         await asyncio.sleep(LOOK_SECONDS)
-    return found

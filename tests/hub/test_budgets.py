@@ -199,24 +199,3 @@ def test_money_of_a_team_lasts_past_the_end_of_a_month_as_far_as_the_next_one_s_
     assert days[f"{first:%F}"] == pytest.approx(2, abs=0.05)
     assert days[f"{first - timedelta(days=1):%F}"] == pytest.approx(2, abs=0.1)
     assert budget(hub, "olga", "vision")["used"] == pytest.approx(days[f"{first:%F}"])
-
-
-@pytest.mark.slow  # core/test_periods.py has such days
-def test_a_day_on_which_the_clock_changes_is_as_long_as_it_is(hub):
-    day = datetime.fromtimestamp(hub.clock.now(), ZURICH).replace(hour=0, minute=0, second=0, microsecond=0)
-    while (day + timedelta(days=1)).timestamp() - day.timestamp() != 23 * HOUR:  # local days, as the zone has them
-        day += timedelta(days=1)
-    hub.add_user("rosa")
-    hub.clock.move_to(day.timestamp() - HOUR)
-    assert budget(hub, "rosa", "each-user")["renews_at"] == day.timestamp()
-    lease = run(hub, "rosa", lifetime="24h")
-    assert lease["latest_end"] is None, "one hour of this day and the next one whole: it has 23"
-    hub.clock.move_to(day.timestamp() + 60)
-    assert budget(hub, "rosa", "each-user")["renews_at"] == day.timestamp() + 23 * HOUR
-    hub.clock.move_to(lease["ends_at"] - NOTICE + 2)
-    eventually(lambda: hub.lease("rosa")["warning"], what="its end is told")
-    killed(hub)
-    assert hub.lease("rosa")["phase"] == "running"
-    stop(hub, lease)
-    days = {row["name"]: row["charged_gpu_hours"] for row in hub.gpu(f"/usage?all=1&since={day:%F}")["rows"]}
-    assert days == {f"{day:%F}": pytest.approx(23 - NOTICE / HOUR, abs=0.02)}

@@ -232,8 +232,8 @@ def test_six_refusals_and_six_parkings_in_a_row_do_not_abort_the_hub(shared_hub,
 
 PARKS_SOME = """
 import asyncio, os
-import gpuspawner.spawner.mixin as mixin
-mixin.HEARTBEAT_SECONDS = 0.5
+import gpuspawner.spawner.waiting as waiting
+waiting.HEARTBEAT_SECONDS = 0.5
 async def hook(spawner):
     spawner.gpu_wait_in_hub_seconds = 0.2 if spawner.user.name in ("parked", "reserved") else 60
     while os.path.exists("homes/" + spawner.user.name + ".hold"):

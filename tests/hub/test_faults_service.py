@@ -172,24 +172,6 @@ def test_promise_2_store_lost_is_rebuilt_from_what_runs(shared_hub):
     hub.until("cleo", "running")
 
 
-@pytest.mark.slow  # service/test_engine_rounds.py counts silence from the service's start
-def test_service_away_for_longer_than_its_heartbeats_drops_no_start_under_way(new_hub):
-    beat_fast = "import gpuspawner.spawner.mixin as mixin\nmixin.HEARTBEAT_SECONDS = 1.5"
-    hub = new_hub(gpus=1, service_poll=0.3, extra=beat_fast, settings={"heartbeat_seconds": 3}, **QUICK)
-    hub.add_user("anna")
-    hub.delay("anna", "before-start", 8)
-    begin(hub, "anna")
-    anna = hub.until("anna", "starting")
-    away = hub.folder / "away"
-    away.touch()
-    hub.plant(f"import os, time\nwhile os.path.exists({str(away)!r}): time.sleep(0.1)")
-    hub.kill_service()
-    time.sleep(4)
-    away.unlink()
-    assert hub.until("anna", "running")["id"] == anna["id"]
-    assert hub.audit(anna["id"], "parked") == []
-
-
 @pytest.mark.slow  # core/test_idleness_restart.py has the rule
 def test_service_restarted_every_20_minutes_of_policy_time_grace_passes_once_neither_never_nor_early(new_hub):
     # 20 policy minutes are four samples, 8 s; idleness takes 4 s, grace 10.
@@ -370,37 +352,3 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
     store.write_bytes(good)
     assert hub.until("anna", "running")["id"] == anna["id"]
     assert hub.service_pids() == service
-
-
-@pytest.mark.slow  # service/test_stopping.py has the race
-def test_start_cancelled_by_our_own_late_stop_is_parked_and_restarted_by_us(new_hub):
-    late = """
-    import asyncio, os
-    from gpuspawner.service.engine.hub.client import HubClient
-    stop = HubClient.stop
-    async def new_stop(*arguments):
-        open("stop-held", "w").close()
-        while os.path.exists("hold-stop"):
-            await asyncio.sleep(0.05)
-        await stop(*arguments)
-    HubClient.stop = new_stop
-    """
-    hub = new_hub(gpus=1, planted=late, **QUICK)
-    (old,) = run(hub, "anna")
-    hold = hub.folder / "hold-stop"
-    hold.touch()
-    sender = threading.Thread(target=lambda: hub.end(old["id"]))
-    sender.start()
-    eventually((hub.folder / "stop-held").exists, what="our stop is about to be sent")
-    assert hub.stop("anna").status_code in {202, 204}
-    hub.delay("anna", "before-start", 60)
-    begin(hub, "anna")
-    new = hub.until("anna", "starting")
-    assert new["id"] != old["id"]
-    hold.unlink()
-    eventually(lambda: "Interrupting spawner anna" in hub.log.read_text(), what="our stop hit the new start")
-    hub.delay("anna", "before-start", None)
-    again = hub.until("anna", "running")
-    assert (again["id"], again["asked_at"]) == (new["id"], new["asked_at"])
-    assert len(hub.server_pids()) == 1
-    sender.join(20)

@@ -1,11 +1,11 @@
 """configure() in the hub of pytest-jupyterhub, below a path of its own, over its mock spawner."""
 
-import asyncio
 import re
 from html import unescape
 
 import pytest
 from harness.hub_configuration import FAST
+from harness.waiting import until
 from jupyterhub.tests.mocking import MockSpawner
 from jupyterhub.tests.utils import add_user, api_request, async_requests, public_url
 from traitlets.config import Config
@@ -50,15 +50,6 @@ async def app(hub_app, tmp_path):
     await app.cleanup()
 
 
-async def until(check, what: str):
-    """Return the first true answer of an awaitable check."""
-    for _ in range(300):
-        if answer := await check():
-            return answer
-        await asyncio.sleep(0.1)
-    raise AssertionError(what)
-
-
 async def gpu(app, user, path: str):
     """Ask the service as this user."""
     token = user.new_api_token()
@@ -70,7 +61,7 @@ async def running(app, user):
     async def look():
         return [w for w in (await gpu(app, user, "workspaces")).get("workspaces", []) if w["phase"] == "running"]
 
-    return (await until(look, f"{user.name} has a running workspace"))[0]
+    return (await until(look, what=f"{user.name} has a running workspace"))[0]
 
 
 async def test_configure_start_by_form_and_start_by_api(app):

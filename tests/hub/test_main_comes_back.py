@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -89,10 +88,8 @@ def hub(tmp_path_factory, image):
     extra = SERVER.format(python=image.python, pip=image.pip)
     real = RealHub(tmp_path_factory.mktemp("back"), fast=FAST, extra=extra)
     real.catalog.write_text(CATALOG)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with real:
+        yield real
 
 
 class Person:
@@ -156,8 +153,9 @@ def test_they_are_back_after_a_preemption_whose_hook_is_cut_at_its_time_and_its_
     first = hub.until("pia", "running", 60)
     pia.works(image)
     (pia.home / ".gpuspawner" / "on-stop").write_text("echo step 1200 saved; sleep 600; echo never")
-    time.sleep(1.2 / FAST)
-    made = hub.gpu("/preemptions", "POST", {"kind": "a100", "external": "Training job train-77", "count": 2})
+    claim = {"kind": "a100", "external": "Training job train-77", "count": 2}
+    eventually(lambda: hub.gpu("/preemptions", "POST", {**claim, "dry_run": True})["victims"], what="no more protected")
+    made = hub.gpu("/preemptions", "POST", claim)
     ended = hub.until_ended("pia", "made room", 120)
     assert ended["id"] == first["id"]
     page = hub.login("pia").get(f"{hub.url}/services/gpu/workspaces/{first['id']}", timeout=20).text

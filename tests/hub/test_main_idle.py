@@ -73,10 +73,8 @@ def hub(tmp_path_factory):
     """JupyterLab's own server in the workspaces of ina and nina, a tiny one in the others."""
     real = RealHub(tmp_path_factory.mktemp("idle"), fast=FAST, extra=REAL_SERVER % str(TINY))
     real.catalog.write_text(CATALOG)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with real:
+        yield real
 
 
 class Poller(threading.Thread):

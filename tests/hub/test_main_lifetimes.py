@@ -44,10 +44,8 @@ policies:
 def hub(tmp_path_factory):
     real = RealHub(tmp_path_factory.mktemp("lifetimes"), fast=FAST)
     real.catalog.write_text(CATALOG)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with real:
+        yield real
 
 
 def start(hub, user: str, **options):

@@ -20,11 +20,8 @@ ACTS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     # Here the service looks at the hub once a second; by default every ten, which is how late a new name is shown.
-    real = RealHub(tmp_path_factory.mktemp("owner"), gpus=2, quota=1, extra=SERVICE)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with RealHub(tmp_path_factory.mktemp("owner"), gpus=2, quota=1, extra=SERVICE) as real:
+        yield real
 
 
 def ask(hub, credential: str, path: str = "", method: str = "GET") -> requests.Response:

@@ -35,7 +35,9 @@ def run(hub, *users):
     for user in users:  # one after the other: who began last is the first victim
         hub.begin(user)
         found.append(hub.until(user, "running"))
-    time.sleep(1.2)  # the time in which they are protected
+    eventually(
+        lambda: len(claim(hub, count=2, dry_run=True)["victims"]) == len(users), what="they are protected no more"
+    )
     return found
 
 

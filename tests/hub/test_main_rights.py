@@ -27,11 +27,8 @@ ACTS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    real = RealHub(tmp_path_factory.mktemp("rights"), extra=NARROW_ROLES)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with RealHub(tmp_path_factory.mktemp("rights"), extra=NARROW_ROLES) as real:
+        yield real
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,8 @@ def hub(python, tmp_path_factory):
     # A refusal that a busy machine answers late is told where the start is asked for all the same.
     extra = "c.Spawner.http_timeout = 8"
     limits = {"gpus": 2, "quota": 2, "lifetime": "2h"}
-    real = RealHub(folder, python=python, extra=extra, settings=patient, slow_spawn_timeout=5.0, **limits)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with RealHub(folder, python=python, extra=extra, settings=patient, slow_spawn_timeout=5.0, **limits) as real:
+        yield real
 
 
 @pytest.fixture(autouse=True)

@@ -85,11 +85,8 @@ RESERVED = [
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     # A refusal that is slower is answered 202, and told by the next page.
-    real = RealHub(tmp_path_factory.mktemp("values"), slow_spawn_timeout=5.0)
-    try:
-        yield real.start()
-    finally:
-        real.close()
+    with RealHub(tmp_path_factory.mktemp("values"), slow_spawn_timeout=5.0) as real:
+        yield real
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,11 @@ def test_a_workspace_is_busy_then_unknown_while_its_gpu_is_lost_then_idle_warned
     driver.set_utilization(0)
     warned = hub.until("ann", "reclaiming")
     assert "at 0 %" in warned["idle"]["because"]
+    library = driver.libraries / "libnvidia-ml.so.1"
+    library.rename(library.with_name("away"))
+    paused = until_idle_is(hub, "ann", "grace_paused")
+    assert "find libnvidia-ml.so" in paused["because"], "without its driver the grace does not pass"
+    library.with_name("away").rename(library)
     hub.until_ended("ann", "idle")
 
 

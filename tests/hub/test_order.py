@@ -21,11 +21,9 @@ templates:
   urgent: {extends: lab, title: For a deadline, priority: 1}
 policies:
   default: {mode: enforce, lifetime: 10m-24h, extend: {warn: [10m]}, preemption: {protected: 1s, grace: 5s}}
-  night: {extends: default, idle: {for: 2h}}
 teams: {vision: {title: Vision}}
 quotas: {each-of-vision: {each: user, group: vision, gpus: {soft: 1}}}
 make_room: {after: 1s}
-hours: [{when: Mon-Sun 20:00-07:00, policy: night, instead_of: default}]
 holds: [{group: cs231, gpu: t4, count: 1, when: Mon-Sun 09:00-11:00}]
 """
 
@@ -129,16 +127,3 @@ def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_t
     assert hub.begin("jan", gpu="t4").status_code in {201, 202}
     hub.until("jan", "running")
     assert hub.lease("karl")["phase"] in {"queued", "parked"}, "who waited before keeps nothing from the class"
-
-
-@pytest.mark.slow  # core/test_policy_hours.py has the rule
-def test_another_policy_judges_at_night_and_says_so_before_start(hub):
-    zurich = ZoneInfo("Europe/Zurich")
-    noon = datetime.fromtimestamp(hub.clock.now(), zurich).replace(hour=12) + timedelta(days=1)
-    join(hub, "lea")
-    hub.clock.move_to(noon.timestamp())
-    assert "the policy night holds" not in check(hub, "lea")
-    hub.clock.move_to(noon.replace(hour=21).timestamp())
-    told = check(hub, "lea")
-    assert "If its GPU does nothing for 2 h, you are warned" in told
-    assert "the policy night holds until" in told

@@ -48,10 +48,8 @@ def hub(tmp_path, ports):
     catalog = yaml.safe_load(hub.catalog.read_text())
     catalog["templates"]["nightly"] = template
     hub.catalog.write_text(yaml.safe_dump(catalog))
-    try:
-        yield hub.start()
-    finally:
-        hub.close()
+    with hub:
+        yield hub
 
 
 @pytest.fixture

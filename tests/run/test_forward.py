@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import socket
 import struct
-import time
 
 import pytest
+from harness.waiting import until
 
 from demo import forward, ports
 
@@ -26,18 +26,11 @@ async def forwarded():
     async with await asyncio.start_server(answer, ports.HOST, there) as server:
         task = asyncio.create_task(forward.serve(here, ports.HOST, there))
         try:
-            await until_it_listens(here)
+            await until(lambda: not ports.is_free(here))
             yield here, server
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-async def until_it_listens(port):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while ports.is_free(port):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
 
 
 async def ask(port, text):

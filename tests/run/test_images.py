@@ -1,5 +1,8 @@
 """The commands of `make images`. tests/cluster/test_images.py runs the built images."""
 
+import shutil
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -47,3 +50,22 @@ def test_the_workspace_image_has_all_that_the_package_needs_in_a_workspace():
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert needed.keys() - pinned.keys() == {"jupyter-server"}, "JupyterLab brings it"
     assert all(pinned[name] in specifier for name, specifier in needed.items() if name in pinned)
+
+
+@pytest.mark.parametrize("name", ["hub", "service", "workspace"])
+def test_an_image_copies_all_that_the_package_is_built_of(tmp_path, name):
+    for line in (ROOT / "images" / name / "Dockerfile").read_text().splitlines():
+        words = line.split()
+        if words[:1] != ["COPY"] or not words[-1].startswith("/build/"):
+            continue
+        target = tmp_path / words[-1].removeprefix("/build/")
+        for source in map(ROOT.joinpath, words[1:-1]):
+            if source.is_dir():
+                shutil.copytree(source, target)
+            else:
+                target.mkdir(exist_ok=True)
+                shutil.copy(source, target)
+    build = [sys.executable, "-m", "hatchling", "build", "--target=wheel"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("dist/gpuspawner-*.whl"))

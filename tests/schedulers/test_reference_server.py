@@ -12,6 +12,7 @@ import pytest
 import requests
 import yaml
 from few_examples import POSITIVE, statuses_of_any_request
+from harness.waiting import eventually
 from hypothesis import strategies as st
 from reference_claims import NOW, asking, holding
 from reference_server import TOKEN, reference_server
@@ -194,9 +195,7 @@ def test_a_callback_is_signed_and_sent_again_as_the_same_delivery(ask, hook):
     url, had = hook
     assert ask("PUT", "/v1/hubs/hub/callback", {"url": url}).status_code == 204
     ask("PUT", "/v1/hubs/hub/claims/one", asking())
-    ends = time.monotonic() + 60
-    while len(had) < 2 and time.monotonic() < ends:
-        time.sleep(0.05)
+    eventually(lambda: len(had) >= 2, what="it is sent again")
     (_, first, _), (signature, again, body) = had[:2]
     assert first == again
     assert yaml.safe_load(body)["hub"] == "hub"
@@ -228,8 +227,7 @@ def test_the_page_shows_who_waits_and_who_holds(ask, served):
     until(ask, "one", "granted")
     ask("PUT", "/v1/hubs/hub/claims/two", asking(4, user="bob"))
     ask("PUT", "/v1/hubs/hub/claims/three", asking(4, user="carol", at=NOW + 1))
-    while until(ask, "three", "waiting")["reason"] is None:
-        time.sleep(0.05)
+    eventually(lambda: until(ask, "three", "waiting")["reason"], what="why it waits")
     page = requests.get(f"{served[0]}/", timeout=20)
     assert page.status_code == 200
     assert "&lt;i&gt;eve" in page.text

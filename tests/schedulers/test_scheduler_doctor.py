@@ -6,7 +6,7 @@ import pytest
 from reference_server import TOKEN, reference_server
 
 from gpuspawner.adoption.doctor.findings import State
-from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
+from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.catalog import load_catalog
 
 

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import requests
 from databases import Database
-from gpuspawner.core.events import event_of
 from jupyterhub.services.auth import HubOAuth
 from service_world import open_door
 from tornado.httpserver import HTTPServer
@@ -21,6 +20,7 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
+from gpuspawner.core import events
 from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.policies import Mode
@@ -158,9 +158,7 @@ class World:
 
     def save(self, lease, audit=(), readings=()):
         """Store a lease as the service would, with its newest readings known."""
-        lines = [
-            AuditLine(at, lease.id, lease.user, actor, event_of(action, None, why)) for at, actor, action, why in audit
-        ]
+        lines = [AuditLine(at, lease.id, lease.user, actor, event) for at, actor, event in audit]
         self.call(self.parts.registry.save, lease, audit=lines, readings=readings)
         newest = {row.gpu: row for row in readings}
         if newest and lease.live:
@@ -378,11 +376,11 @@ def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes
 
 def reclaimed_audit(at=NOW - 600, user="alice"):
     return [
-        (at - 7000, user, "asked", "pytorch, 1 a100, 8 h"),
-        (at - 6990, "gpuspawner", "granted", GPUS[0].id),
-        (at - 6960, "gpuspawner", "running", ""),
-        (at - 600, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %)."),
-        (at, "gpuspawner", "stop", "The GPU has been idle for 40 min (highest 1 %)."),
+        (at - 7000, user, events.Asked("pytorch", "1 a100", 8 * 3600.0)),
+        (at - 6990, "gpuspawner", events.Granted((GPUS[0].id,))),
+        (at - 6960, "gpuspawner", events.Started()),
+        (at - 600, "gpuspawner", events.WarnedIdle(1, 1800.0, peak_percent=1.0)),
+        (at, "gpuspawner", events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")),
     ]
 
 

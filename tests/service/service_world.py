@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 from databases import Database
-from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
@@ -17,6 +16,7 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.door import Door
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-from gpuspawner.core.events import event_of
 from lease_builders import a_lease, a_request, slots
 
+from gpuspawner.core.events import event_of
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
@@ -21,7 +21,7 @@ def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
 
 
 def line(action="did"):
-    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None, "why"))
+    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None))
 
 
 FULL_LEASE = a_lease(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from harness.waiting import eventually
 from page_world import CATALOG, GPUS, NOW, Browser, api, in_grace, reclaimed, running, waiting
 
 from gpuspawner.catalog import load_catalog
@@ -446,8 +447,8 @@ def test_a_reservation_to_come_is_known_to_who_would_run_into_it(world):
 
 def held_up(world):
     """Have writes of restrictions wait until what is returned is set."""
-    let_go, save = threading.Event(), world.parts.store.restrictions.save
-    world.parts.store.restrictions.save = lambda *some: let_go.wait(20) and save(*some)
+    let_go, write = threading.Event(), world.parts.store.restrictions.write
+    world.parts.store.restrictions.write = lambda *some, **named: let_go.wait(20) and write(*some, **named)
     return let_go
 
 
@@ -459,7 +460,7 @@ def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_
     let_go = held_up(world)
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(restrict, world, "drain", node=NODE)
-        wait_until(lambda: closed(world))
+        eventually(lambda: closed(world))
         assert world.parts.store.restrictions.in_force(NOW) == []
         let_go.set()
         let_go = made.result() and held_up(world)
@@ -472,13 +473,6 @@ def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_
 
 
 def test_a_node_whose_drain_cannot_be_stored_is_not_closed(world):
-    world.parts.store.restrictions.save = lambda *_: (_ for _ in ()).throw(Unavailable("The disk is full."))
+    world.parts.store.restrictions.write = lambda *_, **__: (_ for _ in ()).throw(Unavailable("The disk is full."))
     restrict(world, "drain", 503, node=NODE)
     assert not closed(world)
-
-
-def wait_until(check, seconds=20):
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until
-        time.sleep(0.02)

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from gpuspawner.service.engine.allocation.start_attempts import hash_token
-from gpuspawner.service.engine.hub.members import USER_KNOWN_SECONDS
 from service_world import PREFIX, SECRET, open_door
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -22,8 +20,10 @@ from gpuspawner.core.authentication import (
 )
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
+from gpuspawner.service.engine.hub.members import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
-from gpuspawner.spawner.web.live import ServiceView
+from gpuspawner.spawner.web.pages import ServiceView
 
 ACTIONS = ["keep", "extend", "stop", "seen", "dispute", "answer"]
 SPAWNER = "the hub's spawner"

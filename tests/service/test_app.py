@@ -108,7 +108,7 @@ def tells_why(service, port, reason):
     signs_in = call(port, "", "GET")
     assert signs_in.status_code == 302, "the hub gives up a service that answers its look at it by a 503"
     assert "/oauth2/authorize" in signs_in.headers["Location"]
-    assert call(port, "static/gpuspawner.css", "GET").status_code == 200
+    assert call(port, "static/gs.css", "GET").status_code == 200
     assert service.process.poll() is None
 
 

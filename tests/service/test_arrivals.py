@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from gpuspawner.core.events import Exempted
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core import events
 from gpuspawner.core.administration import Restriction, RestrictionKind
+from gpuspawner.core.events import Exempted
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
@@ -145,8 +145,8 @@ async def test_an_exempt_workspace_needs_no_visit(world, after):
     await world.go_on(after * MINUTE)
     now = world.clock.now()
     one = Restriction("r-1", RestrictionKind.EXEMPT, lease.id, "A long download", "admin", now, now + 2 * HOUR)
-    made = AuditLine(now, lease.id, "bob", "admin", Exempted("A long download"))
-    await world.parts.restrictions.add([one], [made])
+    made = AuditLine(now, lease.id, "bob", "admin", Exempted("exempt", "train", reason="A long download"))
+    await world.parts.restrictions.add([one], lambda write: world.registry.save(audit=[made], others=[write]))
     await world.go_on(HOUR)
     exempt = world.now_of(lease)
     assert (exempt.phase, exempt.arrival, exempt.claimed_at) == (Phase.RUNNING, None, None)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.core.idle.arrival import Arrival
 from page_world import api, reclaimed, running, waiting
 
 from gpuspawner.cli import start
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.main import main
+from gpuspawner.core.idle.arrival import Arrival
 
 ENDED = "This workspace has ended. Start it again from the form; its files are kept."
 

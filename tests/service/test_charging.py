@@ -6,11 +6,11 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from gpuspawner.core.events import UsageCorrected
 from service_world import Killed
 
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.events import UsageCorrected
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
@@ -419,7 +419,7 @@ async def correct(world, user, hours):
         world.clock.now(), "", account, world.hub_id, user, "", LedgerKind.CORRECTION, day, at_ms, at_ms, HOUR_MS, rate,
         "admin", "a test",
     )  # fmt: skip
-    event = UsageCorrected("a test")
+    event = UsageCorrected("1 GPU h", reason="a test")
     await world.allocator.accounting.correct(line, AuditLine(world.clock.now(), "", user, "admin", event))
 
 

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from harness.command_lines import commands
 from page_world import api, in_grace, reclaimed, running, waiting
 from rich.cells import cell_len
@@ -20,6 +19,7 @@ from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice
+from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 
 
 @pytest.fixture
@@ -190,7 +190,8 @@ def test_show_open_keep_and_extend_act_on_the_one_that_is_meant(world, cli):
     assert cli("extend", "war").out.startswith("alice: default workspace (warned) now ends ")
     assert world.lease("warned").deadline_at > before
     assert "No workspace has the name 'lost'" in cli("keep", "lost", code=2).err
-    assert "The name is empty. Nothing was done." in cli("keep", "", code=2).err
+    for command in ("keep", "stop"):
+        assert "The name is empty. Nothing was done." in cli(command, "", code=2).err
     world.save(waiting("waits", "bob"))
     assert "bob: default workspace (waits) is not running" in cli("open", "waits", name="bob", code=2).err
 
@@ -250,7 +251,9 @@ def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(mo
     save_login(url, {"token": "x", "id": "3f2a", "user": "ada"})
     words = ["3f2a"] if path == ("admin", "preempt", "show") else WORDS.get(path[-1], [])
     assert main([*path, *words, "--json", "--url", url]) == 3
-    assert f"No GPU service answers at {url}." in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"No GPU service answers at {url}." in told
+    assert "Is the hub running? Set --url or GPUSPAWNER_URL." in told
 
 
 def test_letters_of_two_cells_shift_no_column(capsys):

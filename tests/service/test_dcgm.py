@@ -12,6 +12,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from harness.waiting import eventually
 from prometheus import prometheus
 from service_world import a_catalog
 
@@ -93,13 +94,14 @@ def looked(seen):
     return seen
 
 
-def eventually(seen, found):
-    """Look until it is found."""
-    until = time.monotonic() + 60
-    while not found(looked(seen)):
-        assert time.monotonic() < until, (seen.trouble, seen.values)
+def until_seen(seen, found):
+    """Look, each time as if for the first, until it is found."""
+
+    def is_found():
         seen.values = None
-        time.sleep(0.3)
+        return found(looked(seen))
+
+    eventually(is_found)
 
 
 def told(seen, leased=(), result=OWN, shared=(), since=0.0):
@@ -130,7 +132,7 @@ def test_a_real_prometheus_tells_activity_by_gpu_and_by_pod(tmp_path, honours):
         job = {"job_name": "dcgm", "honor_labels": honours, "static_configs": [{"targets": [target], "labels": labels}]}
         with prometheus(tmp_path, job) as url:
             seen = Dcgm(InForce(url), Clock(4e9))
-            eventually(seen, lambda one: len(told(one, ["GPU-a"], nobody)) == 2)
+            until_seen(seen, lambda one: len(told(one, ["GPU-a"], nobody)) == 2)
             assert seen.trouble == ""
             assert told(seen, ["GPU-a"], nobody) == [("GPU-a", "engine", 70, True), ("GPU-a", "utilization", 70, True)]
             (late_seconds, *_) = (one.end_seconds for one in seen.readings(["GPU-a"], nobody, (), 0.0))
@@ -386,7 +388,7 @@ def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out
     job = {"job_name": "dcgm"}
     with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
-        eventually(seen, lambda one: told(one, ["GPU-a"], ProbeResult()))
+        until_seen(seen, lambda one: told(one, ["GPU-a"], ProbeResult()))
         assert seen.trouble == (
             "DCGM exporter tells no DCGM_FI_PROF_GR_ENGINE_ACTIVE, so it sees an instant of each interval only, and "
             "short work is missed. Export it, or set readings.activity to none."
@@ -411,14 +413,14 @@ def test_series_that_are_late_frozen_missing_or_restarted(tmp_path, monkeypatch)
             found = seen.readings(["GPU-a", "GPU-late"], ProbeResult(), (), 0.0)
             return [(one.gpu, one.percent) for one in found]
 
-        eventually(seen, lambda _: percents() == [("GPU-a", 70.0), ("GPU-late", 80.0)])
+        until_seen(seen, lambda _: percents() == [("GPU-a", 70.0), ("GPU-late", 80.0)])
         lines[1:] = []  # its sample grows old, and that of the other stays as it is
-        eventually(seen, lambda _: percents() == [("GPU-a", 70.0)])
+        until_seen(seen, lambda _: percents() == [("GPU-a", 70.0)])
         lines[:] = [line(UTILIZATION, 0, UUID="GPU-a"), late(600)]  # restarts with other labels, idle
-        eventually(seen, lambda _: percents() == [("GPU-a", 0.0)])
+        until_seen(seen, lambda _: percents() == [("GPU-a", 0.0)])
         assert seen.trouble == "", "neither what rests nor what is missing or too old is a fault"
         lines[:] = []
-        eventually(seen, lambda _: percents() == [])
+        until_seen(seen, lambda _: percents() == [])
         assert seen.trouble == ""
 
 
@@ -430,7 +432,7 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
     job = {"job_name": "dcgm", "honor_labels": True}
     with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
-        eventually(seen, lambda _: seen.values is not None and len(seen.values.by_uuid) == 5000)
+        until_seen(seen, lambda _: seen.values is not None and len(seen.values.by_uuid) == 5000)
         body, ahead_seconds = asyncio.run(ask(seen._in_force.catalog.exporter, Clock()))
         assert len(body) < 4 * 2**20
         assert ahead_seconds == pytest.approx(time.time() - 1000.0, abs=10)

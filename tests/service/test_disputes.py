@@ -5,12 +5,12 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from page_world import NOW, Browser, api
 
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 AT = NOW - 600
 DECIDING = AT - 40 * 60

@@ -7,7 +7,7 @@ from service_world import World
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.calibration import EstimateOutcome
-from gpuspawner.service.engine.estimate_records import KEPT_EVERY_SECONDS
+from gpuspawner.service.engine.allocation.estimate_records import KEPT_EVERY_SECONDS
 from gpuspawner.service.store.history import HISTORY_SECONDS, WaitingTimes
 
 MADE = EstimateOutcome(600, 0.7, 300, inf, 200, inf, is_shown=True, actual_seconds=inf)

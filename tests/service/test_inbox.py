@@ -29,8 +29,8 @@ def save(world, lease, *steps):
 def ended_idle(world):
     """A workspace of alice's that was warned and stopped while she was away."""
     stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
-    warned = events.WarnedIdle("The GPU has been idle for 30 min (highest 1 %).")
-    asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
+    warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
+    asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
 
 
@@ -58,7 +58,7 @@ def told(document):
 
 def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     killed = events.KilledForMemory(2, 16 * 2**30)
-    asked = (NOW - 7600, "alice", events.Asked("pytorch, 1 a100, 8 h"))
+    asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, page_world.running("runs"), asked, (NOW - 60, "cluster", killed))
     (notice,) = inbox(world)["notices"]
     assert (notice["title"], notice["unread"]) == ("A program was killed for want of memory", True)
@@ -87,7 +87,7 @@ def test_users_get_no_notice_of_their_own_actions_and_answers(world):
     stopped = reclaimed("mine", reason=ExitReason.STOPPED, ended_by="alice")
     save(world, stopped, (NOW - 600, "alice", events.Stopped("stopped", "It was stopped by alice.")))
     kept = page_world.running("kept", server="kept")
-    save(world, kept, (NOW - 900, "gpuspawner", events.WarnedIdle("idle")), (NOW - 800, "alice", events.Kept(7200)))
+    save(world, kept, (NOW - 900, "gpuspawner", events.WarnedIdle(1, 1800.0)), (NOW - 800, "alice", events.Kept(7200)))
     assert told(inbox(world)) == [("Idle warning", False)]
 
 

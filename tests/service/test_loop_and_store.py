@@ -154,7 +154,7 @@ async def test_a_failure_in_the_middle_takes_back_all_that_came_after_it(store, 
 
     monkeypatch.setattr(store, "save", second_fails)
     first = registry.save(replace(one, user="first"))
-    await asyncio.sleep(0.05)  # it is on its way alone
+    await until(lambda: calls)  # it is on its way alone
     second, third = registry.save(replace(one, user="second")), registry.save(two)
     gate.set()
     found = await asyncio.gather(first, second, third, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import requests
 import yaml
 from harness.programs import require
+from harness.waiting import eventually
 from prometheus import prometheus
 from test_web_metrics import metrics
 
@@ -23,7 +23,6 @@ from tools.monitoring.alerts import ALERTS, rules
 from tools.monitoring.panels import DASHBOARDS
 
 NAME = re.compile(r"\b(gpuspawner_\w+|process_\w+|up)\b")
-SUFFIXES = ("_bucket", "_sum", "_count")
 EXPRESSIONS = [
     (page.name, panel.title, expression)
     for page in DASHBOARDS
@@ -61,15 +60,8 @@ def ask(address, expression):
 
 def scraped(address, world, times):
     """Wait until the service was scraped ``times`` times."""
-    for _ in range(300):
-        try:
-            if (found := ask(address, "count_over_time(up[5m])")) and int(found[0]["value"][1]) >= times:
-                assert ask(address, "up")[0]["value"][1] == "1", (world.home, "the service refuses the scrape")
-                return
-        except requests.RequestException:  # it starts, and answers something else than JSON meanwhile
-            pass
-        time.sleep(0.1)
-    raise AssertionError("Prometheus did not scrape the service")
+    eventually(lambda: int(ask(address, "count_over_time(up[5m])")[0]["value"][1]) >= times, what="it is scraped")
+    assert ask(address, "up")[0]["value"][1] == "1", (world.home, "the service refuses the scrape")
 
 
 def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from harness.waiting import until
 from service_world import GRACE, IDLE_FOR
 
 from gpuspawner.backends.base import ProbeResult
@@ -127,12 +128,12 @@ def slow(world, monkeypatch):
 
 async def ended(world, lease):
     """Let rounds pass until the lease has ended. Its output is stored outside the rounds."""
-    for _ in range(500):
+
+    async def is_over():
         await world.go_on(1, step=1)
-        if world.now_of(lease).phase is Phase.ENDED:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+        return world.now_of(lease).phase is Phase.ENDED
+
+    return await until(is_over)
 
 
 async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_stopped(world, monkeypatch):

@@ -11,6 +11,7 @@ from page_world import NOW, Browser
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
@@ -95,6 +96,20 @@ def test_a_node_of_which_no_gpu_can_be_granted_is_named_with_who_runs_there(worl
     world.backend.change_gpu(world.backend.gpus[0].id, healthy=True, reachable=True, note="")
     world.observe()
     assert "out of service" not in overview(world)
+    told = section(overview(world), "problems")
+    assert "3 GPUs are faulty: 3 of node-1." in told
+
+
+def test_a_faulty_gpu_is_a_problem_until_it_is_taken_out_of_service(world):
+    assert "faulty" not in section(overview(world), "problems")
+    world.backend.change_gpu(world.backend.gpus[3].id, healthy=False, note="it had 2 memory errors: reset it.")
+    world.observe()
+    told = section(overview(world), "problems")
+    assert "GPU 3 of node-1 is faulty: it had 2 memory errors: reset it." in told
+    assert '<a href="/services/gpu/console/gpus?view=list&amp;state=suspect">View it</a>' in told
+    world.backend.change_gpu(world.backend.gpus[3].id, closed="quarantine")
+    world.observe()
+    assert "faulty" not in section(overview(world), "problems")
 
 
 def test_an_operator_of_its_own_that_is_not_heard_is_told(world):
@@ -252,7 +267,7 @@ def test_the_hours_that_idle_stops_gave_back_today_are_counted(world):
     idle = page_world.running("idles", user="bob", gpus=(2,), minutes=120, streak=page_world.idle_streak(40))
     world.save(idle)
     stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.IDLE, ended_by="gpuspawner")
-    world.save(stopped, audit=[(NOW, "gpuspawner", "stop", "idle")])
+    world.save(stopped, audit=[(NOW, "gpuspawner", Stopped("idle", "idle"))])
     world.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
     figures = section(overview(world), "overview-figures")
     assert '6.0 <small>GPU hours</small></dd><dd class="gs-quiet">1 stop, none reported wrong' in figures

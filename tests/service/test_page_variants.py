@@ -4,12 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from gpuspawner.core.events import Answered
 from page_world import CATALOG, NOW, Browser, in_grace, reclaimed, running, waiting
 from variants import sample, variants
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.administration import Announcement, Restriction
+from gpuspawner.core.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
 from gpuspawner.core.rules import Account, LimitedResource, QuotaGrant

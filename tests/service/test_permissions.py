@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import requests
-from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from page_world import running
 
 from gpuspawner.service.api.rest.document import METHODS
 from gpuspawner.service.api.rest.route import route_of
 from gpuspawner.service.api.routes import ROUTERS, ROUTES
+from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.web.permissions import ALLOWED, Permission, Role
 
 ENDPOINTS = [(method, *found) for found in ROUTES for method in METHODS if route_of(found[1], method) is not None]

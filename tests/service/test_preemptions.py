@@ -38,11 +38,6 @@ def back_of(world, lease):
     return next((x for x in world.registry if x.key == lease.key and x.id != lease.id), None)
 
 
-def end_of_stop(world, lease):
-    """The hub has carried our stop out."""
-    world.backend.vanish(lease.id)
-
-
 async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
     alice, bob = await old(world, "alice", count=2), await world.start("bob", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))

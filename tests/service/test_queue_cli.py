@@ -89,8 +89,18 @@ def test_explain_page_and_api_name_the_rule_that_holds_a_request_back(world, que
     assert held["explained"][-1].startswith("Held back by the rule quota vision")
     page = Browser(world, "alice").look("workspaces/mine").text
     assert 'Held back by the rule <a href="/services/gpu/quota#rule-vision">quota vision</a>' in page
-    assert "<dt>Latest</dt><dd><b>15:00</b></dd>" in page
+    assert "<dt>Without changes</dt><dd><b>15:00</b></dd>" in page
     assert api(world, "admin", "workspaces/carols").json()["queue"]["wait_reason"] is None
+
+
+def test_no_page_calls_a_start_the_latest_that_others_may_still_delay(world):
+    """Extensions and requests that go first make a start later than without changes."""
+    for name, pages in {"alice": ["", "workspaces/mine"], "admin": ["console/queue", "console/queue.csv"]}.items():
+        browser = Browser(world, name)
+        shown = [browser.look(page).text for page in pages]
+        words = [re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL) for text in shown]
+        assert [text for text in words if re.search("latest", text, re.IGNORECASE)] == []
+        assert all("15:00" in text or "T15:00" in text for text in words)
 
 
 def test_a_rule_of_anothers_queue_is_named_as_its_owners_and_says_nothing_of_our_waiting_time(world):

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, Re
 from gpuspawner.service.engine.hub.stop_actors import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.workspaces.presenter import present_workspace
-from gpuspawner.spawner.release_spool import leave
+from gpuspawner.spawner.client import leave
 
 OUTCOMES = {
     "cancelled": (ExitReason.CANCELLED, "alice"),

@@ -5,12 +5,18 @@ import contextlib
 import logging
 import sqlite3
 import threading
+from dataclasses import replace
 
+import page_world
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.idle.evidence import read_evidence
+from gpuspawner.core.idle.policies import IdlePolicy, Mode
+from gpuspawner.core.idle.readings import GpuReading, Sample, SoftReading
+from gpuspawner.core.idle.verdicts import SampleKind, Streak, judge
 from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
@@ -342,3 +348,22 @@ async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make
         told.append(sampled())
         world.clock.advance(10.0)
     assert told == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+
+
+def test_the_stored_state_of_a_gpu_is_its_evidence_whatever_the_verdict_counts_besides():
+    seen = Sample(
+        ("a",),
+        (GpuReading("a", 0.0, memory_used_bytes=2**30, holders=1, holders_cpu_cores=0.0),),
+        interval_seconds=60.0,
+        age_seconds=3600.0,
+        cpu_cores=0.0,
+        soft=(SoftReading("kernel", active=True, words="kernel train.ipynb busy"),),
+    )
+    policy = IdlePolicy(soft_names=("kernel",))
+    evidence, kinds = read_evidence(seen, policy), []
+    for since_busy_seconds in (0.0, 1e6):
+        streak, _ = judge(Streak(since_busy_seconds=since_busy_seconds), evidence, policy, Mode.ENFORCE)
+        lease = page_world.running("runs", gpus=(0,))
+        (row,) = sampler.reading_rows(replace(lease, streak=streak), seen, evidence, policy, 0.0)
+        kinds.append((streak.kind, row.kind))
+    assert kinds == [(SampleKind.SOFT, "idle"), (SampleKind.IDLE, "idle")]

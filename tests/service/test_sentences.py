@@ -251,7 +251,8 @@ def test_sentence_4_a_hard_quota():
     ],
 )
 def test_sentence_6_what_was_measured(gpus, streak, sentence):
-    assert measured(a_lease(phase=Phase.RUNNING, held=slots(*"abc"[:gpus]), streak=streak), IdlePolicy()) == sentence
+    lease = a_lease(phase=Phase.RUNNING, held=slots(*"abc"[:gpus]), streak=streak)
+    assert measured(lease, IdlePolicy()).describe(NOW) == sentence
 
 
 def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):

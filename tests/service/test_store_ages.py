@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from gpuspawner.core.events import Asked, Stopped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_builders import a_lease
 from store_builders import NOW, reading
 
+from gpuspawner.core.events import Asked, Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.readings import BUCKET_SECONDS, MAXIMA_SECONDS, RAW_SECONDS

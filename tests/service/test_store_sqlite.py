@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from gpuspawner.core.events import Stopped
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, NOW
 
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction, RestrictionKind
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import DATABASE
 from gpuspawner.service.engine.registry import LeaseRegistry

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS
 from page_world import CATALOG as PLAIN
 from page_world import NOW, Browser, api, request, running, spawner, waiting
 
@@ -13,6 +12,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS
 from gpuspawner.service.notifications.messages import message_of
 
 CATALOG = {

@@ -386,15 +386,3 @@ def test_nothing_to_show_is_said(make_web_world, monkeypatch, capsys):
     ):
         assert main([*command, "--url", world.home.rstrip("/")]) == 0
         assert capsys.readouterr()[0] == f"{words}\n"
-
-
-def test_a_service_that_is_away_is_told(monkeypatch, capsys):
-    monkeypatch.setenv("GPUSPAWNER_TOKEN", "x")
-    for command in (
-        ["quota"],
-        ["usage"],
-        ["admin", "grant", "--list"],
-        ["admin", "grant", "--take-back", "a", "--reason", "x"],
-    ):
-        assert main([*command, "--url", "http://127.0.0.1:9/services/gpu"]) == 3
-        assert "No GPU service answers" in capsys.readouterr()[1]

@@ -15,6 +15,7 @@ from page_world import NOW
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
+from gpuspawner.core.events import Stopped
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
@@ -32,7 +33,7 @@ def world(make_web_world):
     idle = page_world.running("idles", user="bob", gpus=(2,), rate=one, minutes=120, streak=page_world.idle_streak(40))
     made.save(idle, readings=page_world.readings(idle, [1] * 60))
     stopped = replace(idle, phase=Phase.STOPPING, phase_since=NOW, reason=ExitReason.IDLE, ended_by="gpuspawner")
-    made.save(stopped, audit=[(NOW, "gpuspawner", "stop", "idle")])
+    made.save(stopped, audit=[(NOW, "gpuspawner", Stopped("idle", "idle"))])
     made.save(replace(stopped, phase=Phase.ENDED, ended_at=NOW))
     made.save(page_world.running("other", user="erin", gpus=(3,), rate=one, minutes=10))
     return made

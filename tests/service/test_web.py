@@ -30,7 +30,7 @@ def test_an_empty_home_says_what_to_do_next(world):
     assert "0 of" not in text
 
 
-@pytest.mark.parametrize("name", ["%00", "gpuspawner.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])
+@pytest.mark.parametrize("name", ["%00", "gs.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])
 def test_a_garbage_name_of_a_static_file_is_never_a_500(world, name):
     assert requests.get(f"{world.home}static/{name}", timeout=20).status_code in {400, 403, 404}
 
@@ -115,7 +115,7 @@ def test_another_persons_workspace_does_not_exist(world):
 )
 def test_a_missing_page_is_a_proper_page_for_every_address(world, path):
     response = Browser(world, "alice").look(path, 404)
-    assert "Nothing here" in response.text
+    assert "There is nothing at this address" in response.text
     assert "<script>alert" not in response.text
     assert "a=b" not in response.headers.get("Set-Cookie", "")
     assert "Traceback" not in response.text
@@ -272,6 +272,7 @@ def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
     assert "Mark as read" in alice.look("workspaces/gone").text
     alice.submit("workspaces/gone/seen")
     assert world.lease("gone").seen_by_user
+    assert "Mark as read" not in alice.look("workspaces/gone").text
     assert 'title="Unread"' not in alice.look("").text
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from page_world import Browser, api
 
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from harness import pages
 from page_world import NOW
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
@@ -23,6 +24,7 @@ from gpuspawner.service.metrics import per_user
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
+from gpuspawner.version import commit, describe_version
 
 METRICS_PAGE = pages.page("reference/metrics")
 
@@ -272,3 +274,13 @@ def test_people_stand_on_a_page_of_their_own_with_the_most_that_is_told_of_each(
     again = metrics(world, "prometheus", "metrics/people")
     assert again["gpuspawner_series_dropped_total", "gpuspawner_workspace_gpus"] == 1
     assert metrics(world, "alice", "metrics/people").status_code == 403
+
+
+def test_metrics_api_and_pages_name_the_version_with_its_commit(world):
+    assert commit(), "a checkout has a commit"
+    headers = {"Authorization": f"token {world.token('prometheus')}"}
+    text = requests.get(f"{world.home}metrics", headers=headers, timeout=20).text
+    assert f'gpuspawner_build_info{{commit="{commit()}",version="{__version__}"}} 1.0' in text
+    account = page_world.api(world, "alice", "").json()
+    assert (account["version"], account["commit"]) == (__version__, commit())
+    assert f"<p>gpuspawner {describe_version()}</p>" in page_world.Browser(world, "alice").home.text

@@ -5,10 +5,10 @@ import re
 import page_world
 import pytest
 import requests
-from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from page_world import Browser, api
 
 from gpuspawner.catalog import load_catalog
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 
 def opening(*what):
@@ -38,6 +38,16 @@ def test_each_page_of_a_workspace_is_offered_the_default_first_and_the_ssh_line(
     assert f"<code>gpuspawner ssh --url {world.home.rstrip('/')} &#39;train set&#39;</code>" in page
     (view,) = api(world, "alice").json()["workspaces"]
     assert view["opens"] == ["ssh", "vscode", "lab"]
+
+
+def test_ports_of_the_template_are_links_through_the_hub_s_proxy(make_web_world):
+    ports = {"ports": {"tensorboard": {"port": 6006, "title": "TensorBoard"}, "app": {"port": 8501}}}
+    template = {**page_world.CATALOG["templates"]["pytorch"], **ports}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "templates": {"pytorch": template}}))
+    world.save(page_world.running("live"))
+    page = Browser(world, "alice").look("workspaces/live").text
+    assert ("/user/alice/proxy/6006/", "TensorBoard") in offered(page)
+    assert ("/user/alice/proxy/8501/", "app") in offered(page)
 
 
 def test_nothing_is_offered_of_one_that_waits_and_no_ssh_to_another_s_administrator(world_opening):

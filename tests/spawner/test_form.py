@@ -12,8 +12,7 @@ import pytest
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, resolve_all
 from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.live import Live, ServiceView, of_server
-from gpuspawner.spawner.web.pages import TEMPLATES, PageView
+from gpuspawner.spawner.web.pages import TEMPLATES, Live, PageView, ServiceView, of_server
 
 CATALOG = load_text("""
 version: 1

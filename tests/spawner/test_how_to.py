@@ -7,6 +7,8 @@ import yaml
 from harness import pages
 from traitlets.config import Config
 
+from gpuspawner.catalog import load_catalog
+
 HOME = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}}
 AT_HOME = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
 
@@ -39,10 +41,9 @@ async def pod_of(spawner):
     return pod["volumes"], server["volumeMounts"], [one for one in server["env"] if "valueFrom" in one]
 
 
-@pytest.mark.parametrize("page", ["secrets", "data"])
-async def test_both_forms_add_the_same_to_the_pod_and_take_no_home(a_spawner, configured, capsys, page):
+async def test_both_forms_add_the_same_to_the_pod_and_take_no_home(a_spawner, configured, capsys):
     pods = []
-    for c in (by_python(page), by_values(page)):
+    for c in (by_python("secrets"), by_values("secrets")):
         configured(copy.deepcopy(c))  # the hub starts with it
         pods.append(await pod_of(a_spawner({"template": "lab"}, **c.KubeSpawner)))
     assert "KubeSpawner" not in capsys.readouterr().err, "nothing of it is warned of"
@@ -50,21 +51,31 @@ async def test_both_forms_add_the_same_to_the_pod_and_take_no_home(a_spawner, co
     volumes, mounts, taken = pods[0]
     assert {one["name"] for one in volumes} > {"home"}
     added = {one["name"]: one for one in mounts}
-    if page == "secrets":
-        (of_secret,) = [one["valueFrom"]["secretKeyRef"] for one in taken if one["name"] == "HF_TOKEN"]
-        assert of_secret == {"name": "own-alice", "key": "HF_TOKEN", "optional": True}
-        assert added["own-secret"]["readOnly"] is True
-        (secret,) = [one["secret"] for one in volumes if one["name"] == "own-secret"]
-        assert secret == {"secretName": "own-alice", "optional": True}
-    else:
-        assert (added["datasets"]["mountPath"], added["datasets"]["readOnly"]) == ("/data", True)
+    (of_secret,) = [one["valueFrom"]["secretKeyRef"] for one in taken if one["name"] == "HF_TOKEN"]
+    assert of_secret == {"name": "own-alice", "key": "HF_TOKEN", "optional": True}
+    assert added["own-secret"]["readOnly"] is True
+    (secret,) = [one["secret"] for one in volumes if one["name"] == "own-secret"]
+    assert secret == {"secretName": "own-alice", "optional": True}
 
 
-def test_the_volume_of_one_template_is_a_profiles(configured):
-    c = by_python("data", 1)
+def catalog_of(page, number):
     catalog = {"version": 1, "gpus": {"a100": {"match": "A100", "memory": "80GiB"}}}
-    c = configured(c, catalog={**catalog, **yaml.safe_load(shown("data", "yaml", 1))})
-    assert c.KubeSpawner.profile_list[0]["slug"] == "imaging"
+    return {**catalog, **yaml.safe_load(shown(page, "yaml", number))}
+
+
+async def test_the_volumes_of_a_template_reach_its_pod(a_spawner, configured):
+    written = catalog_of("data", 0)
+    configured(catalog=written)
+    spawner = a_spawner({"template": "imaging"}, catalog=load_catalog(written), volumes=HOME, volume_mounts=AT_HOME)
+    spawner.user.groups = []
+    volumes, mounts, _ = await pod_of(spawner)
+    assert {one["name"] for one in volumes} >= {"home", "gpu-scans", "gpu-own", "gpu-scratch"}
+    assert {one["mountPath"] for one in mounts} >= {"/home/jovyan", "/scans", "/own", "/scratch"}
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_each_example_for_a_template_is_accepted(configured, number):
+    configured(catalog=catalog_of("template-pods", number))
 
 
 def test_the_hub_under_a_prefix_leads_to_the_service_below_it(configured):

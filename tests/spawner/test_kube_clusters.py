@@ -148,7 +148,7 @@ async def routes_of(spawner, there, kind, url):
     """The one route that is made, and its rule: also where it and its Service are there already."""
     assert spawner._gpu_address("http://10.244.1.7:8888") == url
     for _ in range(2):
-        spawner._gpu_attempt = spawner._gpu_attempt.reached(0)
+        spawner._gpu_attempt = replace(spawner._gpu_attempt, node_port=0)
         await spawner._gpu_find_address(POD)
         assert spawner._gpu_attempt.node_port == 8888
     ((_, service), _) = there.made
@@ -187,10 +187,10 @@ async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
 
 async def test_state_saved_by_the_hub_finds_its_server_again(spawner, there):
     await spawner._gpu_find_address(POD)
-    saved = spawner._gpu_attempt.leased("l1", 2).started().to_state()
+    saved = replace(spawner._gpu_attempt, lease="l1", number=2).started().to_state()
     found = Attempt.from_state(saved)
     assert (found.cluster, found.node_port) == ("us-east", 31234)
-    at_home = Attempt().granted(None, {}, 0.0).leased("l1", 2).started()
+    at_home = replace(Attempt().granted(None, {}, 0.0), lease="l1", number=2).started()
     assert "gpu_cluster" not in at_home.to_state()
 
 

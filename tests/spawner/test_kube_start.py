@@ -118,7 +118,7 @@ class Start(PodRequests, GPUSpawnerMixin, Kube):
 
     async def _gpu_wait_for_grant(self):
         self.granted += 1
-        self._gpu_attempt = self._gpu_attempt.heard(time.monotonic())
+        self._gpu_attempt = replace(self._gpu_attempt, heard_at=time.monotonic())
 
     async def _gpu_answers(self, _url):
         return True
@@ -273,7 +273,7 @@ async def test_nothing_is_made_while_the_service_is_not_heard(start):
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
     await asyncio.sleep(0.1)
     assert start.made == []
-    start._gpu_attempt = start._gpu_attempt.heard(time.monotonic())
+    start._gpu_attempt = replace(start._gpu_attempt, heard_at=time.monotonic())
     assert await asyncio.wait_for(task, 5)
     assert len(start.made) == 1
 
@@ -382,7 +382,7 @@ class Service:
 @pytest.fixture
 def leased(start, monkeypatch):
     service = Service(start)
-    start._gpu_attempt, start.pending = start._gpu_attempt.leased("lease", 3), "spawn"
+    start._gpu_attempt, start.pending = replace(start._gpu_attempt, lease="lease", number=3), "spawn"
     monkeypatch.setattr(start, "_gpu_client", lambda: service)
     yield service
     if start._gpu_heartbeat_task is not None:

@@ -10,7 +10,7 @@ import pytest
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner import mixin
+from gpuspawner.spawner import waiting
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.progress import StartEnded, Steps, ended_start
@@ -102,7 +102,7 @@ class Start(GPUSpawnerMixin, Server):
 
 @pytest.fixture
 def start(monkeypatch):
-    monkeypatch.setattr(mixin, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "RETRY_SECONDS", 0.01)
     start = Start(Service())
     start.hook = lambda: None
     return start
@@ -271,10 +271,7 @@ async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, 
             raise problem
         return "url"
 
-    async def quiet():
-        pass
-
-    start._gpu_create, start._gpu_send_heartbeats = requeued, quiet
+    start._gpu_create = requeued
     early = listen(start)
     await asyncio.gather(start.start(), return_exceptions=True)
     heard = await asyncio.wait_for(early, 5)

@@ -1,12 +1,14 @@
 """A user's own variables, start-up script and repository: read, run and told, with a real shell and a real Git."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from harness.waiting import until
 
 from gpuspawner.workspace.home import own_files
 from gpuspawner.workspace.home.own_files import REFUSED, Notes, NotUsedError, read_own, read_variables
@@ -105,11 +107,7 @@ async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(
     outcome = await own_files.run(("bash", script), home, output, os.environ, 0.5)
     assert outcome.failure == "it took longer than 0.5 s and was ended"
     status = Path(f"/proc/{outcome.last_line}/stat")
-    for _ in range(100):
-        if not status.exists() or " Z " in status.read_text():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("what it started runs on")
+    await until(lambda: not status.exists() or " Z " in status.read_text(), what="what it started has ended")
 
 
 def test_nothing_is_done_where_no_workspace_is(home):
@@ -141,3 +139,16 @@ def test_a_repository_is_cloned_into_the_home_once_and_a_failure_passed_over(hom
 async def test_other_addresses_are_not_cloned(home, url):
     assert (await clone(url, home, os.environ))[0] == "its address cannot be cloned"
     assert folder_name("https://example.org/a/work.git/") == "work"
+
+
+def test_folders_of_the_machine_are_linked_and_nothing_of_the_home_is_replaced(home, tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    (home / "mine").write_text("kept")
+    folders = {"~/data/sets": str(data), "~/mine": str(data), "~/none": "/there/is/none"}
+    for _ in range(2):  # the second start finds its own link
+        _, told = start(home, GPUSPAWNER_FOLDERS=json.dumps(folders))
+        assert (home / "data" / "sets").resolve() == data
+        assert (home / "mine").read_text() == "kept"
+        said = " ".join(one["text"] if isinstance(one, dict) else str(one) for one in told)
+        assert f"~/mine does not lead to {data}, because your home has something of that name." in said
+        assert "~/none is missing: this machine has no folder /there/is/none." in said

@@ -1,13 +1,12 @@
 """The activity of a real Jupyter server as the probe observes it: kernels and JupyterLab's terminals, without HTTP."""
 
-import asyncio
 import json
 import os
-import time
 import urllib.request
 import uuid
 
 import pytest
+from harness.waiting import until
 from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
@@ -40,11 +39,12 @@ async def seen(tmp_path, name, interval_seconds=1.0):
 
 
 async def becomes(tmp_path, name, words, interval_seconds=1.0):
-    until = time.monotonic() + 60
-    while (found := await seen(tmp_path, name, interval_seconds)).words != words:
-        assert time.monotonic() < until, found
-        await asyncio.sleep(0.5)
-    return found
+
+    async def look():
+        found = await seen(tmp_path, name, interval_seconds)
+        return found if found.words == words else None
+
+    return await until(look, what=words)
 
 
 async def closed(connection):
@@ -170,11 +170,10 @@ async def test_a_page_load_counts_as_a_visit_and_a_poll_does_not(path, headers, 
 async def test_the_probe_sees_that_a_page_was_opened(lab, tmp_path):
     address = f"{lab.url}lab?token={lab.token}"
     await AsyncHTTPClient(force_instance=True).fetch(address, headers={"Accept": "text/html"})
-    backend, until = LocalBackend([], {}, tmp_path), time.monotonic() + 60
-    while True:
+    backend = LocalBackend([], {}, tmp_path)
+
+    async def is_opened():
         result = await backend.probe(LEASE, ATTEMPT, (), 60.0)
-        sample, _ = parse_probe(result, (), None, interval_seconds=1.0, age_seconds=600.0)
-        if sample.opened:
-            return
-        assert time.monotonic() < until, sample
-        await asyncio.sleep(0.5)
+        return parse_probe(result, (), None, interval_seconds=1.0, age_seconds=600.0)[0].opened
+
+    await until(is_opened)

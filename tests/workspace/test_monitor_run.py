@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.verdicts import judge_sample
+from harness.waiting import until
 
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probes.script import parse_probe
@@ -114,11 +115,11 @@ class World:
         return sample
 
     async def eventually(self, found):
-        until = time.monotonic() + 60
-        while not found(sample := await self.probe()):
-            assert time.monotonic() < until, sample
-            await asyncio.sleep(0.2)
-        return sample
+        async def look():
+            sample = await self.probe()
+            return sample if found(sample) else None
+
+        return await until(look)
 
 
 def monitor_of(sample):

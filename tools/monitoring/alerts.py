@@ -19,8 +19,8 @@ class Alert:
         name: in Prometheus' style.
         expression: PromQL; it holds while the alert does.
         minutes: for how long it must hold.
-        severity: ``critical`` where people cannot start, or work may be lost; else ``warning``.
-        summary: what is the matter, in a sentence; labels as ``{{ $labels.kind }}``.
+        severity: ``critical`` if users cannot start workspaces or may lose work, otherwise ``warning``.
+        summary: the problem in a sentence, with labels as ``{{ $labels.kind }}``.
         remedy: what to do.
         fires: series by name, with the value at which it fires.
         rests: the same, with that at which it does not.
@@ -42,9 +42,9 @@ ALERTS = (
         "absent(gpuspawner_catalog_reload_success)",
         5,
         CRITICAL,
-        "No gpuspawner service is scraped.",
-        "Workspaces go on, but nothing is granted, warned or stopped. Is the service up, and is its token for metrics "
-        "valid? See its log.",
+        "Prometheus scrapes no gpuspawner service.",
+        "If the service is down, workspaces keep running, but nothing is granted, warned or stopped. Check that the "
+        "service runs and that its token for metrics is valid. Its log says more.",
         {"other": "1"},
         {"gpuspawner_catalog_reload_success": "1"},
     ),
@@ -53,8 +53,8 @@ ALERTS = (
         "gpuspawner_store_writable == 0",
         5,
         CRITICAL,
-        "The service's database takes no writes.",
-        "Nothing is granted until it does. Is its disk full, or its server away? The administrator's page says why.",
+        "The service cannot write to its database.",
+        "Nothing is granted meanwhile. Check its disk space and its server. *Admin, Overview* says why.",
         {"gpuspawner_store_writable": "0"},
         {"gpuspawner_store_writable": "1"},
     ),
@@ -63,9 +63,9 @@ ALERTS = (
         "gpuspawner_hub_reachable == 0",
         10,
         CRITICAL,
-        "The service does not reach the hub.",
-        "Requests keep waiting. Is the hub up, does its network policy let the service in, and is the service's "
-        "token one of the hub's?",
+        "The service cannot reach the hub.",
+        "Requests keep waiting. Check that the hub runs, that its network policy allows the service, and that the hub "
+        "knows the service's token.",
         {"gpuspawner_hub_reachable": "0"},
         {"gpuspawner_hub_reachable": "1"},
     ),
@@ -75,9 +75,9 @@ ALERTS = (
         " or absent(gpuspawner_fleet_age_seconds) unless absent(gpuspawner_catalog_reload_success)",
         5,
         CRITICAL,
-        "The GPUs are not seen, or were last seen over five minutes ago.",
-        "Nothing is granted on an old view. Does the Kubernetes API answer, and has the service the right to list "
-        "nodes and pods? On one machine: does nvidia-smi answer?",
+        "The list of GPUs is missing or older than five minutes.",
+        "Nothing is granted on an old list. Check that the Kubernetes API server answers and that the service may list "
+        "nodes and pods. On one machine, run nvidia-smi.",
         {"gpuspawner_catalog_reload_success": "1"},
         {"gpuspawner_catalog_reload_success": "1", "gpuspawner_fleet_age_seconds": "5"},
     ),
@@ -86,8 +86,8 @@ ALERTS = (
         "gpuspawner_catalog_reload_success == 0",
         10,
         WARNING,
-        "The catalog as written cannot be used: the last good one is in force.",
-        "Run `gpuspawner server check` on the file; the administrator's page names file and line.",
+        "The catalog file has errors. The last valid catalog stays in force.",
+        "Run `gpuspawner server check` on the file. *Admin, Overview* also names the lines.",
         {"gpuspawner_catalog_reload_success": "0"},
         {"gpuspawner_catalog_reload_success": "1"},
     ),
@@ -97,8 +97,8 @@ ALERTS = (
         10,
         WARNING,
         "A workspace was last sampled {{ $value | humanizeDuration }} ago.",
-        "It is not stopped as idle while it is not measured. Run `gpuspawner list` to find it, and "
-        "`gpuspawner explain` on it.",
+        "While it is not measured, it is not stopped for being idle. Find it with `gpuspawner list`, then run "
+        "`gpuspawner explain` with its name.",
         {"gpuspawner_sample_age_seconds": "1800"},
         {"gpuspawner_sample_age_seconds": "30"},
     ),
@@ -108,9 +108,9 @@ ALERTS = (
         " > 0.5 * sum(increase(gpuspawner_samples_total[1h])) and sum(increase(gpuspawner_samples_total[1h])) > 20",
         30,
         WARNING,
-        "More than half of the samples of the last hour prove nothing.",
-        "Idle GPUs stay held meanwhile. Does nvidia-smi run inside the workspaces? `gpuspawner explain` quotes what it "
-        "said.",
+        "More than half of the samples of the last hour are unknown.",
+        "Idle GPUs stay allocated meanwhile. Check that nvidia-smi runs inside the workspaces. `gpuspawner explain` "
+        "quotes its output.",
         {'gpuspawner_samples_total{result="unknown"}': "+30", 'gpuspawner_samples_total{result="busy"}': "+1"},
         {'gpuspawner_samples_total{result="unknown"}': "+0", 'gpuspawner_samples_total{result="busy"}': "+30"},
     ),
@@ -119,8 +119,8 @@ ALERTS = (
         'sum by (kind) (gpuspawner_gpus{state="suspect"}) > 0',
         30,
         WARNING,
-        "{{ $value }} GPUs of kind {{ $labels.kind }} are not given: they are not healthy.",
-        "See the fleet on the administrator's page, and the node's log for Xid errors.",
+        "{{ $value }} GPUs of kind {{ $labels.kind }} are unhealthy and not allocated.",
+        "*Admin, GPUs* names them. Look for Xid errors in the log of the node.",
         {'gpuspawner_gpus{kind="a100", state="suspect"}': "1"},
         {'gpuspawner_gpus{kind="a100", state="suspect"}': "0"},
     ),
@@ -149,8 +149,8 @@ ALERTS = (
         'sum(increase(gpuspawner_notifications_total{result=~"failed|dropped"}[30m])) > 0',
         10,
         WARNING,
-        "Messages to people are not delivered.",
-        "Warnings are on pages and in JupyterLab all the same. See the service's log for the mail server's answer.",
+        "Mail or chat messages to users are not delivered.",
+        "Warnings still appear on pages and in JupyterLab. The log of the service has the answer of the mail server.",
         {'gpuspawner_notifications_total{result="failed"}': "+1"},
         {'gpuspawner_notifications_total{result="failed"}': "+0"},
     ),
@@ -160,8 +160,8 @@ ALERTS = (
         10,
         WARNING,
         "The scheduler {{ $labels.adapter }} failed {{ $value | humanize }} times in 30 min: {{ $labels.reason }}.",
-        "Nothing is granted while it fails. The console says since when; the service's log has each error. Is an "
-        "external scheduler up, and does it answer as its contract says?",
+        "Nothing is granted while it fails. *Admin, Overview* says since when, and the log of the service has each "
+        "error. Check that an external scheduler runs and follows the contract.",
         {'gpuspawner_scheduler_errors_total{adapter="http", reason="no answer"}': "+1"},
         {'gpuspawner_scheduler_errors_total{adapter="http", reason="no answer"}': "+0"},
     ),

@@ -54,46 +54,66 @@ FLEET = Dashboard(
     "fleet",
     "gpuspawner: GPUs",
     (
-        Panel("GPUs", {"": gpus(".*")}, "All that are seen.", form="stat", columns=4),
+        Panel("GPUs", {"": gpus(".*")}, "Every GPU that the service sees.", form="stat", columns=4),
         Panel(
-            "At work", {"": f"{gpus('busy')} / {gpus(GIVABLE)}"},
-            "Share of the GPUs that may be given whose workspace computes on them.", RATIO, "stat", 4,
+            "Active",
+            {"": f"{gpus('busy')} / {gpus(GIVABLE)}"},
+            "Share of the available GPUs whose workspace computes on them now.",
+            RATIO,
+            "stat",
+            4,
         ),
         Panel(
-            "Held but idle", {"": gpus("idle")},
-            "Held by a workspace that computes on none of them now.", form="stat", columns=4,
+            "Allocated but idle",
+            {"": gpus("idle")},
+            "Allocated to a workspace that does not compute on them now.",
+            form="stat",
+            columns=4,
         ),
-        Panel("Free", {"": gpus("free")}, "May be given now.", form="stat", columns=4),
+        Panel("Free", {"": gpus("free")}, "The scheduler can allocate them now.", form="stat", columns=4),
         Panel(
-            "Not to be given", {"": gpus("foreign|suspect")},
-            "Used by what is no workspace, or not healthy.", form="stat", columns=4,
-        ),
-        Panel(
-            "Not measured", {"": gpus("unmeasured")},
-            "Held, and nobody can say whether they compute. They are never taken back as idle.",
-            form="stat", columns=4,
-        ),
-        Panel(
-            "GPUs by state", {"{{state}}": gpus(".*", " by (state) ")},
-            "What all GPUs do. What is unknown has no line.", form="areas", columns=24,
+            "Not available",
+            {"": gpus("foreign|suspect")},
+            "Unhealthy, or used by a program that is not a workspace.",
+            form="stat",
+            columns=4,
         ),
         Panel(
-            "Share at work, by kind",
+            "Not measured",
+            {"": gpus("unmeasured")},
+            "Allocated, but not measured. Such workspaces are never stopped for being idle.",
+            form="stat",
+            columns=4,
+        ),
+        Panel(
+            "GPUs by state",
+            {"{{state}}": gpus(".*", " by (state) ")},
+            "All GPUs by their state. A GPU in an unknown state is not shown.",
+            form="areas",
+            columns=24,
+        ),
+        Panel(
+            "Active share, by kind",
             {"{{kind}}": f"{gpus('busy', ' by (kind) ')} / {gpus(GIVABLE, ' by (kind) ')}"},
-            "Of the GPUs of a kind that may be given, the share whose workspace computes.", RATIO,
+            "For each kind, the share of its available GPUs whose workspace computes on them.",
+            RATIO,
         ),
-        Panel("Free, by kind", {"{{kind}}": gpus("free", " by (kind) ")}, "What could be given at once."),
         Panel(
-            "Workspaces by phase", {"{{phase}}": f"sum by (phase) (gpuspawner_leases{{{HERE}}})"},
-            "Every workspace that has not ended.", form="areas",
+            "Free, by kind", {"{{kind}}": gpus("free", " by (kind) ")}, "GPUs of each kind that can be allocated now."
+        ),
+        Panel(
+            "Workspaces by phase",
+            {"{{phase}}": f"sum by (phase) (gpuspawner_leases{{{HERE}}})"},
+            "Workspaces that have not ended.",
+            form="areas",
         ),
         Panel(
             "Ends a day, by reason",
             {"{{reason}}": f"sum by (reason) (increase(gpuspawner_ends_total{{{HERE}}}[1d])) > 0"},
-            "Why workspaces ended in the day before each point.",
+            "Workspaces that ended in the day before each point, by reason.",
         ),
     ),
-)  # fmt: skip
+)
 QUEUE = Dashboard(
     "queue",
     "gpuspawner: queue and starts",
@@ -102,42 +122,60 @@ QUEUE = Dashboard(
             "Waiting", {"": f"sum(gpuspawner_queue_length{{{HERE}}})"}, "Workspaces that wait.", form="stat", columns=6
         ),
         Panel(
-            "Half waited at most", {"": quantile(0.5, "gpuspawner_queue_wait_seconds")},
-            "Of the grants of the last six hours.", SECONDS, "stat", 6,
+            "Median wait",
+            {"": quantile(0.5, "gpuspawner_queue_wait_seconds")},
+            "Over all grants of the last six hours.",
+            SECONDS,
+            "stat",
+            6,
         ),
         Panel(
-            "9 of 10 waited at most", {"": quantile(0.9, "gpuspawner_queue_wait_seconds")},
-            "Of the grants of the last six hours.", SECONDS, "stat", 6,
+            "90th percentile wait",
+            {"": quantile(0.9, "gpuspawner_queue_wait_seconds")},
+            "Over all grants of the last six hours.",
+            SECONDS,
+            "stat",
+            6,
         ),
         Panel(
-            "9 of 10 starts took at most", {"": quantile(0.9, "gpuspawner_start_seconds")},
-            "From the grant to a workspace that runs, of the last six hours.", SECONDS, "stat", 6,
+            "90th percentile start",
+            {"": quantile(0.9, "gpuspawner_start_seconds")},
+            "From the grant until the workspace runs, over the last six hours.",
+            SECONDS,
+            "stat",
+            6,
         ),
         Panel(
-            "Waiting, by kind", {"{{kind}}": f"sum by (kind) (gpuspawner_queue_length{{{HERE}}})"},
-            "Workspaces that wait for a GPU of this kind.", form="areas",
+            "Waiting, by kind",
+            {"{{kind}}": f"sum by (kind) (gpuspawner_queue_length{{{HERE}}})"},
+            "Workspaces that wait for a GPU of this kind.",
+            form="areas",
         ),
         Panel(
-            "Free while somebody waits for the kind",
+            "Free while requests for the kind wait",
             {"{{kind}}": f"{gpus('free', ' by (kind) ')} and sum by (kind) (gpuspawner_queue_length{{{HERE}}}) > 0"},
-            "GPUs kept for those who need several at once, or that a rule does not give. The queue's page says which.",
+            "Reserved for requests of several GPUs, or withheld by a rule. The page *Queue* says which.",
         ),
         Panel(
-            "Waits", {
-                "half": quantile(0.5, "gpuspawner_queue_wait_seconds"),
-                "9 of 10": quantile(0.9, "gpuspawner_queue_wait_seconds"),
+            "Waits",
+            {
+                "median": quantile(0.5, "gpuspawner_queue_wait_seconds"),
+                "90th percentile": quantile(0.9, "gpuspawner_queue_wait_seconds"),
             },
-            "Seconds in the queue of those who were granted a GPU, over six hours.", SECONDS,
+            "Time in the queue of requests that were granted, over six hours.",
+            SECONDS,
         ),
         Panel(
-            "Error of estimates", {
-                "half": quantile(0.5, "gpuspawner_queue_estimate_error_seconds"),
-                "9 of 10": quantile(0.9, "gpuspawner_queue_estimate_error_seconds"),
+            "Error of estimates",
+            {
+                "median": quantile(0.5, "gpuspawner_queue_estimate_error_seconds"),
+                "90th percentile": quantile(0.9, "gpuspawner_queue_estimate_error_seconds"),
             },
-            "How far the start was from the likely time that people were told, over six hours.", SECONDS,
+            "Difference between the shown start and the real start, over six hours.",
+            SECONDS,
         ),
     ),
-)  # fmt: skip
+)
 WASTE = Dashboard(
     "waste",
     "gpuspawner: waste and reclaim",
@@ -145,34 +183,46 @@ WASTE = Dashboard(
         Panel(
             "GPU hours allocated but idle, last day",
             {"": f'sum(avg_over_time(gpuspawner_gpus{{{HERE}, state="idle"}}[1d])) * 24'},
-            "The average of what was scraped in the last day, times 24 hours.", GPU_HOURS, "stat", 8,
+            "The average over the last day, times 24 hours.",
+            GPU_HOURS,
+            "stat",
+            8,
         ),
         Panel(
             "GPU hours active, last day",
             {"": f'sum(avg_over_time(gpuspawner_gpus{{{HERE}, state="busy"}}[1d])) * 24'},
-            "The average of what was scraped in the last day, times 24 hours.", GPU_HOURS, "stat", 8,
+            "The average over the last day, times 24 hours.",
+            GPU_HOURS,
+            "stat",
+            8,
         ),
         Panel(
             "Reclaimed, last day",
             {"": f'sum(increase(gpuspawner_ends_total{{{HERE}, reason=~"idle|nobody came"}}[1d]))'},
-            "Workspaces that ended as idle, or because nobody came to them.", form="stat", columns=8,
+            "Workspaces that were stopped because they were idle, or because their user did not open them.",
+            form="stat",
+            columns=8,
         ),
         Panel(
-            "Allocated but idle, by kind", {"{{kind}}": gpus("idle", " by (kind) ")},
-            "GPUs that nobody computes on, and nobody else can have.", form="areas",
+            "Allocated but idle, by kind",
+            {"{{kind}}": gpus("idle", " by (kind) ")},
+            "Allocated GPUs on which no program computes. Other users cannot have them.",
+            form="areas",
         ),
         Panel(
-            "What samples proved, in an hour",
+            "Results of samples, per hour",
             {"{{result}}": f"sum by (result) (increase(gpuspawner_samples_total{{{HERE}}}[1h]))"},
-            "A workspace whose samples prove nothing is never reclaimed as idle.", form="areas",
+            "A workspace whose samples are all unknown is never stopped for being idle.",
+            form="areas",
         ),
         Panel(
-            "What came of warnings of idleness, in a day",
+            "Outcomes of idle warnings, per day",
             {"{{outcome}}": f'sum by (outcome) (increase(gpuspawner_warnings_total{{{HERE}, reason="idle"}}[1d]))'},
-            "Ended, kept by its user, used again, or ended for another reason.", form="areas",
+            "Stopped, kept by the user, used again, or ended for another reason.",
+            form="areas",
         ),
     ),
-)  # fmt: skip
+)
 TEAMS = Dashboard(
     "teams",
     "gpuspawner: teams and quotas",
@@ -180,79 +230,113 @@ TEAMS = Dashboard(
         Panel(
             "GPU hours a day, by team",
             {"{{team}}": f"sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d])) / 3600"},
-            "GPU hours allocated in the day before each point.", GPU_HOURS, "areas", 24,
+            "GPU hours allocated in the day before each point.",
+            GPU_HOURS,
+            "areas",
+            24,
         ),
         Panel(
-            "Of them active",
+            "Active share, by team",
             {
                 "{{team}}": (
                     f'sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}, state="active"}}[1d]))'
                     f" / sum by (team) (increase(gpuspawner_lease_gpu_seconds_total{{{HERE}}}[1d]) > 0)"
                 )
             },
-            "Share of the allocated GPU hours in which the workspace computed.", RATIO,
+            "Share of the allocated GPU hours in which the workspaces computed.",
+            RATIO,
         ),
         Panel(
-            "Used of each quota",
+            "Use of each quota",
             {"{{quota}}: {{limit}}": f"max by (quota, limit) (gpuspawner_quota_used_ratio{{{HERE}}})"},
-            "Of its bound; of a quota of each user, the one who uses most.", RATIO,
+            "Share of the limit that is used. For a quota of each user, the highest of all users.",
+            RATIO,
         ),
     ),
-)  # fmt: skip
+)
 SERVICE = Dashboard(
     "service",
     "gpuspawner: the service",
     (
-        Panel("Scraped", {"": f"min(up{{{HERE}}})"}, "1 while the service answers.", form="stat", columns=4),
         Panel(
-            "Hub answers", {"": f"min(gpuspawner_hub_reachable{{{HERE}}})"},
-            "0 while the hub is away: who runs goes on, who waits waits.", form="stat", columns=4,
+            "Scraped",
+            {"": f"min(up{{{HERE}}})"},
+            "1 while the service answers, 0 while it does not.",
+            form="stat",
+            columns=4,
         ),
         Panel(
-            "Store takes writes", {"": f"min(gpuspawner_store_writable{{{HERE}}})"},
-            "0 while the database is away, locked or full: nothing is granted.", form="stat", columns=4,
+            "Hub answers",
+            {"": f"min(gpuspawner_hub_reachable{{{HERE}}})"},
+            "0 while the hub does not answer. Workspaces keep running, and no request starts.",
+            form="stat",
+            columns=4,
         ),
         Panel(
-            "Catalog as written", {"": f"min(gpuspawner_catalog_reload_success{{{HERE}}})"},
-            "0 while the file holds what cannot be used; the last good one is in force.", form="stat", columns=4,
+            "Store takes writes",
+            {"": f"min(gpuspawner_store_writable{{{HERE}}})"},
+            "0 while the database is not reachable, locked or full. Nothing is granted then.",
+            form="stat",
+            columns=4,
         ),
         Panel(
-            "Age of the view of the GPUs", {"": f"max(gpuspawner_fleet_age_seconds{{{HERE}}})"},
-            "It is renewed every few seconds.", SECONDS, "stat", 4,
+            "Catalog is valid",
+            {"": f"min(gpuspawner_catalog_reload_success{{{HERE}}})"},
+            "0 while the file has errors. The last valid catalog stays in force.",
+            form="stat",
+            columns=4,
         ),
         Panel(
-            "Oldest sample", {"": f"max(gpuspawner_sample_age_seconds{{{HERE}}})"},
-            "Of the workspace that was sampled longest ago.", SECONDS, "stat", 4,
+            "Age of the GPU list",
+            {"": f"max(gpuspawner_fleet_age_seconds{{{HERE}}})"},
+            "The service reads the list of GPUs every few seconds.",
+            SECONDS,
+            "stat",
+            4,
         ),
         Panel(
-            "Processor", {"cores": f"sum(rate(process_cpu_seconds_total{{{HERE}}}[5m]))"},
-            "Cores that the service uses. It works in one thread for the most part: near 1, pages become slow.",
+            "Oldest sample",
+            {"": f"max(gpuspawner_sample_age_seconds{{{HERE}}})"},
+            "The age of the oldest newest sample of all running workspaces.",
+            SECONDS,
+            "stat",
+            4,
         ),
         Panel(
-            "Memory", {"resident": f"sum(process_resident_memory_bytes{{{HERE}}})"}, "Of the service's process.", BYTES
+            "Processor",
+            {"cores": f"sum(rate(process_cpu_seconds_total{{{HERE}}}[5m]))"},
+            "CPU cores that the service uses. It mostly uses one thread, so pages become slow near 1.",
+        ),
+        Panel(
+            "Memory",
+            {"resident": f"sum(process_resident_memory_bytes{{{HERE}}})"},
+            "Resident memory of the service's process.",
+            BYTES,
         ),
         Panel(
             "Messages an hour",
             {"{{result}}": f"sum by (result) (increase(gpuspawner_notifications_total{{{HERE}}}[1h]))"},
-            "Mail, chat and webhooks: sent, failed, dropped because too many waited, or without an address.",
+            "Mail, chat and webhooks: sent, failed, dropped because the queue was full, or without an address.",
         ),
         Panel(
-            "What did not go as decided, in a day",
+            "Scheduler errors and mismatches, per day",
             {
                 "scheduler: {{reason}}": (
                     f"sum by (reason) (increase(gpuspawner_scheduler_errors_total{{{HERE}}}[1d]))"
                 ),
                 "found {{found}}": f"sum by (found) (increase(gpuspawner_lease_mismatches_total{{{HERE}}}[1d]))",
             },
-            "The scheduler was not seen, did not answer or failed; what ran had no lease, or other GPUs.",
+            "The scheduler did not answer or failed, or a workspace ran without a lease or on other GPUs.",
         ),
         Panel(
-            "Views' ages", {
+            "Ages of GPU list and samples",
+            {
                 "GPUs": f"max(gpuspawner_fleet_age_seconds{{{HERE}}})",
                 "oldest sample": f"max(gpuspawner_sample_age_seconds{{{HERE}}})",
             },
-            "What grows here is not seen any more.", SECONDS,
+            "If a line grows, the service no longer gets that information.",
+            SECONDS,
         ),
     ),
-)  # fmt: skip
+)
 DASHBOARDS = (FLEET, QUEUE, WASTE, TEAMS, SERVICE)

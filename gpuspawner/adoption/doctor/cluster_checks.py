@@ -1,4 +1,4 @@
-"""Checks of a cluster: rights, GPUs and their labels, network policy, priority, one exec. Pure."""
+"""Checks of a cluster: rights, GPUs, labels, claimed devices, network policy, priority, one exec. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.backends.kubernetes.dra.counting import serves
+from gpuspawner.backends.kubernetes.dra.models import to_class, to_slice
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import model_of, to_node
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL, to_pod
@@ -32,6 +34,9 @@ class Right:
     without: str
     """The function that needs it."""
     group: str = ""
+
+
+PAGE = "docs/how-to/administrators/prepare-gpu-nodes.md says how."
 
 
 def rights_to(resource: str, verbs: str, without: str, *, everywhere: bool = False, group: str = "") -> list[Right]:
@@ -145,22 +150,20 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
         count += sum(gpus.values())
         if not gpus and node.name not in claimed and any(labels.get(name) == "true" for name in PRESENT):
             words = f"{node.name} has an NVIDIA GPU, and advertises none: its device plugin does not run."
-            remedy = "Install NVIDIA's GPU operator or device plugin; where it is there, look at its pod on that node."
+            remedy = (
+                f"Install NVIDIA's GPU Operator or device plugin. If it is there, look at its pod on that node. {PAGE}"
+            )
             found.append(bad("device plugin", words, remedy))
         for name, number in gpus.items():
             if (left := node.allocatable.get(name, 0)) < number:
                 found.append(_unhealthy(node.name, name, number, left))
             if not model_of(node.labels, name).name:
-                words = f"{node.name}: no label tells the model of its {number} {name}: no match: of the catalog fits."
-                remedy = (
-                    "Install GPU Feature Discovery (part of NVIDIA's GPU operator), or give the kind resource: alone."
-                )
+                words = f"{node.name}: no label says the model of its {number} {name}, so no match: fits."
+                remedy = f"Install GPU Feature Discovery, or give the kind resource: alone. {PAGE}"
                 found.append(bad("GPU labels", words, remedy))
     if not count and not found and not claimed:
-        return [
-            bad("device plugin", "No node advertises a GPU.", "Install the device plugin on the nodes that have some.")
-        ]
-    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and tell their models.")]
+        return [bad("device plugin", "No node advertises a GPU.", f"Install the device plugin on GPU nodes. {PAGE}")]
+    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and labels say their models.")]
 
 
 def _unhealthy(node: str, resource: str, number: int, left: int) -> Finding:
@@ -283,3 +286,41 @@ def exec_tried(pod: str, problem: str) -> Finding:
         "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
     )
     return bad("exec", words, remedy)
+
+
+MANIFEST = "hub_config/kubernetes-claims-rbac.yaml"
+
+
+def nodes_of(slices: Answer | None) -> frozenset[str]:
+    """Return the nodes whose devices are claimed."""
+    found = (_slice(item) for item in (slices.body if slices and slices.ok else ()))
+    return frozenset(one.node for one in found if one is not None)
+
+
+def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> Iterable[Finding]:
+    """Yield each of these kinds without a device."""
+    for what, answer in (("ResourceSlices", slices), ("DeviceClasses", classes)):
+        if not answer.ok:
+            words = f"{what} are not told ({answer.problem or answer.status}): no GPU that is claimed is seen."
+            remedy = f"Apply {MANIFEST}; with the chart, set rights.claims: true. Claims need Kubernetes 1.34 or newer."
+            return [bad("claims", words, remedy)]
+    devices = [device for item in slices.body if (one := _slice(item)) is not None for device in one.devices]
+    known = {item["metadata"]["name"]: to_class(item) for item in classes.body}
+    found = []
+    for name, kind in kinds.items():
+        if not any(serves(device, kind, known) for device in devices):
+            words = f"No device of a ResourceSlice is of the kind {name}."
+            chosen = kind.claim.device_class if kind.claim else ""
+            remedy = "kubectl get resourceslices --output=yaml shows what devices say: mend its selectors or capacity."
+            if chosen not in known:
+                remedy = f"There is no DeviceClass {chosen}: install the DRA driver, or correct device_class."
+            found.append(bad("claims", words, remedy))
+    return found or [good("claims", f"Devices are of each of the {len(kinds)} kinds that are claimed.")]
+
+
+def _slice(item: Mapping[str, Any]) -> Any:
+    """Return a slice, or None if it is not a slice: the answer may not come from an API server."""
+    try:
+        return to_slice(item)
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        return None

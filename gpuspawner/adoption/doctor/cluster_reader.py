@@ -13,16 +13,22 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from gpuspawner.adoption.doctor import (
-    claim_checks,
     cluster_checks,
     cuda_checks,
     hub_checks,
-    kueue_reader,
-    pod_queue_reader,
+    kueue,
+    pod_queues,
 )
-from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, unknown
-from gpuspawner.adoption.doctor.http_answers import TIMEOUT_SECONDS, seconds_of, too_long
-from gpuspawner.adoption.doctor.kueue_reader import REVIEWS
+from gpuspawner.adoption.doctor.findings import (
+    TIMEOUT_SECONDS,
+    Answer,
+    DoctorOptions,
+    Finding,
+    seconds_of,
+    too_long,
+    unknown,
+)
+from gpuspawner.adoption.doctor.kueue import REVIEWS
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.dra.view import GROUP as CLAIMS
@@ -172,9 +178,9 @@ def _of_home(catalog: Catalog | None) -> Owner | None:
 
 async def _owner(cluster: Cluster, namespace: str, owner: Owner | None) -> list[Finding]:
     if isinstance(owner, KueueQueues):
-        return await kueue_reader.judged(cluster, namespace, owner)
+        return await kueue.judged(cluster, namespace, owner)
     if isinstance(owner, PodQueues):
-        return await pod_queue_reader.judged(cluster, namespace, owner)
+        return await pod_queues.judged(cluster, namespace, owner)
     return []
 
 
@@ -190,10 +196,10 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
     claimed, slices = {name: kind for name, kind in own.items() if kind.claim}, None
     if claimed:
         slices, classes = [await cluster.list(f"{CLAIMS}/{name}") for name in ("resourceslices", "deviceclasses")]
-        found += claim_checks.kinds_met(claimed, slices, classes)
+        found += cluster_checks.kinds_met(claimed, slices, classes)
     nodes = await cluster.list("/api/v1/nodes")
     if nodes.ok:
-        found += cluster_checks.devices(nodes.body, claim_checks.nodes_of(slices))
+        found += cluster_checks.devices(nodes.body, cluster_checks.nodes_of(slices))
         others = {name: kind for name, kind in own.items() if not kind.claim}
         found += cluster_checks.kinds_there(others, nodes.body) if others or (catalog and not claimed) else ()
         found += cuda_checks.drivers_of_nodes(nodes.body, catalog) if catalog else ()

@@ -16,9 +16,8 @@ import click
 from gpuspawner import __version__
 from gpuspawner.adoption.doctor import cuda_checks, hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
-from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, unknown
-from gpuspawner.adoption.doctor.http_answers import answered
-from gpuspawner.adoption.doctor.scheduler_checks import of_scheduler
+from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, answered, bad, unknown
+from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice
@@ -178,9 +177,9 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         return [bad("GPUs", str(error), "Mend the driver: nvidia-smi must list the GPUs.")]
     gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
     faults = [
-        bad("GPUs", f"GPU {row.index} ({row.name}): {row.fault.words}.", _sentence(row.fault.remedy))
+        bad("GPUs", f"GPU {row.index} ({row.name}): {fault.words}.", _sentence(fault.remedy))
         for row in rows
-        if row.fault
+        if (fault := nvidia.find_fault(row, parts.get(row.uuid, ())))
     ]
     cuda = cuda_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
     fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))

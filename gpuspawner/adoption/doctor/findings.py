@@ -1,10 +1,18 @@
-"""Answers, findings and options of the examination."""
+"""Findings, answers over HTTP and options of the examination."""
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import Enum
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from gpuspawner.core.units import show_bytes
 
 
 class State(Enum):
@@ -74,3 +82,57 @@ class DoctorOptions:
     namespace: str
     account: str | None
     """The account whose rights are checked, as of ``kubectl --as``."""
+
+
+TIMEOUT_SECONDS = 10.0
+MOST_BYTES = 4 * 2**20
+"""Of an answer of hub or service: many times what either has to tell. Arbitrary."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows none: the token would go with it."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        """Return nothing to follow."""
+
+
+_OPENER = build_opener(_NoRedirect)
+
+
+def answered(url: str, token: str = "") -> Answer:
+    """Return the answer to a GET. Never raises."""
+    headers = {"Authorization": f"token {token}"} if token else {}
+    began = time.time()
+    try:
+        if not url.startswith(("http://", "https://")):
+            return Answer(0, problem="it is no http address")
+        with _OPENER.open(Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - checked
+            return _answer(response.status, response.read(MOST_BYTES + 1), response.headers.get("Date"), began)
+    except HTTPError as error:
+        with error:
+            return _answer(error.code, error.read(MOST_BYTES + 1), error.headers.get("Date"), began)
+    except (OSError, HTTPException, ValueError) as error:
+        return Answer(0, problem=str(getattr(error, "reason", "") or error) or type(error).__name__)
+
+
+def _answer(status: int, content: bytes, date: str | None, began: float) -> Answer:
+    if len(content) > MOST_BYTES:
+        return Answer(0, problem=too_long(MOST_BYTES))
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        body = content.decode(errors="replace").strip()
+    return Answer(status, body, date=seconds_of(date), at=(began + time.time()) / 2)
+
+
+def too_long(most_bytes: int) -> str:
+    """Return why an answer was not read to its end."""
+    return f"its answer is longer than {show_bytes(most_bytes)}, which none of its kind is"
+
+
+def seconds_of(date: str | None) -> float | None:
+    """Return HTTP's date in seconds since the epoch."""
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, TypeError):
+        return None

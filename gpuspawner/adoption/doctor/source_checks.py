@@ -1,4 +1,4 @@
-"""Checks of the sources of evidence about GPU work: DCGM exporter, and the GPU monitor in workspaces."""
+"""Checks of the sources of evidence about GPU work, and of an external scheduler."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from gpuspawner import __version__
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.catalog import Catalog, Exporter
+from gpuspawner.catalog import Catalog, Exporter, HttpSchedulerAddress
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import Measure
+from gpuspawner.schedulers.base import UnusableScheduler
+from gpuspawner.schedulers.http.client import RequestRejected, SchedulerClient
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.sampling.dcgm import ask
 from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
@@ -93,3 +96,23 @@ def monitors_running(answer: Answer) -> Iterable[Finding]:
 def _monitored(workspace: Mapping[str, Any]) -> bool | None:
     idle = workspace.get("idle")
     return idle.get(MONITOR) if isinstance(idle, dict) else None
+
+
+CHECK = "scheduler"
+
+
+def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
+    """Yield findings of the catalog's scheduler, if gpuspawner does not own the queue."""
+    if catalog is None or not isinstance(catalog.scheduler, HttpSchedulerAddress):
+        return
+    try:
+        told = asyncio.run(SchedulerClient(catalog.scheduler, "doctor").capabilities())
+    except UnusableScheduler as error:
+        remedy = "docs/how-to/administrators/external-scheduler.md says what gpuspawner needs."
+        yield bad(CHECK, str(error), remedy)
+    except (Unavailable, RequestRejected) as error:
+        remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may bar it."
+        yield bad(CHECK, str(error), remedy)
+    else:
+        words = f"{told.name} {told.version} owns the queue (contract {told.contract}, gpuspawner {__version__})."
+        yield good(CHECK, words)

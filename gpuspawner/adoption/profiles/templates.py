@@ -10,8 +10,15 @@ from typing import Any
 
 from gpuspawner.adoption.discovered_gpus import FoundGpus, KnownBy, kinds_of
 from gpuspawner.adoption.draft import Draft, Entry, named
-from gpuspawner.adoption.profiles.choices import Choice, Options, sort_options
-from gpuspawner.adoption.profiles.overrides import Amount, Override, read_override, written_size
+from gpuspawner.adoption.profiles.overrides import (
+    Amount,
+    Choice,
+    Options,
+    Override,
+    read_override,
+    sort_options,
+    written_size,
+)
 from gpuspawner.adoption.profiles.sources import Source, as_json
 from gpuspawner.core.units import show_cpu
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -121,6 +121,9 @@ class Fault(NamedTuple):
 
     words: str
     remedy: str
+
+
+NO_MIG_DEVICE = Fault("MIG mode is on without a MIG device", "create some by nvidia-smi mig -cgi, or turn the mode off")
 
 
 @dataclass(frozen=True)
@@ -255,11 +258,7 @@ def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
 
 
 def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
-    unwell = ""
-    if row.mig == MIG_ON:
-        unwell = "MIG mode is on without a MIG device: create some by nvidia-smi mig -cgi, or turn the mode off"
-    else:
-        unwell = _unwell(row)
+    unwell = _unwell(find_fault(row, ()))
     return Gpu(
         id=row.uuid,
         pool=matching_kind(row.name, kinds),
@@ -273,8 +272,13 @@ def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
     )
 
 
-def _unwell(row: Row) -> str:
-    return "" if row.fault is None else f"{row.fault.words}: {row.fault.remedy}"
+def find_fault(row: Row, devices: Sequence[MigDevice]) -> Fault | None:
+    """Return why a GPU with these MIG devices cannot be granted in this state."""
+    return NO_MIG_DEVICE if row.mig == MIG_ON and not devices else row.fault
+
+
+def _unwell(fault: Fault | None) -> str:
+    return "" if fault is None else f"{fault.words}: {fault.remedy}"
 
 
 def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
@@ -288,7 +292,7 @@ def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], no
         memory_bytes=device.memory_bytes,
         healthy=row.fault is None,
         foreign=bool(foreign),
-        note="; ".join(filter(None, (_unwell(row), foreign))),
+        note="; ".join(filter(None, (_unwell(row.fault), foreign))),
     )
 
 

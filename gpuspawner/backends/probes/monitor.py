@@ -34,7 +34,7 @@ SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
 _LINE = re.compile(r"monitor ([0-9]{1,9}) ([0-9]{1,9}) (.*)")
 _COMPUTES = re.compile(r"computes ([0-9]{1,9})")
 _KEYS = {"begin", "pid", "uptime", "gpus", "end"}
-_GPU_KEYS = {"uuid", "since", "unseen", "percents", "joules"}
+_GPU_KEYS = {"uuid", "since", "percents"}
 _MAX_VALUE = 1e12
 
 
@@ -53,9 +53,7 @@ class _Percent(NamedTuple):
 
 class _Gpu(NamedTuple):
     since: float
-    unseen_seconds: float
     percents: tuple[_Percent, ...]
-    joules: float | None
     seen_share: float
 
 
@@ -180,15 +178,13 @@ def _document(text: str, pid: int, clock_seconds: float) -> tuple[float, dict[st
 def _gpu(found: Any, uptime: float) -> _Gpu | None:
     if not isinstance(found, dict) or not _GPU_KEYS.issubset(found) or not isinstance(found["uuid"], str):
         return None
-    since, unseen, joules, listed = found["since"], found["unseen"], found["joules"], found["percents"]
-    if not _is_amount(since) or since > uptime or not _is_amount(unseen):
-        return None
-    if not (joules is None or _is_amount(joules)) or not isinstance(listed, list) or len(listed) > MOST_PERCENTS:
+    since, listed = found["since"], found["percents"]
+    if not _is_amount(since) or since > uptime or not isinstance(listed, list) or len(listed) > MOST_PERCENTS:
         return None
     percents = [_percent(one, uptime) for one in listed]
     known = tuple(one for one in percents if one is not None)
     seen_share = RATES_SHARE if found.get("source") == "rates" else 1.0
-    return _Gpu(since, unseen, known, joules, seen_share) if len(known) == len(percents) else None
+    return _Gpu(since, known, seen_share) if len(known) == len(percents) else None
 
 
 def _percent(found: Any, uptime: float) -> _Percent | None:

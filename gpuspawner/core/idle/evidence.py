@@ -119,18 +119,15 @@ def _unknown(sample: Sample, policy: IdlePolicy) -> str:
 
 def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) -> Iterator[GpuEvidence]:
     leased = tuple(dict.fromkeys(sample.leased))  # two shares of one device are one device
-
-    def is_any(one: SourceReading) -> bool:
-        return not one.gpu and len(leased) > 1 and _is_work(one, policy)
-
+    # Work that is known only for the whole workspace may be on any of its GPUs. No work is no work on all of them.
+    on_any = [one for one in sample.sources if not one.gpu and len(leased) > 1 and _is_work(one, policy)]
     for number, gpu in enumerate(leased):
         own = [one for one in readings if one.gpu == gpu]
         reading = own[0] if len(own) == 1 else GpuReading(gpu, problem=sample.problem or _not_once(own))
-        # Work that is known only for the whole workspace may be on any of its GPUs. No work is no work on all of them.
-        told = [one for one in sample.sources if one.gpu == gpu or not (one.gpu or is_any(one))]
-        yield _joined(reading, _intervals(reading, told, f"GPU {number}", sample, policy), policy)
-    for one in sample.sources:
-        if is_any(one) and one.is_own:
+        sources = [one for one in sample.sources if one.gpu in {gpu, ""} and one not in on_any]
+        yield _judge_gpu(reading, sources, f"GPU {number}", sample, policy)
+    for one in on_any:
+        if one.is_own:
             seen = _by_source(one, "a GPU", policy, is_held=True)
             yield GpuEvidence("", GpuState.BUSY, seen.words, intervals=(seen,))
     for gpu in sorted({one.gpu for one in readings} - set(leased)):
@@ -141,18 +138,48 @@ def _not_once(own: Sequence[GpuReading]) -> str:
     return "it is listed twice" if own else "it is not listed"
 
 
-# Intervals
+def _judge_gpu(
+    reading: GpuReading, sources: Sequence[SourceReading], name: str, sample: Sample, policy: IdlePolicy
+) -> GpuEvidence:
+    """Join the intervals that all sources give for one GPU.
 
-
-def _intervals(
-    reading: GpuReading, told: Sequence[SourceReading], name: str, sample: Sample, policy: IdlePolicy
-) -> tuple[Interval, ...]:
+    1. Busy, if any source saw work.
+    2. Idle, if a source that integrates over time covers it.
+    3. Unknown, if it could not be read, or if others may have done what was seen. Unknown holders of an exclusive GPU
+       do not matter if the driver's buffer covers the time.
+    4. Idle. Work may have been missed, unless the CPU time of its processes or the driver's buffer covers the time.
+    """
     # A process that has ended since the sample before may have held it.
     ended_cores = sample.cpu_cores if sample.ended_cpu_cores is None else sample.ended_cpu_cores
     is_held = not reading.is_unheld or (ended_cores or 0.0) > policy.held_bound_cores
-    by_sources = (_by_source(one, name, policy, is_held=is_held) for one in told)
+    by_sources = [_by_source(one, name, policy, is_held=is_held) for one in sources]
     by_probe = _by_probe(reading, name, sample, policy, is_held=is_held)
-    return *by_sources, by_probe, _by_processes(reading, name, sample, policy, is_held=is_held)
+    by_processes = _by_processes(reading, name, sample, policy, is_held=is_held)
+    intervals = (*by_sources, by_probe, by_processes)
+
+    def found(
+        state: GpuState, words: str, *, may_work: bool = False, closer_seconds: float | None = 0.0
+    ) -> GpuEvidence:
+        return GpuEvidence(reading.gpu, state, words, may_work, closer_seconds, intervals)
+
+    if busy := [one for one in intervals if one.state is GpuState.BUSY]:
+        return found(GpuState.BUSY, busy[-1].words)
+    idle = [one for one in intervals if one.state is GpuState.IDLE and one.coverage >= policy.coverage]
+    if seen := [one for one in idle if one.source in INTEGRATING]:
+        return found(GpuState.IDLE, seen[0].words, closer_seconds=min(one.end_seconds for one in seen))
+    needed = (*by_sources, by_probe) if idle and not reading.shared else intervals
+    if unknown := [one for one in needed if one.state is GpuState.UNKNOWN]:
+        return found(GpuState.UNKNOWN, unknown[0].words, may_work=any(one.saw_work for one in unknown))
+    may_work = not idle or by_probe.saw_work
+    words = by_processes.words if reading.shared else by_probe.words
+    if may_work and not reading.shared:
+        words = f"{words}, but {by_processes.words}"
+    # A closer look reads nothing of a MIG device.
+    closer_seconds = 0.0 if reading.highest_percent is None else None
+    return found(GpuState.IDLE, words, may_work=may_work, closer_seconds=closer_seconds)
+
+
+# Intervals
 
 
 def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bool) -> Interval:
@@ -224,37 +251,6 @@ def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePo
     if cores <= policy.held_bound_cores:
         return found(GpuState.IDLE, words, 1.0)
     return found(GpuState.BUSY if reading.shared else GpuState.IDLE, words, saw_work=reading.shared)
-
-
-# Joining
-
-
-def _joined(reading: GpuReading, intervals: tuple[Interval, ...], policy: IdlePolicy) -> GpuEvidence:
-    """Join what the sources say of one GPU.
-
-    1. Busy, if any source saw work.
-    2. Idle, if a source that integrates over time covers it.
-    3. Unknown, if it could not be read, or if others may have done what was seen. Unknown holders of an exclusive GPU
-       do not matter if the driver's buffer covers the time.
-    4. Idle. Work may have been missed, unless the CPU time of its processes or the driver's buffer covers the time.
-    """
-    gpu, by_probe, by_processes = reading.gpu, *intervals[-2:]
-    if busy := [one for one in intervals if one.state is GpuState.BUSY]:
-        return GpuEvidence(gpu, GpuState.BUSY, busy[-1].words, intervals=intervals)
-    idle = [one for one in intervals if one.state is GpuState.IDLE and one.coverage >= policy.coverage]
-    if seen := [one for one in idle if one.source in INTEGRATING]:
-        late_seconds = min(one.end_seconds for one in seen)
-        return GpuEvidence(gpu, GpuState.IDLE, seen[0].words, closer_seconds=late_seconds, intervals=intervals)
-    told = intervals[:-1] if idle and not reading.shared else intervals
-    if unknown := [one for one in told if one.state is GpuState.UNKNOWN]:
-        may_work = any(one.saw_work for one in unknown)
-        return GpuEvidence(gpu, GpuState.UNKNOWN, unknown[0].words, may_work, intervals=intervals)
-    closer_seconds = 0.0 if reading.highest_percent is None else None  # of a MIG device a closer look reads nothing
-    words = by_processes.words if reading.shared else by_probe.words
-    may_work = not idle or by_probe.saw_work
-    if may_work and not reading.shared:
-        words = f"{words}, but {by_processes.words}"
-    return GpuEvidence(gpu, GpuState.IDLE, words, may_work, closer_seconds, intervals)
 
 
 # --- soft evidence

@@ -6,8 +6,6 @@ The live service and the replay of histories use the same functions. Three limit
 - **Grace** (10 min): the time between the warning and the stop. Any use ends it.
 - **Soft budget** (1 h): how long after the last GPU work soft evidence, and work that may have been missed, count as
   use.
-
-The user of a workspace that came while they were away must come within a time. Arrival is judged by the same samples.
 """
 
 from __future__ import annotations
@@ -17,19 +15,14 @@ from enum import Enum
 
 from gpuspawner.core.idle.evidence import Evidence, describe_unreadable, judge_hub_activity
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
-from gpuspawner.core.idle.readings import PROBED, GpuState, SoftReading
-
-# --- idleness
-
+from gpuspawner.core.idle.readings import GpuState, SoftReading
 
 LONGEST_CREDIT = 1.5
 """A sample counts for at most this many periods, because older time was not seen."""
 LONGEST_UNKNOWN = 5
 """After more than this many periods of unknown time, the idle time starts from 0."""
 LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
-"""After a restart at least this many samples and seconds of the grace remain. No user could object while the service
-was away.
-"""
+"""After a restart at least this many samples and seconds of a grace remain."""
 CLOSER, CLOSEST_SECONDS = 12, 5.0
 """A closer look takes this many samples in a period, but none sooner than this. One probe takes 2 to 3 s."""
 UNREADABLE_TOLD_SECONDS = 7200.0
@@ -265,17 +258,20 @@ def reset_idle_time(streak: Streak) -> Streak:
 
 
 def resume_streak(streak: Streak, policy: IdlePolicy) -> Streak:
-    """Return a stored timeline for a restarted service.
+    """Return a stored timeline for a restarted service. The rest of a grace in mode enforce is long enough to object.
 
-    At least two samples and a minute of a grace in mode enforce remain, but no more than the whole grace. While the
-    service was away no user could press Keep. The first interval afterwards may be long. It counts for coverage, and
-    hardly as idle.
+    The first interval afterwards may be long. It counts for coverage, and hardly as idle.
     """
     left_seconds = streak.countdown_seconds
     if left_seconds is None or streak.mode is not Mode.ENFORCE:
         return streak
-    least_seconds = LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
-    return replace(streak, countdown_seconds=max(left_seconds, min(least_seconds, policy.grace_seconds)))
+    least_seconds = min(least_remaining_seconds(policy), policy.grace_seconds)
+    return replace(streak, countdown_seconds=max(left_seconds, least_seconds))
+
+
+def least_remaining_seconds(policy: IdlePolicy) -> float:
+    """Return the time that remains at least after a restart: no user could object while the service was away."""
+    return LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
 
 
 def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:
@@ -342,132 +338,4 @@ def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
         grace_left_seconds=streak.grace_left_seconds,
         unreadable=tuple((gpu, seconds) for gpu, seconds in streak.unknown_since if seconds >= UNREADABLE_TOLD_SECONDS),
         soft_left_seconds=max(0.0, policy.soft_seconds - streak.since_busy_seconds),
-    )
-
-
-# --- arrival
-
-
-OPENED = "opened in a browser"
-
-
-@dataclass(frozen=True)
-class ArrivalSign:
-    """Whether a sample shows the user's arrival. ``came`` is None if it is not known. ``words`` have the reason."""
-
-    came: bool | None
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """The time that a workspace has waited for a user who was away, until the arrival.
-
-    ``claim_seconds`` is the user's time to come, as it was at the grant. ``passed_seconds`` of it have passed while the
-    user could come. In ``absent_seconds`` of these the user was certainly absent. ``warned_after_seconds`` had passed
-    at the warning, or None.
-    """
-
-    claim_seconds: float
-    passed_seconds: float = 0.0
-    absent_seconds: float = 0.0
-    warned_after_seconds: float | None = None
-
-    @property
-    def notice_seconds(self) -> float:
-        """The least time between the warning and the release."""
-        return self.claim_seconds / 2
-
-    def is_known(self, policy: IdlePolicy) -> bool:
-        """Return whether the user was certainly absent for enough of the time."""
-        return self.absent_seconds >= policy.coverage * self.passed_seconds
-
-    @property
-    def left_seconds(self) -> float:
-        """The rest of the user's time to come, if every later sample is known."""
-        left = self.claim_seconds - self.passed_seconds
-        if self.warned_after_seconds is not None:
-            left = max(left, self.notice_seconds - (self.passed_seconds - self.warned_after_seconds))
-        return max(0.0, left)
-
-
-class ArrivalStep(str, Enum):
-    """The consequence of a sample."""
-
-    WAITS = "waits"
-    CAME = "came"
-    """The user came. The workspace is judged like any other."""
-    WARN = "warn"
-    """Half of the time has passed: warn the user."""
-    NOBODY_CAME = "nobody came"
-    """Release the GPUs. Only in mode enforce, and after a warning."""
-    OVER = "over"
-    """The time has passed and the GPUs are not released: idle time counts from now on."""
-
-
-def arrival_sign(evidence: Evidence) -> ArrivalSign:
-    """Return whether a sample shows the user's arrival.
-
-    A loaded page, an SSH session, a kernel or terminal in use, a VS Code window, or a GPU in use is an arrival. The
-    user is absent only if all of these are known.
-    """
-    if evidence.problem:
-        return ArrivalSign(None, evidence.problem)
-    if evidence.opened:
-        return ArrivalSign(came=True, words=OPENED)
-    if active := [one.words for one in evidence.probed if one.active]:
-        return ArrivalSign(came=True, words=", ".join(active))
-    if evidence.busy:
-        return ArrivalSign(came=True, words=", ".join(gpu.words for gpu in evidence.busy))
-    unread = {one.name for one in evidence.probed if one.active is False} != set(PROBED)
-    gpus_known = evidence.gpus and all(gpu.state is GpuState.IDLE and not gpu.may_work for gpu in evidence.gpus)
-    return ArrivalSign(None) if evidence.opened is None or unread or not gpus_known else ArrivalSign(came=False)
-
-
-def advance_arrival(
-    arrival: Arrival, sign: ArrivalSign, credit_seconds: float, policy: IdlePolicy, mode: Mode
-) -> tuple[Arrival, ArrivalStep]:
-    """Add one sample and return the consequence.
-
-    Args:
-        arrival: the time before the sample.
-        sign: the result of the sample.
-        credit_seconds: the time that it counts for, 0 if the hub did not answer and the user could not come.
-        policy: its ``coverage`` is the part of the time that must be known.
-        mode: only enforce releases GPUs, and observe does not warn.
-    """
-    if sign.came:
-        return arrival, ArrivalStep.CAME
-    after = replace(
-        arrival,
-        passed_seconds=arrival.passed_seconds + credit_seconds,
-        absent_seconds=arrival.absent_seconds + (credit_seconds if sign.came is False else 0.0),
-    )
-    known = after.is_known(policy)
-    if after.passed_seconds >= after.claim_seconds and (not known or mode is not Mode.ENFORCE):
-        return after, ArrivalStep.OVER
-    if sign.came is None or not known or mode is Mode.OBSERVE or not after.absent_seconds:
-        return after, ArrivalStep.WAITS
-    if after.warned_after_seconds is None:
-        if after.passed_seconds < after.claim_seconds - after.notice_seconds:
-            return after, ArrivalStep.WAITS
-        return replace(after, warned_after_seconds=after.passed_seconds), ArrivalStep.WARN
-    return after, ArrivalStep.WAITS if after.left_seconds else ArrivalStep.NOBODY_CAME
-
-
-def resume_arrival(arrival: Arrival, policy: IdlePolicy) -> Arrival:
-    """Return the arrival for a restarted service, with enough time left for the user to come.
-
-    At least two samples and a minute remain, but no more than the notice.
-    """
-    least = min(LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS, arrival.notice_seconds)
-    back = max(0.0, least - arrival.left_seconds)
-    if arrival.warned_after_seconds is None or not back:
-        return arrival
-    passed = max(0.0, arrival.passed_seconds - back)
-    return replace(
-        arrival,
-        passed_seconds=passed,
-        absent_seconds=min(arrival.absent_seconds, passed),
-        warned_after_seconds=max(0.0, min(arrival.warned_after_seconds, passed)),
     )

@@ -26,11 +26,9 @@ from gpuspawner.core.leases.observations import Effect, Observation, TakenSample
 from gpuspawner.core.leases.step_results import Extension, LeaseRules, Note, Step, finish
 from gpuspawner.core.quotas.ledger import BUDGET_RULE
 from gpuspawner.core.rules import EndNotice, LostInterval
-from gpuspawner.core.units import show_duration, show_time
 
 POLICY_CHANGED = "its policy has changed"
 NODE_AWAY = "Its node did not answer."
-CLAIM_IS_OVER = "Nobody with a stronger claim needs its GPUs any more."
 EXTENDED_BEFORE = "as an administrator had extended it before"
 SOONER_SECONDS = 10.0
 """A disruption that comes sooner by less than this is not told again. Arbitrary: longer than a look at the cluster."""
@@ -167,30 +165,27 @@ def _verdict(lease: Lease, verdict: Verdict, seen: Observation, rules: LeaseRule
     if verdict is Verdict.BEGIN_GRACE:
         # In mode warn the workspace goes on running: nothing will be reclaimed.
         warned = transitions.begin_grace(lease, now) if lease.streak.mode is Mode.ENFORCE else lease
-        return Step(warned, (Note(events.WarnedIdle(measured(lease, policy))),))
+        return Step(warned, (Note(measured(lease, policy)),))
     if verdict is Verdict.END_GRACE and lease.phase is Phase.RECLAIMING:
         return Step(transitions.end_grace(lease, now), (Note(events.GraceEnded(lease.streak.because)),))
     if verdict is Verdict.WOULD_BEGIN_GRACE:
-        return Step(lease, (Note(events.WouldWarn(measured(lease, policy))),))
+        return Step(lease, (Note(measured(lease, policy, events.WouldWarn)),))
     if verdict is Verdict.WOULD_RECLAIM:
-        return Step(lease, (Note(events.WouldStop(measured(lease, policy))),))
+        return Step(lease, (Note(measured(lease, policy, events.WouldStop)),))
     if verdict is Verdict.RECLAIM and lease.phase is Phase.RECLAIMING and policy is not None and seen.hub_answers:
         # Without the hub its user could not keep it.
-        return finish(lease, exits.idle(measured(lease, policy), policy.grace_seconds), now, evidence=True)
+        idle = measured(lease, policy).describe(now)
+        return finish(lease, exits.idle(idle, policy.grace_seconds), now, evidence=True)
     return Step(lease)
 
 
-def measured(lease: Lease, policy: IdlePolicy | None) -> str:
-    """Describe the measured idleness of a workspace in a sentence. ``policy`` is the one that judges it, if any."""
-    streak = lease.streak
-    if not lease.slots:
-        return f"Nothing has run in it for {show_duration(round(streak.idle_seconds))} ({streak.because})."
-    count = len(lease.slots)
-    gpus = {1: "The GPU has", 2: "Both GPUs have"}.get(count, f"All {count} GPUs have")
-    peak = "" if streak.peak_percent is None else f" (highest {streak.peak_percent:g} %)"
-    if streak.peak_percent is not None and policy is not None and streak.peak_percent >= policy.below_percent:
-        peak = f" (highest {streak.peak_percent:g} %, held by no process: reading a GPU may wake it)"
-    return f"{gpus} been idle for {show_duration(round(streak.idle_seconds))}{peak}."
+def measured(
+    lease: Lease, policy: IdlePolicy | None, kind: type[events.IdleEvent] = events.WarnedIdle
+) -> events.IdleEvent:
+    """Return the measured idleness of a workspace as an event. ``policy`` is the one that judges it, if any."""
+    streak, peak = lease.streak, lease.streak.peak_percent
+    unheld = peak is not None and policy is not None and peak >= policy.below_percent
+    return kind(len(lease.slots), streak.idle_seconds, streak.because, peak, unheld)
 
 
 def _arrival(
@@ -206,12 +201,11 @@ def _arrival(
     if turn is ArrivalStep.CAME:
         return come(after, Note(events.Came(sign.words)), now)
     if rules.exempt_until is not None:
-        words = "An administrator exempts it from idleness: nobody has to come."
-        return Step(_judged_as_new(after), (Note(events.NobodyCameYet(words)),))
+        return Step(_judged_as_new(after), (Note(events.NobodyCameYet(exempt=True)),))
     if turn is ArrivalStep.OVER:
-        words = f"Within {show_duration(arrival.claim_seconds)} nobody was seen. Idle time counts from here on."
         unclaimed = arrival.absent_seconds > 0 and arrival.is_known(taken.policy)
-        return Step(replace(_judged_as_new(after), unclaimed=unclaimed), (Note(events.NobodyCameYet(words)),))
+        nobody_came = Note(events.NobodyCameYet(arrival.claim_seconds))
+        return Step(replace(_judged_as_new(after), unclaimed=unclaimed), (nobody_came,))
     if turn is ArrivalStep.WARN:
         return Step(after, (Note(warn_nobody_came(after, now)),))
     if turn is ArrivalStep.NOBODY_CAME and seen.hub_answers:
@@ -231,7 +225,7 @@ def _judged_as_new(lease: Lease) -> Lease:
 def warn_nobody_came(lease: Lease, now: float) -> events.WarnedNobodyCame:
     """Return the warning that says until when its user must come."""
     left = 0.0 if lease.arrival is None else lease.arrival.left_seconds
-    return events.WarnedNobodyCame(f"Nobody has come to it yet; somebody has to by {show_time(now + left, now)}.")
+    return events.WarnedNobodyCame(now + left)
 
 
 def _lost_time(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> Step | None:
@@ -266,8 +260,9 @@ def _class_hold(lease: Lease, seen: Observation, rules: LeaseRules, now: float) 
     is_told = known is not None and (known.at, known.name) == (held.opening.opens_at, held.hold.group)
     if is_told or held.opening.opens_at - now > max(_warn_seconds(rules)):
         return None
-    bound = replace(held.bound(now), words=held.words(now))
-    return Step(replace(lease, reaches_into=bound), (Note(events.ReachesInto(bound.words)),))
+    event = held.event(now)
+    bound = replace(held.bound(now), words=event.describe(now))
+    return Step(replace(lease, reaches_into=bound), (Note(event),))
 
 
 def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> Step | None:
@@ -276,7 +271,7 @@ def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> 
     if notice is None or (notice.preemption and seen.claim_is_over is None):
         return None
     if notice.preemption and seen.claim_is_over:
-        return spare(lease, CLAIM_IS_OVER)
+        return spare(lease)
     if notice.at > now or not seen.hub_answers:  # without the hub it could not be stopped
         return None
     if notice.preemption:
@@ -285,14 +280,17 @@ def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> 
     return finish(lease, ending(notice.by, notice.where, notice.why), now, evidence=True)
 
 
-def warn_of_claim(lease: Lease, notice: EndNotice, ends: str, actor: str = GPUSPAWNER) -> Step:
-    """Tell a workspace that a stronger claim needs its GPUs; ``ends`` says when it ends, in a sentence."""
-    return Step(replace(lease, notice=notice), (Note(events.WarnedOfClaim(f"{notice.why} {ends}"), actor),))
+def warn_of_claim(lease: Lease, notice: EndNotice, actor: str = GPUSPAWNER, *, late: str = "") -> Step:
+    """Tell a workspace that a stronger claim needs its GPUs. ``late`` is the scheduler that told of it without notice.
+
+    ``notice.why`` says who needs them.
+    """
+    return Step(replace(lease, notice=notice), (Note(events.WarnedOfClaim(notice.why, notice.at, late), actor),))
 
 
-def spare(lease: Lease, why: str, actor: str = GPUSPAWNER) -> Step:
-    """Take the notice of a stronger claim back."""
-    return Step(replace(lease, notice=None), (Note(events.ClaimGone(why), actor),))
+def spare(lease: Lease, scheduler: str = "") -> Step:
+    """Take the notice of a stronger claim back. ``scheduler`` is whose claim it was, "" for a person's."""
+    return Step(replace(lease, notice=None), (Note(events.ClaimGone(scheduler)),))
 
 
 def _extension(lease: Lease, seen: Observation, rules: LeaseRules, _now: float) -> Step | None:

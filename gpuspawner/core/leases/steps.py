@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from gpuspawner.core import events
 from gpuspawner.core.idle import verdicts
+from gpuspawner.core.idle.arrival import resume_arrival
 from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Observation, Running, is_of_user, is_own, is_ready
 from gpuspawner.core.leases.reports import storable
 from gpuspawner.core.leases.running_steps import POLICY_CHANGED, measured, step_running, warn_nobody_came
 from gpuspawner.core.leases.step_results import LeaseRules, Note, Step, drop_start, finish
-from gpuspawner.core.units import show_duration
 
 RECOVERED = "its server runs: that its start was given up was wrong"
 
@@ -127,20 +127,19 @@ def _without_room(own: list[Running], rules: LeaseRules) -> Running | None:
 
 def _requeue(lease: Lease, stuck: Running, rules: LeaseRules, now: float) -> Step:
     """Move a start back to its place in the queue, and let others pass for a while."""
-    words = "There was no room for it after all"
+    reported = storable(stuck.disruption or stuck.waiting)
+    event = events.Requeued("no room", reported=reported)
     if rules.node_seconds:
-        words = f"No node came within {show_duration(rules.node_seconds)}"
+        event = events.Requeued("no node", rules.node_seconds, reported=reported)
     elif rules.pod_waits_seconds and not stuck.disruption:
-        waited = show_duration(rules.pod_waits_seconds)
-        words = f"It waited {waited} in {rules.queue_title}'s queue, and is put into it again"
-    why = stuck.disruption or stuck.waiting
-    return requeue(lease, f"{words}: {why}" if why else words, rules.node(), rules.timing.no_room_wait_seconds, now)
+        event = events.Requeued("queue", rules.pod_waits_seconds, rules.queue_title, reported)
+    return requeue(lease, event, rules.node(), rules.timing.no_room_wait_seconds, now)
 
 
-def requeue(lease: Lease, message: str, node: str, wait_seconds: float, now: float) -> Step:
+def requeue(lease: Lease, event: events.Requeued, node: str, wait_seconds: float, now: float) -> Step:
     """Move a start back to its place in the queue. ``node`` is where it found no room; "" if that has no part."""
-    back = transitions.requeue(lease, storable(message), wait_seconds, now, node)
-    return Step(back, (Note(events.Requeued(back.message)),))
+    back = transitions.requeue(lease, storable(event.describe(now)), wait_seconds, now, node)
+    return Step(back, (Note(event),))
 
 
 def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) -> Step | None:
@@ -165,16 +164,13 @@ def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) ->
 
 def note_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Step | None:
     """Record the rule that holds a waiting request back, if it has changed. An empty ``rule`` is no rule."""
-    before = lease.wait_reason
-    if lease.phase not in WAITING or (before.rule if before is not None else "") == rule:
+    before = "" if lease.wait_reason is None else lease.wait_reason.rule
+    if lease.phase not in WAITING or before == rule:
         return None
     if rule:
         held = transitions.set_wait_reason(lease, rule, words, now)
         return Step(held, (Note(events.WaitReasonNoted(rule, words)),))
-    return Step(
-        transitions.clear_wait_reason(lease, now),
-        (Note(events.WaitReasonGone(before.rule if before is not None else "")),),
-    )
+    return Step(transitions.clear_wait_reason(lease, now), (Note(events.WaitReasonGone(before)),))
 
 
 # Stopping
@@ -236,7 +232,7 @@ def resume(lease: Lease, rules: LeaseRules, now: float) -> Step:
     """
     policy, found = rules.idle, Step(lease)
     if lease.phase in UP and lease.arrival is not None and policy is not None:
-        awaited = replace(lease, arrival=verdicts.resume_arrival(lease.arrival, policy))
+        awaited = replace(lease, arrival=resume_arrival(lease.arrival, policy))
         is_warned = lease.arrival.warned_after_seconds is not None
         found = Step(awaited, retold=(Note(warn_nobody_came(awaited, now)),) if is_warned else ())
     if lease.phase is not Phase.RECLAIMING:
@@ -249,4 +245,4 @@ def resume(lease: Lease, rules: LeaseRules, now: float) -> Step:
         ended = transitions.end_grace(replace(lease, streak=streak), now)
         return Step(ended, (Note(events.GraceEnded(POLICY_CHANGED)),))
     resumed = replace(lease, streak=verdicts.resume_streak(lease.streak, policy), sampled_at=now)
-    return Step(resumed, retold=(Note(events.WarnedIdle(measured(resumed, policy))),))
+    return Step(resumed, retold=(Note(measured(resumed, policy)),))

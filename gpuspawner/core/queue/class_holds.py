@@ -15,6 +15,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar import Opening, find_opening
+from gpuspawner.core.events import ReachesInto
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.placement import count_free, is_grantable
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
@@ -64,10 +65,12 @@ class HeldGpus(NamedTuple):
         words = f"ends at {show_time(at, now)}, when {self.are_held}"
         return LatestEnd(at, HOLD, words, self.hold.group)
 
-    def words(self, now: float) -> str:
-        """Return a sentence with the times and the class of the hold."""
-        begins = f" from {show_time(self.opening.opens_at, now)}" if self.opening.opens_at > now else ""
-        return f"{self.are_held}{begins}{self._until(now)}."
+    def event(self, now: float) -> ReachesInto:
+        """Return the event of a workspace that runs into the hold."""
+        begins_at, ends_at = self.opening
+        whom = (self.hold.account or Account()).called(self.hold.group)
+        begins, until = begins_at if begins_at > now else None, None if ends_at == inf else ends_at
+        return ReachesInto(self.hold.count, self.title, whom, begins, until)
 
 
 def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str, ...]:
@@ -144,7 +147,7 @@ def class_hold_reservations(
             one.opening.opens_at,
             frozenset(x.id for x in waiting if is_member(x, one.hold)),
             HOLD,
-            one.words(now),
+            one.event(now).describe(now),
             one.bound(now),
         )
         for one in (class_hold_gpus(seen) if held is None else held)

@@ -154,10 +154,12 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
     """Plan an end after the notice of its policy. ``target`` is where it starts again, "" if it does not."""
     now = actor.now
     at = now + policy_of(actor.state.catalog, lease, now).preemption.notice_seconds
+    announced = lease.notice
+    if announced is not None and actor.idempotency_key and (announced.by, announced.why) == (actor.person.name, reason):
+        return Plan(lease, f"It ends at {show_time(announced.at, now)}.", announced.at)  # a repeated request
     if lease.notice is not None and lease.notice.at <= at:
         raise Conflict(f"It ends at {show_time(lease.notice.at, now)} already. End it now, or leave it.")
-    ends = f"It ends at {show_time(at, now)}, in {show_duration(at - now)}"
-    then = f", and starts again by itself at its old queue position, {target}" if target else ""
+    event = events.EndAnnounced(at, target, reason)
 
     async def announce() -> None:
         newest = actor.state.registry.get(lease.id)
@@ -165,10 +167,9 @@ def _plan_notice(actor: Actor, lease: Lease, reason: str, target: str = "") -> P
             return  # it ended meanwhile
         notice = EndNotice("", at, reason, actor.person.name, actor.origin, bool(target))
         told = replace(_placed_elsewhere(actor.state, newest) if target else newest, notice=notice)
-        line = actor.audit_entry_of(told, events.EndAnnounced(f"{ends}{then}: {reason}"))
-        await actor.state.registry.save(told, audit=[line])
+        await actor.state.registry.save(told, audit=[actor.audit_entry_of(told, event)])
 
-    return Plan(lease, f"{ends}{then}. {LOST}", at, announce)
+    return Plan(lease, f"{event.end(now)}. {LOST}", at, announce)
 
 
 def _placed_elsewhere(state: Parts, lease: Lease) -> Lease:
@@ -184,6 +185,8 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
     if lease.phase not in UP or deadline_at is None:
         raise Conflict("It has no running lifetime to extend.")
     seconds = until - deadline_at
+    if actor.idempotency_key and until == deadline_at == lease.granted_until:
+        return Plan(lease, f"It runs until {show_time(until, now)}.", until)  # a repeated request
     if seconds <= 0:
         raise Conflict(f"It runs until {show_time(deadline_at, now)} already. Name a later time, or stop it.")
     if lease.notice is not None and lease.notice.at < until:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -104,12 +105,13 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
 
 
 def _lost_nodes(state: Parts) -> Iterator[Problem]:
-    """Yield a problem for each node of which no GPU can be granted, for many nodes one."""
+    """Yield a problem for each node of which no GPU can be granted, for many nodes one, and for other faulty GPUs."""
     fleet, nodes = state.scheduler.fleet, dict[str, list[Gpu]]()
     for gpu in () if fleet.outage is not None else fleet.gpus:
         if fleet.outage_of(gpu.cluster) is None and not gpu.is_coming:
             nodes.setdefault(gpu.node, []).append(gpu)
     lost = {node: gpus for node, gpus in nodes.items() if not any(gpu.healthy or gpu.foreign for gpu in gpus)}
+    yield from _faulty_gpus(state, [gpu for node, gpus in nodes.items() if node not in lost for gpu in gpus])
     remedy = (
         "No new workspace gets them. Workspaces there keep their GPUs. Check the node, or run gpuspawner server doctor."
     )
@@ -123,6 +125,24 @@ def _lost_nodes(state: Parts) -> Iterator[Problem]:
         which = f"The only GPU of {node} is" if len(gpus) == 1 else f"All {len(gpus)} GPUs of {node} are"
         what = f"{which} out of service: {gpus[0].note or 'no reason is known'}."
         yield Problem(what, remedy, pages=_pages(state, leases))
+
+
+def _faulty_gpus(state: Parts, gpus: Iterable[Gpu]) -> Iterator[Problem]:
+    """Yield one problem for the faulty ones of these GPUs, without those that an administrator took out of service."""
+    faulty = [gpu for gpu in gpus if not (gpu.healthy or gpu.closed)]
+    if not faulty:
+        return
+    if len(faulty) == 1:
+        gpu = faulty[0]
+        which = "A GPU" if gpu.group else f"GPU {gpu.index}"  # devices of a group are only counted
+        what = f"{which} of {gpu.node} is faulty: {(gpu.note or 'no reason is known').rstrip('.')}."
+        remedy, link = "No new workspace gets it. A workspace that has it keeps it.", "View it"
+    else:
+        nodes = Counter(gpu.node for gpu in faulty).most_common()
+        named = ", ".join(f"{count} of {node}" for node, count in nodes[:NAMES_SHOWN])
+        what = f"{len(faulty)} GPUs are faulty: {named}{' and others' if len(nodes) > NAMES_SHOWN else ''}."
+        remedy, link = "No new workspace gets them. Workspaces that have them keep them.", "View them"
+    yield Problem(what, remedy, pages=((link, f"{state.prefix}console/gpus?view=list&state=suspect"),))
 
 
 def _failing_steps(state: Parts) -> Iterator[Problem]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tornado.web import HTTPError
@@ -20,7 +19,6 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
 from gpuspawner.core.rules import Account
-from gpuspawner.core.units import show_time
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.models import (
     NEEDS_END,
@@ -29,8 +27,8 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
-from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
@@ -47,7 +45,7 @@ FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
 COMMON_FIELDS = ("what", "reason", "begins", "until", "dry_run")
-EVENTS: Mapping[RestrictionKind, type[events.TextEvent]] = {
+EVENTS: Mapping[RestrictionKind, type[events.RestrictionEvent]] = {
     RestrictionKind.DRAIN: events.Drained,
     RestrictionKind.QUARANTINE: events.Quarantined,
     RestrictionKind.PAUSE: events.GrantsPaused,
@@ -64,19 +62,21 @@ CLOSES = frozenset({RestrictionKind.DRAIN, RestrictionKind.QUARANTINE})
 
 def title_of(state: Parts, one: Restriction) -> str:
     """Return the effect and the time of a restriction, without the full stop."""
-    now = state.clock.now()
-    begins = f" from {show_time(one.begins_at, now)}" if one.begins_at > now else ""
-    until = "" if one.until is None else f" until {show_time(one.until, now)}"
-    name, kind, are = one.whom, gpu_title(one.target, state.catalog), "is" if one.count == 1 else "are"
-    exempt = f"{name} is" if one.target else f"Workspaces of {name} are"
-    effect = {
-        RestrictionKind.DRAIN: f"No new workspace starts on {one.target}",
-        RestrictionKind.QUARANTINE: f"No new workspace gets the GPU {name or one.target}",
-        RestrictionKind.PAUSE: f"No workspace gets {kind}" if one.target else "No new workspace starts",
-        RestrictionKind.RESERVE: f"{one.count} {kind} {are} reserved for {one.account.called(name)}",
-        RestrictionKind.EXEMPT: f"{exempt} not stopped as idle",
-    }
-    return f"{effect[one.measure]}{begins}{until}"
+    return event_of_restriction(state, one, EVENTS[one.measure]).effect(state.clock.now())
+
+
+def event_of_restriction(
+    state: Parts, one: Restriction, kind: type[events.RestrictionEvent], reason: str = ""
+) -> events.RestrictionEvent:
+    """Return an event about a restriction."""
+    target = one.target
+    if one.measure in {RestrictionKind.PAUSE, RestrictionKind.RESERVE}:
+        target = target and gpu_title(target, state.catalog)
+    elif one.measure in {RestrictionKind.QUARANTINE, RestrictionKind.EXEMPT}:
+        target = target and (one.whom or target)
+    whom = one.account.called(one.whom) if one.measure is RestrictionKind.RESERVE else one.whom
+    begins = one.begins_at if one.begins_at > state.clock.now() else None
+    return kind(one.measure.value, target, one.count, whom, begins, one.until, reason)
 
 
 def target_of(state: Parts, one: Restriction) -> str:
@@ -208,13 +208,13 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     return result, 201
 
 
-@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.ADMINISTER, audit="lift")
+@router.delete("/api/v1/admin/restrictions/{restriction}", Permission.ADMINISTER, repeatable=True, audit="lift")
 async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -> models.Restriction:
     """Lift it, and answer it as it is then; repeating it is harmless."""
     state, one = actor.state, await actor.state.restrictions.get(restriction)
     if one is None:
         raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")
-    event = events.Lifted(f"{title_of(state, one)}: {body.reason}")
+    event = event_of_restriction(state, one, events.Lifted, body.reason)
     entry = actor.audit_entry(event, _user_of(one), one.target)
     lifted = await state.restrictions.lift(one, actor.person.name, body.reason, entry)
     await state.allocator.give()
@@ -342,30 +342,37 @@ def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
 
 async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
     state = actor.state
-    words = [f"{title_of(state, one)}: {one.reason}" for one in made]
-    entries = [
-        actor.audit_entry(EVENTS[one.measure](text), _user_of(one), one.target)
-        for one, text in zip(made, words, strict=True)
-    ]
-    await state.restrictions.add(made, entries)
-    for one, text in zip(made, words, strict=True):
-        await all_stored([_apply_to(actor, one, lease, text) for lease in state.registry])
+    told = [event_of_restriction(state, one, EVENTS[one.measure], one.reason) for one in made]
+    entries = [actor.audit_entry(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
+
+    def save(write: RowWrite) -> Awaitable[None]:
+        found = [
+            step
+            for one, event in zip(made, told, strict=True)
+            for lease in state.registry
+            if (step := _step_of(actor, one, lease, event)) is not None
+        ]
+        lines = [actor.audit_entry_of(lease, event) for lease, event in found]
+        return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
+
+    await state.restrictions.add(made, save)
     await state.allocator.give()
 
 
-def _apply_to(actor: Actor, one: Restriction, lease: Lease, words: str) -> asyncio.Future[None] | None:
-    """Tell the user on closed GPUs, requeue what was granted there, and end the grace of an exempt workspace."""
-    registry, now = actor.state.registry, actor.now
+def _step_of(
+    actor: Actor, one: Restriction, lease: Lease, event: events.RestrictionEvent
+) -> tuple[Lease, events.Event] | None:
+    """Return what follows for a workspace: its user is told, its grant is requeued, or its grace ends."""
+    now = actor.now
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
-            return registry.save(lease, audit=[actor.audit_entry_of(lease, events.GpuClosed(words))])
+            return lease, events.GpuClosed(**vars(event))
         if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
-            return registry.save(
-                transitions.lapse(lease, now), audit=[actor.audit_entry_of(lease, events.Requeued(words))]
-            )
+            return transitions.lapse(lease, now), events.Requeued("closed", reported=one.reason)
     elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
+        ended = events.GraceEnded(f"an administrator exempts it: {one.reason}")
         kept = transitions.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
-        return registry.save(kept, audit=[actor.audit_entry_of(kept, events.GraceEnded(words))])
+        return kept, ended
     return None
 
 

@@ -66,14 +66,23 @@ async def send_message(actor: Actor, *, body: MessageInput) -> tuple[models.Sent
     return sent, 200 if body.dry_run else 201
 
 
-@router.delete("/api/v1/messages/{message}", Permission.SEND_MESSAGES)
-async def withdraw_message(actor: Actor, message: str) -> models.Message:
-    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+def _find(actor: Actor, message: str) -> Announcement:
     one = actor.state.announcements.get(message)
     if one is None:
         raise HTTPError(404, reason=f"There is no message with the id {message[:40]}.")
+    return one
+
+
+async def _replay_withdrawn(actor: Actor, _about: str, message: str) -> models.Message:
+    return present_message(_find(actor, message), actor.now)
+
+
+@router.delete("/api/v1/messages/{message}", Permission.SEND_MESSAGES, replay=_replay_withdrawn)
+async def withdraw_message(actor: Actor, message: str) -> models.Message:
+    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+    one = _find(actor, message)
     user = "" if one.whom is AnnouncementAudience.USERS else one.name
-    entry = actor.audit_entry(AnnouncementWithdrawn(f"to {one.to_words}: {one.text}"), user)
+    entry = actor.audit_entry(AnnouncementWithdrawn(one.to_words, one.text), user)
     return present_message(await actor.state.announcements.withdraw(one, actor.person.name, [entry]), actor.now)
 
 
@@ -104,7 +113,7 @@ async def _send(
     mailed = len(reached) if state.settings.notify_users else 0
     sent = models.Sent(**vars(present_message(one, now)), reaches=len(reached), mailed=mailed, dry_run=body.dry_run)
     if not body.dry_run:
-        event = AnnouncementSent(f"to {one.to_words} until {show_time(one.until, now)}: {one.text}")
+        event = AnnouncementSent(one.to_words, one.until, one.text)
         named = [user.name for user in reached] if whom is AnnouncementAudience.USERS else [name]
         actor.store_answer(sent)
         audit = [actor.audit_entry(event, user) for user in named]

@@ -129,8 +129,8 @@ class Wait(SpawnerHandler):
 
     async def get(self, lease_id: str) -> None:
         """Answer the lease as soon as it is granted or its place changes."""
-        allocator, attempt = self.parts.allocator, self.attempt()
-        lease = await allocator.hear(lease_id, attempt)
+        attempts, attempt = self.parts.attempts, self.attempt()
+        lease = await attempts.hear(lease_id, attempt)
         known = self.get_argument("known", "")
         longest = min(LONGEST_WAIT_SECONDS, self.number("seconds", float, default=str(LONGEST_WAIT_SECONDS)))
         until = self.parts.clock.now() + longest
@@ -139,7 +139,7 @@ class Wait(SpawnerHandler):
                 break
             left_seconds = until - self.parts.clock.now()
             await self.parts.registry.wait_for_change(min(left_seconds, self.parts.queue.due_seconds(lease)))
-            lease = await allocator.current(lease_id, attempt)
+            lease = await attempts.current(lease_id, attempt)
         self.answer(self.view(lease))
 
 
@@ -152,14 +152,14 @@ class Acknowledge(SpawnerHandler):
         503 and 410 as for :class:`Acquire`.
         """
         self.fields()
-        allocator, attempt = self.parts.allocator, self.attempt()
-        lease = await allocator.hear(lease_id, attempt)
+        attempts, attempt = self.parts.attempts, self.attempt()
+        lease = await attempts.hear(lease_id, attempt)
         if not await self.parts.engine.effects.end_older_attempts(lease):
             self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)
-        await allocator.asking.must_be_allowed(await allocator.current(lease_id, attempt), groups)
-        lease, token = await allocator.acknowledge(lease_id, attempt)
+        await self.parts.allocator.asking.must_be_allowed(await attempts.current(lease_id, attempt), groups)
+        lease, token = await attempts.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
         instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)
         patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained(), instead)

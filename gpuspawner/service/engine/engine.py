@@ -26,6 +26,7 @@ from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.effects import EffectRunner
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.engine.hub.client import HubClient
@@ -80,6 +81,7 @@ class LeaseEngine:
         """Start without any look. ``data`` is the folder that spawner and service share; None if they share none."""
         self._registry, self._allocator, self._backend = registry, allocator, backend
         self._clock, self._data = clock, data
+        self.attempts = StartAttempts(allocator)
         self._servers = HubServers(hub, allocator.observed, clock, settings)
         self.effects = EffectRunner(registry, allocator, hub, self._servers, members, backend, clock)
         self.observer = LeaseObserver(
@@ -97,7 +99,7 @@ class LeaseEngine:
         """Look at everything once, and move each lease on. A round never waits for the hub."""
         failures = self._registry.failures
         if self._data is not None:
-            await read_release_spool(self._data, self._allocator)  # first: it says why missing workspaces ended
+            await read_release_spool(self._data, self.attempts)  # first: it says why missing workspaces ended
         if not await self.observer.look_at_backend():
             return
         if self._servers.is_due():

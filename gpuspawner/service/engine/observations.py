@@ -108,7 +108,7 @@ class LeaseObserver:
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
             lines.append(self._allocator.commits.line(lease, "gpuspawner", placed))
-            log.info("%s of %s was given %s", lease.id, lease.user, placed.why)
+            log.info("%s of %s was given %s", lease.id, lease.user, ", ".join(placed.gpus))
         if given:
             await self._registry.save(*given, audit=lines)
 

@@ -22,6 +22,7 @@ from gpuspawner.core.leases.step_results import Note, Recovery, Step
 from gpuspawner.core.leases.steps import RECOVERED
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.hub.client import HubClient, seconds_of
 from gpuspawner.service.engine.hub.servers import Place, place_of
 from gpuspawner.service.engine.lease_documents import (
@@ -230,7 +231,7 @@ def find_orphans(
     return due, ""
 
 
-async def read_release_spool(data: Path, allocator: Allocator) -> None:
+async def read_release_spool(data: Path, attempts: StartAttempts) -> None:
     """Read the release reports that the spawner could not deliver, the oldest first, and remove their files.
 
     A file that cannot be read or removed is skipped: it must not hold up the other reports.
@@ -240,7 +241,7 @@ async def read_release_spool(data: Path, allocator: Allocator) -> None:
     """
     for file in _spooled(data / RELEASE_SPOOL):
         try:
-            await _read(file, allocator)
+            await _read(file, attempts)
             file.unlink()
         except OSError as error:
             log.warning("a report that the hub left for this service can't be read: %s", error)
@@ -256,11 +257,11 @@ def _spooled(folder: Path) -> list[Path]:
     return [file for _, file in sorted(found)]
 
 
-async def _read(file: Path, allocator: Allocator) -> None:
+async def _read(file: Path, attempts: StartAttempts) -> None:
     try:
         with file.open("rb") as opened:
             release = ReleaseReport.from_json(opened.read(LONGEST_BYTES).decode())
     except ValueError as error:
         log.error("%s is no report of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:
-        await allocator.release(release.lease, release.attempt, release.outcome, release.message, release.output)
+        await attempts.release(release.lease, release.attempt, release.outcome, release.message, release.output)

@@ -22,6 +22,7 @@ from gpuspawner.service.metrics.start_times import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.store.usage_sums import UsagePart
 
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
@@ -64,6 +65,7 @@ class _Write:
     key: KeyRow | None
     moves: bool
     done: asyncio.Future[None]
+    others: tuple[RowWrite, ...] = ()
     outbox: tuple[OutboxRow, ...] = ()
 
 
@@ -156,11 +158,13 @@ class LeaseRegistry:
         charges: Iterable[LedgerLine] = (),
         kept: Iterable[tuple[str, float]] = (),
         tells: Iterable[AuditLine] = (),
+        others: Iterable[RowWrite] = (),
     ) -> asyncio.Future[None]:
         """Change leases at once, and have it written: await what is returned before anything is told or done.
 
         A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
-        it. ``tells`` are lines of which people are told again, and which are not audited.
+        it. ``tells`` are lines of which people are told again, and which are not audited. ``others`` write further
+        rows in the same transaction.
 
         Raises:
             Conflict: at once; another live lease has the key of one of these.
@@ -186,8 +190,9 @@ class LeaseRegistry:
         for lease in leases:
             self._remember(lease)
         write = _Write(
-            leases, tuple(audit), tuple(tells), rows, tuple(charged), tuple(kept), tuple(used), take_key(), moves, done
-        )
+            leases, tuple(audit), tuple(tells), rows, tuple(charged), tuple(kept), tuple(used), take_key(), moves, done,
+            tuple(others),
+        )  # fmt: skip
         self._newest.update(dict.fromkeys(_names(write), write))
         self._waiting.append(write)
         if self._task is None:
@@ -290,6 +295,7 @@ class LeaseRegistry:
             [one for write in some for one in write.used],
             [write.key for write in some if write.key is not None],
             [one for write in some for one in write.outbox],
+            [one for write in some for one in write.others],
         )
 
     def _note_stored(self, write: _Write) -> None:

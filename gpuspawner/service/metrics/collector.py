@@ -9,6 +9,7 @@ from itertools import product
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gpuspawner import __version__
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
@@ -21,6 +22,7 @@ from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, gpu_s
 from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.metrics import used_ratios
+from gpuspawner.version import commit
 
 SOURCES = ("claim", "make_room")
 OUTCOMES = (PreemptionState.CLAIMED, PreemptionState.GIVEN_UP, PreemptionState.LAPSED)
@@ -63,6 +65,11 @@ class ServiceCollector(Collector):
             "Messages that wait in the store.",
             value=self._parts.notifier.waiting,
         )
+        build = GaugeMetricFamily(
+            "gpuspawner_build_info", "1, with the version of the service.", labels=["version", "commit"]
+        )
+        build.add_metric([__version__, commit()], 1)
+        yield build
         yield GaugeMetricFamily(
             "gpuspawner_catalog_reload_success",
             "1 if the catalog in force is the one in its file, else 0.",

@@ -11,7 +11,7 @@ from tornado.web import HTTPError
 from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.events import TextEvent
+from gpuspawner.core.events import ClaimEvent
 from gpuspawner.core.gpus.placement import used_shares
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.preemption import Preemption
@@ -318,6 +318,6 @@ async def _find(actor: Actor, claim_id: str) -> Preemption:
     return found
 
 
-def _audit_entry(actor: Actor, claim: Preemption, event: type[TextEvent]) -> AuditLine:
-    gpus = f"{claim.asked} {gpu_title(claim.kind, actor.state.catalog)}"
-    return actor.audit_entry(event(f"{gpus} for {whom_of(claim)}"), claim.user, claim.kind)
+def _audit_entry(actor: Actor, claim: Preemption, event: type[ClaimEvent]) -> AuditLine:
+    made = event(claim.asked, gpu_title(claim.kind, actor.state.catalog), whom_of(claim))
+    return actor.audit_entry(made, claim.user, claim.kind)

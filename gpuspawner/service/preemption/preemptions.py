@@ -20,7 +20,7 @@ from typing import Any
 from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
-from gpuspawner.core.leases.running_steps import CLAIM_IS_OVER, spare, warn_of_claim
+from gpuspawner.core.leases.running_steps import spare, warn_of_claim
 from gpuspawner.core.queue.fair_share import claim_account, further_candidates, over_share, room_requests
 from gpuspawner.core.queue.preemption import (
     Preemption,
@@ -254,11 +254,10 @@ class Preemptions:
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
         notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
-        ends = f"It ends at {show_time(at, self._clock.now())}."
-        return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, ends, claim.by))
+        return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, claim.by))
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
-        return self._allocator.commits.commit(lease, spare(lease, CLAIM_IS_OVER))
+        return self._allocator.commits.commit(lease, spare(lease))
 
     async def _over(self, claim: Preemption, state: PreemptionState, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:

@@ -20,7 +20,7 @@ from gpuspawner.service.api.rest.paging import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
-from gpuspawner.service.quotas.presenter import present_grant, present_quota, present_usage
+from gpuspawner.service.quotas.presenter import event_of_grant, present_grant, present_quota, present_usage
 from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -91,7 +91,7 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     )
     shown = present_grant(state, grant)
     actor.store_answer(shown)
-    event = events.QuotaGranted(f"{shown.words}: {body.why}")
+    event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
     await state.accounting.give(grant, actor.audit_entry(event, grant.user or account.team))
     await _apply_at_once(state.allocator)
     return shown
@@ -110,7 +110,7 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
     taken = replace(found, taken_back_at=actor.now, taken_back_by=actor.person.name, taken_back_why=body.why)
     shown = present_grant(actor.state, taken)
     actor.store_answer(shown)
-    event = events.QuotaTakenBack(f"{shown.words}: {body.why}")
+    event = event_of_grant(actor.state, taken, events.QuotaTakenBack, body.why)
     await actor.state.accounting.take_back(taken, actor.audit_entry(event, found.user or found.account.team))
     return shown
 
@@ -129,7 +129,7 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
         at_ms,
         sign * HOUR_MS, rate, by, body.why,
     )  # fmt: skip
-    words = f"{show_grant_amount(QuotaAmount(what, '', number))} {'credited to' if sign < 0 else 'charged to'} {user}"
+    event = events.UsageCorrected(show_grant_amount(QuotaAmount(what, "", number)), sign < 0, user, body.why)
     shown = Correction(
         user=user,
         team=account.team or None,
@@ -138,11 +138,11 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
         why=body.why,
         by=by,
         at=now,
-        words=words,
+        words=event.correction,
         note=await _uncorrected_note(actor, account, user, what),  # before the write: the hub may not answer
     )
     actor.store_answer(shown)
-    await state.accounting.correct(line, actor.audit_entry(events.UsageCorrected(f"{words}: {body.why}"), user))
+    await state.accounting.correct(line, actor.audit_entry(event, user))
     await _apply_at_once(state.allocator)
     return shown
 

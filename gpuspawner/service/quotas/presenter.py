@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.calendar import date_of, milliseconds, show_moment
+from gpuspawner.core.events import QuotaEvent
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, budget_amount_text, budget_text, decimal_text
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, charged_amount, ledger_lines_until, show_grant
@@ -191,6 +192,11 @@ def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
         words=f"{show_grant(grant)} more for {grantee(grant)} until {until}",
         note="" if _raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
     )
+
+
+def event_of_grant(state: Parts, grant: QuotaGrant, kind: type[QuotaEvent], reason: str) -> QuotaEvent:
+    """Return an event about a grant."""
+    return kind(show_grant(grant), grantee(grant), grant.until, state.catalog.rules.timezone, reason)
 
 
 _NO_EFFECT = "No entry of quotas bounds this for {}: it adds nothing as the catalog stands."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.titles import gpu_title
@@ -15,6 +16,7 @@ from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
+from gpuspawner.service.store.rows import RowWrite
 
 
 class Restrictions:
@@ -58,14 +60,15 @@ class Restrictions:
         """Return one by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.get, name)
 
-    async def add(self, made: Sequence[Restriction], lines: Sequence[AuditLine]) -> None:
-        """Store some, all or none; they hold from their beginning on, and no more where they can't be stored.
+    async def add(self, made: Sequence[Restriction], save: Callable[[RowWrite], Awaitable[None]]) -> None:
+        """Have some stored, all or none. They are in force from their beginning on, unless they can't be stored.
 
-        They hold before they are stored: nothing is given in between that should not be.
+        They are in force before ``save`` stores them with the function that it gets. So nothing is granted in between
+        that should not be.
         """
         self._live = (*self._live, *made)
         try:
-            await self._store.write(self._store.restrictions.save, made, lines)
+            await save(partial(self._store.restrictions.write, objects=made))
         except BaseException:
             self._live = tuple(x for x in self._live if x not in made)
             raise

@@ -29,8 +29,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
     row = TokenRow(
         uuid.uuid4().hex, hash_token(token), *owner, login.user, login.device, now, now + TOKEN_SECONDS, admin_until
     )
-    rights = " as an administrator" if login.admin else ""
-    line = AuditLine(now, "", login.user, login.user, events.SignedIn(f"{login.device}{rights}"), ALLOWED, row.id)
+    line = AuditLine(now, "", login.user, login.user, events.SignedIn(login.device, login.admin), ALLOWED, row.id)
     await parts.store.write(parts.store.tokens.add, row, line)
     return token, row
 

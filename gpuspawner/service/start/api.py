@@ -15,6 +15,7 @@ from gpuspawner.service.start.substitutes import present_teams
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
+from gpuspawner.version import commit
 
 router = Router()
 
@@ -26,6 +27,7 @@ async def get_account(actor: Actor) -> models.Account:
     teams, team = await present_teams(state, person.owner, await actor.groups())
     return models.Account(
         version=__version__,
+        commit=commit() or None,
         user=person.name,
         admin=person.admin,
         pages=state.page_url or None,

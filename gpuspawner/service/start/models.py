@@ -18,6 +18,8 @@ class Account(Answer):
     """The reader's name, rights and teams, and the version of the service."""
 
     version: str
+    commit: str | None
+    """The Git commit of the service, null if it is not known."""
     user: str
     admin: bool
     teams: list[Team]

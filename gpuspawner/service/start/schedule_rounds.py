@@ -89,7 +89,7 @@ async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
-        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(f"{wish.words}: {_paused(after)}"))
+        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(wish.words, after.missed))
         async with parts.registry.of_ended:
             newest = await parts.registry.find(lease.id)
             await parts.registry.save(newest or lease, audit=[line])
@@ -108,10 +108,6 @@ def _came(lease: Lease | None) -> bool | None:
     if lease is not None and (lease.unclaimed or lease.reason is ExitReason.NOBODY_CAME):
         return False
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
-
-
-def _paused(wish: Schedule) -> str:
-    return f"on {wish.missed} days in a row you did not open it. It is paused until you resume it."
 
 
 async def _is_due(parts: Parts, one: _Near) -> bool:

@@ -26,6 +26,7 @@ from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.start.schedule_estimates import decided, estimate
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import ParsedText, refused
@@ -151,7 +152,11 @@ async def list_schedules(actor: Actor) -> ReadyList:
     return ReadyList(ready=await present_schedules_of(actor.state, owner), most=MAX_SCHEDULES)
 
 
-@router.post("/api/v1/ready", Permission.HAVE_SCHEDULES, status=201)
+async def _replay_made(actor: Actor, about: str) -> Ready:
+    return await _replay_changed(actor, "", about)
+
+
+@router.post("/api/v1/ready", Permission.HAVE_SCHEDULES, status=201, replay=_replay_made)
 async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     """Have a workspace asked for on these days, early enough to be ready by then; a start's options are as ever."""
     state, person = actor.state, actor.person
@@ -161,13 +166,24 @@ async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     return await present_schedule(state, person.owner, made)
 
 
-@router.post("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES)
+async def _find(actor: Actor, name: str) -> Schedule:
+    """Return a schedule of the actor. Raises 404 if there is none of that id."""
+    found = await actor.state.store.read(actor.state.store.schedules.of, actor.person.owner)
+    one = next((x for x in found if x.id == name), None)
+    if one is None:
+        raise _missing(name)
+    return one
+
+
+async def _replay_changed(actor: Actor, _about: str, name: str) -> Ready:
+    return await present_schedule(actor.state, actor.person.owner, await _find(actor, name))
+
+
+@router.post("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES, replay=_replay_changed)
 async def change_schedule(actor: Actor, name: str, *, body: ScheduleChange) -> Ready:
     """Pause it, resume it, or change its time. A workspace that was asked for goes on."""
     state, owner, schedules = actor.state, actor.person.owner, actor.state.store.schedules
-    one = next((x for x in await state.store.read(schedules.of, owner) if x.id == name), None)
-    if one is None:
-        raise _missing(name)
+    one = await _find(actor, name)
     _, event = _changed(one, body)
     entry = actor.audit_entry(event, actor.person.name, name)
     after = await state.store.write(schedules.change, owner, name, lambda now: _changed(now, body)[0], entry)
@@ -232,6 +248,7 @@ async def add_schedule(
     minute, days = time
     one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
     entry = AuditLine(state.clock.now(), "", user, user, events.ScheduleAdded(one.words), origin, one.id)
+    set_about(one.id)
     add_once = partial(state.store.schedules.add, once=not name)
     made = await state.store.write(add_once, key.owner, one, MAX_SCHEDULES, entry)
     if made is None:

@@ -40,6 +40,11 @@ class AuditLine:
     where: str = ""
     target: str = ""
 
+    @property
+    def why(self) -> str:
+        """The details of the event, as people read them."""
+        return self.event.describe(self.at)
+
 
 @dataclass(frozen=True)
 class AuditFilter:
@@ -137,7 +142,7 @@ class AuditLog(StoredRows):
         query = query.order_by(tables.audit.c.number.desc()).limit(limit)
         with self._transaction() as connection:
             rows = read_with_damaged_json(connection, query, tables.audit.c.fields)
-        return [NumberedLine(row.number, _line_of(row)) for row in rows]
+        return self._damaged.read(tables.audit, rows, lambda row: NumberedLine(row.number, _line_of(row)), key="number")
 
 
 def _row_of(line: AuditLine) -> dict[str, object]:
@@ -147,7 +152,6 @@ def _row_of(line: AuditLine) -> dict[str, object]:
         "user": line.user,
         "actor": line.actor,
         "action": line.event.name,
-        "why": line.why,
         "fields": fields_of(line.event),
         "via": line.where,
         "target": line.target,
@@ -155,5 +159,5 @@ def _row_of(line: AuditLine) -> dict[str, object]:
 
 
 def _line_of(row: Any) -> AuditLine:
-    event = event_of(row.action, row.fields, row.why)
+    event = event_of(row.action, row.fields)
     return AuditLine(row.at, row.lease, row.user, row.actor, event, row.via, row.target)

@@ -148,6 +148,8 @@ def _lost(why: str) -> sa.exc.OperationalError:
 
 def _set_up_sqlite(connection: object, _record: object) -> None:
     connection.isolation_level = None  # type: ignore[attr-defined]  # SQLAlchemy's own advice: we send BEGIN
+    # One damaged byte of a text must not fail the query of all rows.
+    connection.text_factory = lambda data: data.decode(errors="replace")  # type: ignore[attr-defined]
     cursor = connection.cursor()  # type: ignore[attr-defined]
     cursor.execute(f"PRAGMA busy_timeout={PATIENCE_SECONDS * 1000:.0f}")
     cursor.execute("PRAGMA journal_mode=WAL")

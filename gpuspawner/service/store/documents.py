@@ -26,15 +26,19 @@ class StoredDocuments(StoredRows, Generic[T]):
 
     def save(self, objects: Iterable[T], audit: Iterable[AuditLine] = ()) -> None:
         """Write objects, in place of what was stored under their ids, with audit entries."""
+        with self._transaction(writes=True) as connection:
+            self.write(connection, objects)
+            write_audit(connection, audit)
+
+    def write(self, connection: sa.Connection, objects: Iterable[T]) -> None:
+        """Write objects in a transaction, in place of what was stored under their ids."""
         names = [column.name for column in self.table.c if column.name != "document"]
         rows = [
             {**{name: getattr(one, name) for name in names}, "document": self.adapter.dump_python(one, mode="json")}
             for one in objects
         ]
-        with self._transaction(writes=True) as connection:
-            connection.execute(self.table.delete().where(self.table.c.id.in_([row["id"] for row in rows])))
-            connection.execute(self.table.insert(), rows)
-            write_audit(connection, audit)
+        connection.execute(self.table.delete().where(self.table.c.id.in_([row["id"] for row in rows])))
+        connection.execute(self.table.insert(), rows)
 
     def get(self, name: str) -> T | None:
         """Return an object by its id, None without one."""

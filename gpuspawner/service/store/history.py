@@ -113,7 +113,7 @@ def _row(outcome: EstimateOutcome) -> dict[str, Any]:
     return {**row, **{name: None for name in _ENDLESS if row[name] == inf}}
 
 
-def _outcome(row: Mapping[str, Any]) -> EstimateOutcome:
+def _outcome(row: sa.RowMapping) -> EstimateOutcome:
     values = {name: row[name] for name in EstimateOutcome.__dataclass_fields__}
     return EstimateOutcome(**{**values, **{name: inf for name in _ENDLESS if values[name] is None}})
 

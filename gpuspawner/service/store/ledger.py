@@ -50,21 +50,18 @@ class Ledger(StoredRows):
 
     def _lines(self, where: sa.ColumnElement[bool]) -> list[LedgerLine]:
         query = sa.select(tables.ledger).where(where).order_by(tables.ledger.c.number)
-        return [_line_of(row) for row in self._read(query)]
+        return self._read_each(tables.ledger, query, _line_of, key="number")
 
     def sums(self, by: str, first_day: str, last_day: str, owner: Owner | None) -> list[ChargeSum]:
         """Return the charges of some days, by one of GROUPS, of one owner or of all (None)."""
         t = tables.ledger.c
-        keys = (t[GROUPS[by]], t.what, t.gpus, t.price_per_hour)
+        keys = (t[GROUPS[by]].label("key"), t.what, t.gpus, t.price_per_hour)
         where = (t.day >= first_day) & (t.day <= last_day)
         if owner is not None:
             where &= owned_by(tables.ledger, owner)
-        query = sa.select(*keys, sa.func.max(t.user), sa.func.sum(t.milliseconds)).where(where).group_by(*keys)
-        with self._transaction() as connection:
-            return [
-                ChargeSum(key, user, LedgerKind(what), int(number_ms), Rate(Fraction(gpus), Fraction(price)))
-                for key, what, gpus, price, user, number_ms in connection.execute(query)
-            ]
+        sums = sa.func.max(t.user).label("user"), sa.func.sum(t.milliseconds).label("sum_ms")
+        query = sa.select(*keys, *sums).where(where).group_by(*keys)
+        return self._read_each(tables.ledger, query, _sum_of, key="key")
 
     def delete_before(self, end_ms: int) -> None:
         """Delete lines that end before a time."""
@@ -76,7 +73,7 @@ class Ledger(StoredRows):
         query = sa.select(tables.quota_grants).order_by(t.made_at, t.id)
         if now is not None:
             query = query.where(t.until > now, t.taken_back_at.is_(None))
-        return [_grant_of(row) for row in self._read(query)]
+        return self._read_each(tables.quota_grants, query, _grant_of)
 
     def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
         """Write extra quota with its audit entries."""
@@ -91,6 +88,11 @@ class Ledger(StoredRows):
         with self._transaction(writes=True) as connection:
             connection.execute(t.update().where(t.c.id == grant.id).values(**values))
             write_audit(connection, audit)
+
+
+def _sum_of(row: sa.RowMapping) -> ChargeSum:
+    rate = Rate(Fraction(row["gpus"]), Fraction(row["price_per_hour"]))
+    return ChargeSum(str(row["key"]), row["user"], LedgerKind(row["what"]), int(row["sum_ms"]), rate)
 
 
 def _row_of_grant(grant: QuotaGrant) -> dict[str, Any]:

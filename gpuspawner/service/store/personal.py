@@ -232,7 +232,7 @@ class Tokens(StoredRows):
 
     def _find(self, where: sa.ColumnElement[bool]) -> list[TokenRow]:
         query = sa.select(tables.tokens).where(where).order_by(tables.tokens.c.made_at.desc(), tables.tokens.c.id)
-        return [TokenRow(**row) for row in self._read(query)]
+        return self._read_each(tables.tokens, query, lambda row: TokenRow(**row))
 
 
 class InboxMarks(StoredRows):
@@ -243,18 +243,15 @@ class InboxMarks(StoredRows):
         a, x, since = tables.audit.c, tables.leases.c, now - NOTICE_KEPT_SECONDS
         recent = (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
         seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
-        query = sa.select(
-            a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields, a.why
-        )
+        query = sa.select(a.number, a.at, a.lease, x.server, x.user, x.asked_at, seen, a.actor, a.action, a.fields)
         query = query.join(tables.leases, x.id == a.lease).where(owned_by(tables.leases, owner) & recent)
         t = tables.inbox_read
         with self._transaction() as connection:
             rows = read_with_damaged_json(connection, query.order_by(a.number.desc()).limit(MAX_STEPS), a.fields)
             read = connection.execute(sa.select(t.c.notice, t.c.at).where(owned_by(t, owner))).all()
         all_until = max((row.at for row in read if row.notice == ALL_NOTICES), default=0.0)
-        return [_step_of(row) for row in rows], ReadMarks(
-            all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES)
-        )
+        steps = self._damaged.read(tables.audit, rows, _step_of, key="number")
+        return steps, ReadMarks(all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES))
 
     def mark(self, owner: Owner, names: Collection[str], now: float) -> None:
         """Note that a user has read notices. It may be repeated."""
@@ -280,7 +277,7 @@ class InboxMarks(StoredRows):
 
 
 def _step_of(row: Any) -> LeaseStep:
-    event = event_of(row.action, row.fields, row.why)
+    event = event_of(row.action, row.fields)
     return LeaseStep(
         row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event
     )

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import WholePart
-from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions
+from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions, read_with_damaged_json
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -82,9 +82,10 @@ class Readings(StoredRows):
     def of_lease(self, lease_id: str, since: float = 0.0) -> list[ReadingRow]:
         """Return the readings of one lease, oldest first."""
         t = tables.readings.c
-        query = sa.select(*[column for column in t if column.name != "number"])
-        query = query.where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
-        return [ReadingRow(**row) for row in self._read(query)]
+        query = sa.select(tables.readings).where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query, t.soft, t.sources)
+        return self._damaged.read(tables.readings, rows, _reading_of, key="number")
 
     def use_by_minute(self, lease_ids: Sequence[str], since: float) -> dict[str, list[tuple[float, float]]]:
         """Return the mean GPU use of each known minute by lease: the end of the minute, and percent."""
@@ -126,6 +127,12 @@ class Readings(StoredRows):
         return end < until
 
 
+def _reading_of(row: Any) -> ReadingRow:
+    return ReadingRow(
+        **{column.name: getattr(row, column.name) for column in tables.readings.c if column.name != "number"}
+    )
+
+
 @dataclass(frozen=True)
 class OutputRow:
     """The last output of a lease's server, masked by ``leases.reports.shown``.
@@ -151,13 +158,13 @@ class Outputs(StoredRows):
     def get(self, lease_id: str, now: float) -> OutputRow | None:
         """Return the output of a lease, None without one or once it is too old."""
         t = tables.outputs.c
-        rows = self._read(sa.select(tables.outputs).where(t.lease == lease_id, t.at >= now - OUTPUT_SECONDS))
-        return OutputRow(**rows[0]) if rows else None
+        query = sa.select(tables.outputs).where(t.lease == lease_id, t.at >= now - OUTPUT_SECONDS)
+        rows = self._read_each(tables.outputs, query, lambda row: OutputRow(**row), key="lease")
+        return rows[0] if rows else None
 
-    def share(self, lease_id: str) -> None:
-        """Let administrators read the output of a lease."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.outputs.update().where(tables.outputs.c.lease == lease_id).values(shared=True))
+    def write_shared(self, connection: sa.Connection, lease_id: str) -> None:
+        """Let administrators read the output of a lease, in a transaction."""
+        connection.execute(tables.outputs.update().where(tables.outputs.c.lease == lease_id).values(shared=True))
 
     def delete_old(self, now: float) -> None:
         """Delete outputs that are too old."""

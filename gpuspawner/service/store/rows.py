@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +17,10 @@ from gpuspawner.core.leases.lease import Owner
 log = logging.getLogger("gpuspawner.store")
 
 T = TypeVar("T")
+RowWrite = Callable[[sa.Connection], None]
+"""Writes rows in a transaction that the caller began."""
+MAX_NUMBER = 253_402_300_799.0
+"""The last second of the year 9999. No stored time or amount with a fraction is larger."""
 
 
 class Transactions(Protocol):
@@ -39,6 +44,7 @@ class DamagedRows:
         for row in rows:
             name = f"{table.name} {getattr(row, key)}"
             try:
+                _check_types(table, row)
                 found.append(parse(row))
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one row, the others are read
                 if name not in self.found:
@@ -63,10 +69,33 @@ class StoredRows:
         with self._transaction() as connection:
             return connection.execute(query).mappings().all()
 
+    def _read_each(
+        self, table: sa.Table, query: sa.Select[Any], parse: Callable[[sa.RowMapping], T], key: str = "id"
+    ) -> list[T]:
+        """Return the parsed rows of a table, without those that cannot be read. ``key`` is a column of the query."""
+        return self._damaged.read(table, self._read(query), parse, key)
+
     def _delete(self, table: sa.Table, where: sa.ColumnElement[bool]) -> int:
         """Delete rows and return how many there were."""
         with self._transaction(writes=True) as connection:
             return connection.execute(table.delete().where(where)).rowcount
+
+
+@cache
+def _types_of(table: sa.Table) -> Sequence[tuple[str, tuple[type, ...]]]:
+    """Return the names of a table's columns with the types of their values. JSON has any."""
+    found = [(one.name, one.type) for one in table.c if not isinstance(one.type, sa.JSON)]
+    return [(name, (float, int) if isinstance(kind, sa.Float) else (kind.python_type,)) for name, kind in found]
+
+
+def _check_types(table: sa.Table, row: Any) -> None:
+    """Raise ValueError if a value is not of its column's type. SQLite stores any value in any column."""
+    for name, types in _types_of(table):
+        value = getattr(row, name, None)
+        if value is not None and not isinstance(value, types):
+            raise ValueError(f"{name} is {value!r}")
+        if isinstance(value, float) and not abs(value) <= MAX_NUMBER:
+            raise ValueError(f"{name} is {value!r}")
 
 
 def owned_by(table: sa.Table, owner: Owner) -> sa.ColumnElement[bool]:
@@ -79,17 +108,18 @@ def owner_columns(owner: Owner) -> Mapping[str, str]:
     return {"hub": owner.hub, "user_created": owner.user_created}
 
 
-def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], column: sa.Column[Any]) -> Sequence[Any]:
-    """Return the rows of a query. A row whose JSON ``column`` cannot be parsed has None for it."""
+def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], *columns: sa.Column[Any]) -> Sequence[Any]:
+    """Return the rows of a query. A row has None for each of the JSON ``columns`` that cannot be parsed."""
     try:
         return connection.execute(query).all()
     except (ValueError, RecursionError):  # SQLite stores JSON as text: one damaged row fails the whole query
         pass
     as_text = [
-        sa.type_coerce(one, sa.Text).label(column.name) if one is column else one for one in query.selected_columns
+        sa.type_coerce(one, sa.Text).label(one.key) if any(one is column for column in columns) else one
+        for one in query.selected_columns
     ]
     rows = connection.execute(query.with_only_columns(*as_text)).mappings().all()
-    return [SimpleNamespace(**{**row, column.name: _parse(row[column.name])}) for row in rows]
+    return [SimpleNamespace(**{**row, **{one.name: _parse(row[one.name]) for one in columns}}) for row in rows]
 
 
 def _parse(text: str | None) -> Any:

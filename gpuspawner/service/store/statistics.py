@@ -29,7 +29,8 @@ class Counters(StoredRows):
 
     def all(self) -> dict[Series, float]:
         """Return every counter."""
-        return {_series_of(row.series): row.value for row in self._read(sa.select(tables.counters))}
+        query = sa.select(tables.counters)
+        return dict(self._read_each(tables.counters, query, lambda row: (_series_of(row.series), row.value), "series"))
 
     def delete_old(self, before: float) -> None:
         """Delete counters that last changed before: those of users and teams that are gone."""
@@ -50,7 +51,8 @@ class KindsSeen(StoredRows):
 
     def all(self) -> dict[str, tuple[int, float]]:
         """Return count and time by kind."""
-        return {row.kind: (row.largest, row.at) for row in self._read(sa.select(tables.kinds_seen))}
+        query = sa.select(tables.kinds_seen)
+        return dict(self._read_each(tables.kinds_seen, query, lambda row: (row.kind, (row.largest, row.at)), "kind"))
 
     def save(self, seen: Mapping[str, tuple[int, float]]) -> None:
         """Write kinds as :meth:`all` returns them."""

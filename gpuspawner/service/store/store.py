@@ -31,7 +31,7 @@ from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
-from gpuspawner.service.store.rows import DamagedRows
+from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
 
@@ -317,6 +317,7 @@ class Store:
         usage: Iterable[UsagePart] = (),
         keys: Iterable[KeyRow] = (),
         outbox: Iterable[OutboxRow] = (),
+        others: Iterable[RowWrite] = (),
     ) -> None:
         """Write leases and what belongs to them in one transaction.
 
@@ -329,6 +330,7 @@ class Store:
             usage: what is added to the sums of usage.
             keys: idempotency keys of the requests that this write is done for.
             outbox: messages about it.
+            others: writes of further rows, which are called with the connection.
         """
         # Before the transaction: a lease that can't be written is a fault of ours, not trouble of the database.
         rows = self.leases.rows_of(leases)
@@ -339,6 +341,8 @@ class Store:
             self.ledger.write(connection, charges)
             self.usage_sums.write(connection, usage)
             write_outbox(connection, outbox)
+            for write in others:
+                write(connection)
             for key in keys:
                 write_key(connection, key)
 

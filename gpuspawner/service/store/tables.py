@@ -198,8 +198,7 @@ audit = sa.Table(
     sa.Column("user", sa.String(255), nullable=False),
     sa.Column("actor", sa.String(255), nullable=False),
     sa.Column("action", sa.String(32), nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sa.Column("fields", sa.JSON(none_as_null=True)),
+    sa.Column("fields", sa.JSON, nullable=False),
     # From where a person acted, in words: "its page", "the API".
     sa.Column("via", sa.String(64), nullable=False, server_default=""),
     # A node, a GPU or a kind, if it is not a workspace.

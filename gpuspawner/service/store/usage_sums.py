@@ -106,8 +106,8 @@ class UsageSums(StoredRows):
         """Return the sums of some days, by one of BY, of each day if ``daily``; of ``keys``, or of all (None)."""
         t = tables.usage_sums.c
         newest = sa.select(sa.func.max(t.span)).where(t.by == "all", sa.func.length(t.span) > MONTH_LENGTH)
-        sums = [sa.func.sum(t[name]) for name in UsageAmounts._fields]
-        grouped = sa.select(t.key, sa.func.max(t.name), sa.func.max(t.span), *sums)
+        sums = [sa.func.sum(t[name]).label(name) for name in UsageAmounts._fields]
+        grouped = sa.select(t.key, sa.func.max(t.name).label("name"), sa.func.max(t.span).label("span"), *sums)
         with self._transaction() as connection:
             days: sa.ColumnElement[bool] = (
                 (t.span >= first_day) & (t.span <= last_day) & (sa.func.length(t.span) > MONTH_LENGTH)
@@ -119,7 +119,7 @@ class UsageSums(StoredRows):
                 where &= t.key.in_(keys)
             grouped = grouped.where(where)
             rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).all()
-        return [UsageSum(row[0], row[1], row[2], UsageAmounts(*row[3:])) for row in rows]
+        return self._damaged.read(tables.usage_sums, rows, _sum_of, key="key")
 
     def latest_names(self) -> dict[str, str]:
         """Return the latest name of each user, by creation time."""
@@ -137,6 +137,10 @@ class UsageSums(StoredRows):
     def delete_before(self, day: str) -> None:
         """Delete the sums of the months before the month of a day."""
         self._delete(tables.usage_sums, tables.usage_sums.c.span < day[:MONTH_LENGTH])
+
+
+def _sum_of(row: Any) -> UsageSum:
+    return UsageSum(row[0], row[1], row[2], UsageAmounts(*row[3:]))
 
 
 def _user_months(connection: sa.Connection) -> sa.ColumnElement[bool]:

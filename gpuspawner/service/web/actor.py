@@ -141,6 +141,6 @@ class Actor:
         except (Conflict, RequestRefused) as error:
             if act:
                 drop_key()
-                event = ActionRefused(storable(f"{act}: {error}")[:MAX_REFUSAL_LETTERS])
+                event = ActionRefused(act, storable(str(error))[:MAX_REFUSAL_LETTERS])
                 await self.state.registry.save(audit=[self.audit_entry(event)])
             raise

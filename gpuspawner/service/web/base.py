@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
-from gpuspawner import __version__
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
@@ -23,6 +22,7 @@ from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.navigation import current_entry, icon_of
 from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
+from gpuspawner.version import describe_version
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
@@ -39,10 +39,10 @@ STALE = "This page was open for too long, or came from elsewhere. Nothing was do
 
 HERE = Path(__file__).parent
 HEADINGS = {
-    403: "Not allowed",
-    404: "Nothing here",
-    409: "Not possible now",
-    503: "Not available now",
+    403: "You cannot see this page",
+    404: "There is nothing at this address",
+    409: "Nothing was changed",
+    503: "The GPU service does not answer now",
 }
 
 
@@ -144,7 +144,7 @@ class ErrorPages(BaseHandler):
                     "logout": f"{self.hub_prefix}logout",
                     "unread": self.inbox.unread,
                     "zone": self.parts.catalog.rules.timezone,
-                    "version": __version__,
+                    "version": describe_version(),
                     "services": (),
                 },
                 person=self.current_user or "",
@@ -181,8 +181,9 @@ class ErrorPages(BaseHandler):
         self.render_page(
             "error.html",
             status,
-            heading=HEADINGS.get(status, "That did not work"),
+            heading=HEADINGS.get(status, "We made an error" if status >= SERVER_ERROR else "That did not work"),
             message=document["message"],
+            code=status,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 from tornado.web import HTTPError
 
@@ -121,11 +122,10 @@ async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, 
     if row is None:
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
-        await parts.store.write(parts.store.outputs.share, lease.id)
         lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
-        await parts.registry.save(
-            lease, audit=[parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)]
-        )
+        line = parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)
+        share = partial(parts.store.outputs.write_shared, lease_id=lease.id)
+        await parts.registry.save(lease, audit=[line], others=[share])
 
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:

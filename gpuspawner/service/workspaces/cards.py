@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
     earliest: str
     likely: str
-    latest: str
+    unchanged: str
     earliest_left: float
     likely_left: float
 

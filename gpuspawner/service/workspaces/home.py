@@ -100,7 +100,7 @@ class Home(PageHandler):
             Card(
                 shown=shown[x.id],
                 summary=summary_of(shown[x.id]),
-                opens=links.open_links(self.hub_prefix, x, shown[x.id].opens) if x.phase in UP else [],
+                opens=links.open_links(self.hub_prefix, x, shown[x.id]) if x.phase in UP else [],
                 points=points_of(minutes.get(x.id, ()), state.clock.now()),
                 sooner=sooner_options(shown[x.id], (shown[y.id] for y in mine if y.id != x.id)),
                 ssh=links.ssh_line(x, self.address) if x.phase in UP and "ssh" in shown[x.id].opens else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,6 +12,7 @@ from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.catalog.titles import given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.workspaces.models import Workspace
 
 
 def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
@@ -44,11 +45,15 @@ DEFAULT_SERVER = "-"
 PAGES_SHOWN = {"lab": "Open JupyterLab", "vscode": "Open VS Code"}
 
 
-def open_links(hub_prefix: str, lease: Lease, opens: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the applications of a running workspace, the default first: words and address."""
+def open_links(hub_prefix: str, lease: Lease, shown: Workspace) -> list[tuple[str, str]]:
+    """Return the applications and ports of a running workspace, the default first: words and address.
+
+    jupyter-server-proxy in the workspace serves ports below ``/proxy/``.
+    """
     server = server_link(hub_prefix, lease)
-    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in opens if what in PAGES]
-    return links or [("Open JupyterLab", server)]
+    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in shown.opens if what in PAGES]
+    ports = [(f"Open {one.title}", f"{server}proxy/{one.port}/") for one in shown.ports]
+    return [*(links or [("Open JupyterLab", server)]), *ports]
 
 
 def ssh_line(lease: Lease, url: str) -> str:

@@ -201,6 +201,13 @@ class Arrival(Answer):
     words: str
 
 
+class Port(Answer):
+    """A page that a program in the workspace may serve, by its template."""
+
+    title: str
+    port: int
+
+
 class Workspace(Answer):
     """A workspace: while it waits, while it runs, and after its end."""
 
@@ -224,6 +231,7 @@ class Workspace(Answer):
     given: str | None
     """The kind that it got instead of the requested one."""
     opens: list[str]
+    ports: list[Port]
     options: dict[str, Any]
     """The options of its start, as its user wrote them."""
     asked_at: float

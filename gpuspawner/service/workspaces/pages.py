@@ -80,7 +80,7 @@ class WorkspacePage(PageHandler):
             card=Card(
                 shown=shown,
                 summary=summary_of(shown, node=True),
-                opens=links.open_links(self.hub_prefix, lease, shown.opens) if lease.phase in UP else [],
+                opens=links.open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
                 sooner=sooner_options(shown, others) if mine else [],
                 ssh=links.ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
                 mine=mine,

@@ -52,6 +52,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         gpu=lease.kind,
         given=lease.given or None,
         opens=opens_of(state, lease),
+        ports=_present_ports(state, lease),
         options=dict(lease.options),
         asked_at=lease.asked_at,
         granted_at=lease.granted_at,
@@ -198,6 +199,12 @@ def opens_of(state: Parts, lease: Lease) -> list[str]:
     return [one for one in opens if one not in lease.lacks]
 
 
+def _present_ports(state: Parts, lease: Lease) -> list[models.Port]:
+    template = state.catalog.templates.get(lease.request.template)
+    ports = template.ports.items() if template else ()
+    return [models.Port(title=one.title or name, port=one.port) for name, one in ports]
+
+
 def _present_gpus(state: Parts, lease: Lease) -> list[models.Gpu]:
     fleet, newest = state.scheduler.fleet, state.sampler.newest(lease.id)
     kind = state.catalog.gpus.get(lease.kind or "")
@@ -285,7 +292,7 @@ def present_audit_line(line: AuditLine) -> models.AuditLine:
     """Return a stored audit entry."""
     event = line.event
     return models.AuditLine(
-        at=line.at, user=line.user, actor=line.actor, action=event.action, why=event.why, fields=fields_of(event)
+        at=line.at, user=line.user, actor=line.actor, action=event.action, why=line.why, fields=fields_of(event)
     )
 
 
@@ -293,7 +300,7 @@ def history_words(line: AuditLine) -> str:
     """Return an audit entry as people read it."""
     event = line.event
     words = event.words if event.name != Other.name else event.action.capitalize()
-    return f"{words}: {event.why}" if event.why else words
+    return f"{words}: {line.why}" if line.why else words
 
 
 async def present_output(state: Parts, lease: Lease, person: Person) -> models.Output:

@@ -71,7 +71,7 @@ def _idleness(state: Parts, lease: Lease, keep: Sequence[str], now: float) -> It
     grace = lease.streak.grace_left_seconds
     if grace is None:
         return
-    idle = measured(lease, idle_policy_of(state.catalog, lease, now))
+    idle = measured(lease, idle_policy_of(state.catalog, lease, now)).describe(now)
     actions = [*keep, *ways_out(state, lease)]
     if lease.phase is Phase.RECLAIMING:
         ends_at = grace_end(lease, grace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -138,7 +139,7 @@ class InCluster(_Base):
             self.log.warning("no address of %s yet: %s", self._log_name, str(error) or "time-out")
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             return
-        self._gpu_attempt = self._gpu_attempt.reached(port)
+        self._gpu_attempt = replace(self._gpu_attempt, node_port=port)
 
     async def _gpu_lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
         """Make the objects that lead to a pod unless they exist. Return the port."""

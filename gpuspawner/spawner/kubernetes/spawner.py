@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import ClientError
@@ -15,6 +16,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.pods import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
+from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
@@ -47,6 +49,7 @@ from gpuspawner.spawner.kubernetes.starting import (
     PodStart,
     message_of,
 )
+from gpuspawner.spawner.kubernetes.template_pod import claim_manifest, with_template
 from gpuspawner.spawner.kubernetes.watches import WATCHES
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
 from gpuspawner.spawner.progress import ended_start
@@ -278,16 +281,56 @@ class KubePods(PodRequests):
         )
         before = self._gpu_as_json(pod)
         try:
-            after = with_lease(before, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
+            template = self._gpu_template()
+            own = with_template(before, template, self._gpu_volumes(), self._gpu_user_claims()) if template else before
+            after = with_lease(own, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
             raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return written_back(pod, before, after, "V1Pod")
+
+    def _gpu_template(self) -> Template | None:
+        """Return the template of the request, or None if the catalog no longer has it."""
+        return self.gpu_catalog.templates.get(self._gpu_current_request().template)
+
+    def _gpu_user_claims(self) -> dict[str, str]:
+        """Return the names of the user's own claims by volume. Templates with a volume of one name share its claim."""
+        names = [name for name, one in self._gpu_volumes().items() if one.per_user_bytes]
+        return {name: self._expand_user_properties(f"gpu-{name}-{{username}}") for name in names}
+
+    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
+        """Make the user's own claims before the pod that mounts them."""
+        await self._gpu_make_user_claims()
+        return await super()._make_create_pod_request(pod, request_timeout)
+
+    async def _gpu_make_user_claims(self) -> None:
+        """Make the user's own claims unless they exist. They stay when the workspace ends."""
+        volumes = self._gpu_volumes()
+        for volume, name in self._gpu_user_claims().items():
+            home = self.get_pvc_manifest()
+            manifest = claim_manifest(volumes[volume], name, home.metadata.labels, home.metadata.annotations)
+            make = self.api.create_namespaced_persistent_volume_claim
+            try:
+                await self._gpu_asked(make, self.namespace, manifest)
+            except ApiException as error:
+                if error.status == CONFLICT:
+                    continue
+                said = short(message_of(error))
+                raise ended_start(
+                    f"Your volume {volume} cannot be made: {said} Tell your administrator; nothing was charged.",
+                    reason="cannot-start",
+                    status=409,
+                ) from error
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod if the hub ended before it saved the lease."""
         labels = pod["metadata"].get("labels", {})
         if not self._gpu_attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
-            self._gpu_attempt = self._gpu_attempt.found(labels[LEASE_LABEL], int(labels.get(ATTEMPT_LABEL, "0")))
+            self._gpu_attempt = replace(
+                self._gpu_attempt,
+                outcome="started",
+                lease=labels[LEASE_LABEL],
+                number=int(labels.get(ATTEMPT_LABEL, "0")),
+            )
 
     async def get_url(self) -> str:
         """Return the server's address. A starting hub calls this: then wait for a pod that was starting.
@@ -308,7 +351,7 @@ class KubePods(PodRequests):
             stage = self._gpu_stage(pod, time.monotonic() - begun, node_seconds)
             self._gpu_step(stage.progress, stage.words)
             if stage.fatal or stage.shortage == "lost":
-                self._gpu_attempt = self._gpu_attempt.failed(stage.fatal or stage.words)
+                self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=stage.fatal or stage.words)
                 break
             is_ready = super().is_pod_running(pod)
             ready_at = (ready_at or time.monotonic()) if is_ready else 0.0
@@ -319,7 +362,9 @@ class KubePods(PodRequests):
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             if is_ready and time.monotonic() - ready_at >= self.http_timeout:
-                self._gpu_attempt = self._gpu_attempt.failed(self._gpu_unanswered(self._get_pod_url(pod)))
+                self._gpu_attempt = replace(
+                    self._gpu_attempt, outcome="failed", message=self._gpu_unanswered(self._get_pod_url(pod))
+                )
                 break
             await self._gpu_pod_changes(None, POLL_SECONDS if is_ready else EVENTS_SECONDS)
         return url
@@ -336,7 +381,7 @@ class KubePods(PodRequests):
         known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
         if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
             output = await self._gpu_shown_output()  # the pod is deleted next
-            self._gpu_attempt = self._gpu_attempt.with_output(output)
+            self._gpu_attempt = replace(self._gpu_attempt, output=output)
         by_hub = self._gpu_attempt.is_stopped_by_hub
         status: int | None = 1
         if pod is not None and self._gpu_is_restarted(pod):
@@ -345,13 +390,15 @@ class KubePods(PodRequests):
         else:
             status = await super().poll()
         if status is not None:
-            self._gpu_attempt = self._gpu_attempt.stopped(
-                by_hub=by_hub
+            self._gpu_attempt = replace(
+                self._gpu_attempt, is_stopped_by_hub=by_hub
             )  # what ended by itself was stopped by a poll, not by the hub
             if not self._gpu_attempt.message:
                 last = pod or self._gpu_last_look()  # its state before that stop
                 events = self._gpu_events_of(last)
-                self._gpu_attempt = self._gpu_attempt.died(outcome_of(last, events), why_ended(last, events))
+                self._gpu_attempt = replace(
+                    self._gpu_attempt, died_as=outcome_of(last, events), message=why_ended(last, events)
+                )
         return status
 
     def _gpu_is_restarted(self, pod: Mapping[str, Any]) -> bool:

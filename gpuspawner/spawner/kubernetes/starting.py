@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +36,7 @@ from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, sta
 from gpuspawner.spawner.kubernetes.volumes import HomeWaits
 from gpuspawner.spawner.progress import ended_start, linked
 from gpuspawner.spawner.servers import is_known, listens
+from gpuspawner.spawner.waiting import send_heartbeats
 
 POLL_SECONDS = 0.025
 """Interval between checks whether the server of a running pod listens. KubeSpawner's own check is up to 5 s late."""
@@ -185,13 +187,13 @@ class PodStart(HomeWaits):
         if self._gpu_attempt.lease:
             await self._gpu_until_moved(error)
         if time.monotonic() >= self._gpu_attempt.waits_until:
-            self._gpu_attempt = self._gpu_attempt.parked()
+            self._gpu_attempt = replace(self._gpu_attempt, outcome="parked")
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
             raise ended_start(message, reason="queued", status=409)
         if not self._gpu_attempt.lease:
             return
         await self._gpu_wait_for_grant()
-        self._gpu_heartbeat_task = asyncio.create_task(self._gpu_send_heartbeats())
+        self._gpu_heartbeat_task = asyncio.create_task(send_heartbeats(self))
 
     async def _gpu_until_moved(self, shortage: NoRoom) -> None:
         """Return once the service has moved the lease back to its place, or after a limit."""
@@ -215,7 +217,7 @@ class PodStart(HomeWaits):
         try:
             await self.stop()
         finally:
-            self._gpu_attempt = self._gpu_attempt.stopped(by_hub=by_hub)
+            self._gpu_attempt = replace(self._gpu_attempt, is_stopped_by_hub=by_hub)
 
     async def _gpu_asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Call the API server, repeatedly while it is away or busy, within the start's time limit."""

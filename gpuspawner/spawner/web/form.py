@@ -22,8 +22,7 @@ from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
-from gpuspawner.spawner.web.live import Live, judge_offline, split_sentences
-from gpuspawner.spawner.web.pages import TEMPLATES
+from gpuspawner.spawner.web.pages import TEMPLATES, Live, judge_offline, split_sentences
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
 ANCHORS = {

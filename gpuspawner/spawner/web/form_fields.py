@@ -10,7 +10,7 @@ from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
 from gpuspawner.core.errors import label_of
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
-from gpuspawner.spawner.web.live import Live
+from gpuspawner.spawner.web.pages import Live
 
 LONGEST_SHOWN = 200
 """Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""

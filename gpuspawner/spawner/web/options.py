@@ -19,7 +19,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.client import LeaseClient
 from gpuspawner.spawner.progress import ended_start
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.live import ServiceView
+from gpuspawner.spawner.web.pages import ServiceView
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner as _Base

@@ -1,7 +1,10 @@
-"""The hub's own pages: where our templates lie, and what they may use."""
+"""The hub's own pages: their templates, and the service's numbers of this moment."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +14,129 @@ from zoneinfo import ZoneInfo
 
 from jupyterhub.utils import isoformat
 
-from gpuspawner import __version__
-from gpuspawner.catalog import Catalog
-from gpuspawner.core.authentication import sign_ticket
+from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
+from gpuspawner.core.authentication import NONCE_HEADER, new_nonce, sign_ticket
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.look import LOOK
+from gpuspawner.spawner.client import ask_service
 from gpuspawner.spawner.hub.service import SERVICE
-from gpuspawner.spawner.web.live import ServiceView, of_server, split_sentences
+from gpuspawner.version import describe_version
+
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
+"""What is allowed stays beside what was asked."""
+ANSWER_SECONDS = 2.0
+"""How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
+ENDED_SHOWN = 5
+"""How many ended workspaces are asked for: enough to hold the last one of each of a few servers."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """The service's answers that a form shows, read once (see ``service.workspaces.presenter``).
+
+    ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
+    a line for each limit that binds the user. ``team`` is charged if they name none; it is "" if they must name one.
+    By kind, ``substitutes`` says what accepting it brings now. By option, ``wrong`` says what is not possible, and
+    ``understood`` how a size or time was understood. ``cost`` says what the whole start costs and leaves of budgets.
+    """
+
+    offers: Mapping[str, Mapping[str, Any]]
+    sentence: str
+    refused: bool = False
+    quota: tuple[str, ...] = ()
+    team: str = ""
+    substitutes: Mapping[str, str] = field(default_factory=dict)
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    understood: Mapping[str, str] = field(default_factory=dict)
+    cost: tuple[str, ...] = ()
+    starts_now: bool = False
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """The service at ``url`` (with its prefix), asked for one user, by ticket. None always means: no answer.
+
+    An answer that does not prove by ``secret`` to come from this hub's service counts as no answer.
+    """
+
+    url: str
+    ticket: str
+    secret: bytes = field(repr=False)
+
+    async def live(self, options: Mapping[str, Any], server: str) -> Live | None:
+        """Return all that a form shows."""
+        offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
+        if offers is None or check is None or "error" in offers:
+            return None
+        error = check.get("error")
+        told = error or check
+        sentence = error.get("sentence", error["message"]) if error else check["sentence"]
+        by_kind = {offer["kind"]: offer for offer in offers["offers"]}
+        return Live(
+            by_kind,
+            sentence,
+            refused=bool(error),
+            quota=tuple(line["words"] for line in check.get("quota", offers["quota"])),
+            team=offers["team"] or "",
+            substitutes={one["kind"]: one["words"] for one in check.get("substitutes", ())},
+            wrong={one["field"]: one["words"] for one in told.get("fields", ())},
+            understood=told.get("understood", {}),
+            cost=tuple(check.get("cost", {}).get("words", ())),
+            starts_now=bool(check.get("starts_now")),
+        )
+
+    async def workspaces(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return the user's live workspaces, then those that ended last."""
+        answer = await self._ask(f"workspaces?ended={ENDED_SHOWN}")
+        return None if answer is None or "error" in answer else tuple(answer["workspaces"])
+
+    async def output(self, lease: str) -> str:
+        """Return the last output of the server of a failed workspace. Return "" if it is unknown."""
+        answer = await self._ask(f"workspaces/{lease}/output") or {}
+        return str(answer.get("text") or "")
+
+    async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the answer, a refusal (4xx) too. Return None without an answer."""
+        nonce, url = new_nonce(), f"{self.url}/api/v1/{path}"
+        method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+        headers = {"Authorization": f"ticket {self.ticket}", NONCE_HEADER: nonce}
+        try:
+            response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
+        except Unavailable:
+            return None
+        return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+
+
+def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
+    """Judge choices by the catalog alone, while the service does not answer.
+
+    Args:
+        catalog: what the user may choose.
+        chosen: the choices.
+        user: the user whose server starts.
+        otherwise: the sentence, if nothing is wrong with the choices.
+    """
+    found = resolve_all(catalog, chosen, user)
+    return Live(
+        {},
+        what_is_wrong(found.refused) if found.refused else otherwise,
+        refused=bool(found.refused),
+        wrong={one.field: one.details for one in found.refused},
+        understood=found.understood,
+    )
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text: the summary of a start shows each on its own."""
+    return SENTENCE_END.split(text)
+
+
+def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
+    """Return the workspace of a server: the live one, else the one that ended last."""
+    own = [w for w in workspaces or () if w["server"] == server]
+    return next((w for w in own if w["end"] is None), own[0] if own else None)
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -38,7 +157,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
         "gpuspawner": viewer(catalog, service_prefix, service_url, secret_file),
         "gpuspawner_prefix": service_prefix,
         "gpuspawner_service": SERVICE,
-        "gpuspawner_version": __version__,
+        "gpuspawner_version": describe_version(),
         "gpuspawner_zone": catalog.rules.timezone,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
 
 VARIABLE = "GPUSPAWNER_REPOSITORY"
 """Set by the spawner and checked by the service."""
+FOLDERS = "GPUSPAWNER_FOLDERS"
+"""The folders of this machine to link into the home, as JSON. Set by the spawner from the template."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ONLY = ("-c", "protocol.allow=never", "-c", "protocol.https.allow=always", "-c", "protocol.ssh.allow=always")
 
@@ -71,6 +74,25 @@ def take_variables(environ: MutableMapping[str, str], notes: Notes) -> None:
         notes.tell(sentence)
 
 
+def link_folders(environ: Mapping[str, str], notes: Notes) -> None:
+    """Link the template's folders of this machine into the home. Nothing in the home is replaced."""
+    home = folder_of(environ).parent
+    for mount, folder in json.loads(environ.get(FOLDERS, "{}")).items():
+        link = home / mount.removeprefix("~/")
+        if not Path(folder).is_dir():
+            notes.tell(f"{mount} is missing: this machine has no folder {folder}. {GOES_ON}")
+        elif link.is_symlink() and os.readlink(link) == folder:  # noqa: PTH115 - as text
+            continue
+        elif link.is_symlink() or link.exists():
+            notes.tell(f"{mount} does not lead to {folder}, because your home has something of that name. {GOES_ON}")
+        else:
+            try:
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(folder)
+            except OSError as error:
+                notes.tell(f"{mount} was not linked to {folder} ({error.strerror}). {GOES_ON}")
+
+
 async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None:
     """Clone the requested repository, then run ``~/.gpuspawner/startup.sh``. A failure is only reported."""
     own = folder_of(environ)
@@ -118,6 +140,7 @@ def begin(
     if not environ.get(LEASE_VARIABLE):
         return None
     take_variables(environ, notes)
+    link_folders(environ, notes)
     tools: list[Tool] = []
     try:
         tools = ticked(environ, folder_of(environ))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 
 from gpuspawner.core.events import EVENTS
-
 from gpuspawner.core.leases.exits import EXIT_KINDS, QueueReturn
 from tools.docs.reference.written import docstring, table
 
@@ -32,7 +31,7 @@ def events() -> str:
     """Return the page."""
     rows = []
     for name, kind in EVENTS.items():
-        own = ", ".join(f"`{one.name}`" for one in fields(kind) if one.name != "said")
+        own = ", ".join(f"`{one.name}`" for one in fields(kind))
         rows.append((f"`{name}`", kind.words, docstring(kind), own, kind.told.value))
     happened = table(("event", "begins with", "when", "fields", "message to"), rows)
     ends = [

@@ -21,7 +21,7 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, extend_trace, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.estimate_records import EstimateRecords
+from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
 from gpuspawner.service.engine.registry import LeaseRegistry
 
 log = logging.getLogger("gpuspawner.estimates")

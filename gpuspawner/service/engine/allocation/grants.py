@@ -10,10 +10,9 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
-from gpuspawner.core.events import Passed
-
 from gpuspawner.catalog import Catalog
 from gpuspawner.core import events
+from gpuspawner.core.events import Passed
 from gpuspawner.core.gpus.placement import used_shares
 from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -27,12 +26,11 @@ from gpuspawner.core.queue.preemption import is_charged_to
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.estimate_records import EstimateRecords
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 from gpuspawner.service.failures import Failures, begin_each, end_each
 from gpuspawner.service.rules.budget_bounds import BudgetBounds
@@ -41,7 +39,6 @@ from gpuspawner.service.store import AuditLine
 
 log = logging.getLogger("gpuspawner.allocator")
 
-EXPIRED = "The scheduler's grant expired before the start took it."
 GPUSPAWNER = "gpuspawner"
 HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler ends it"
 
@@ -125,7 +122,7 @@ class GrantWriter:
         lapsed = transitions.lapse(lease, now)
         del self._expiries[lease.id]
         try:
-            await self._registry.save(lapsed, audit=[self._line(lapsed, events.Requeued(EXPIRED))])
+            await self._registry.save(lapsed, audit=[self._line(lapsed, events.Requeued("expired"))])
         except BaseException:
             self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
             raise
@@ -200,12 +197,10 @@ class GrantWriter:
             return None
         by = self._observed.decides(lease)
         if one is None and notice is not None and notice.preemption == SCHEDULER:
-            return self._written(lease, spare(lease, f"{by} does not need its GPUs any more."))
+            return self._written(lease, spare(lease, by))
         if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
-            why, ends = one.why, f"It ends at {show_time(one.at, now)}."
-            if one.at <= now:
-                why, ends = f"{why} {by} told of it when its time was over: there was no notice.", "It ends now."
-            return self._written(lease, warn_of_claim(lease, EndNotice(SCHEDULER, one.at, why, by), ends))
+            notice = EndNotice(SCHEDULER, one.at, one.why, by)
+            return self._written(lease, warn_of_claim(lease, notice, late=by if one.at <= now else ""))
         return None
 
     def _written(self, lease: Lease, step: Step | None) -> asyncio.Future[None] | None:
@@ -235,5 +230,5 @@ def _events(grant: Grant, lease: Lease) -> list[events.Event]:
     if grant.kind:
         found.append(events.Substituted(lease.request.gpu or "", grant.kind))
     if (bound := lease.latest_end) is not None:
-        found.append(events.Bounded(bound.rule, f"It {bound.words}."))
+        found.append(events.Bounded(bound.rule, bound.words))
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuspawner.core.events import StopperNamed
-
 from gpuspawner.core.leases.exits import Exit, named
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.service.clock import Clock

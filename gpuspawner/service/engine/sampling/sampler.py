@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.backends.probes.processes import ProcessTable
-
 from gpuspawner.backends.base import Backend, ProbeResult
+from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable

@@ -177,8 +177,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("user", sa.String(255), nullable=False),
         sa.Column("actor", sa.String(255), nullable=False),
         sa.Column("action", sa.String(32), nullable=False),
-        sa.Column("why", sa.Text, nullable=False),
-        sa.Column("fields", sa.JSON(none_as_null=True)),
+        sa.Column("fields", sa.JSON, nullable=False),
         sa.Column("via", sa.String(64), nullable=False, server_default=""),
         sa.Column("target", sa.String(255), nullable=False, server_default=""),
     )

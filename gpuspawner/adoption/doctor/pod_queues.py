@@ -1,12 +1,16 @@
-"""Checks of Volcano and KAI, where the catalog names their queues: kinds, rights, queues, priorities. Pure."""
+"""Checks of Volcano and KAI, where the catalog names their queues: kinds, rights, queues, priorities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
+from gpuspawner.adoption.doctor import cluster_checks
 from gpuspawner.adoption.doctor.cluster_checks import Right, rights_to
-from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.schedulers.pod_queues import NOT_FOUND, PodQueueSystem
+from gpuspawner.adoption.doctor.findings import Answer, Finding, State, bad, good, unknown
+from gpuspawner.adoption.doctor.kueue import REVIEWS, Asked
+from gpuspawner.catalog import PodQueues
+from gpuspawner.schedulers.pod_queues import NOT_FOUND, SYSTEMS, PodQueueSystem
 
 MANIFEST = "kubernetes-podgroups-rbac.yaml"
 QUEUES: Mapping[str, str] = {
@@ -60,3 +64,26 @@ def priority_class(name: str, answer: Answer) -> Finding:
         words = f"Whether there is a PriorityClass {name} is not told ({answer.problem or answer.status})."
         return unknown(check, words, "Ask as somebody who may get priorityclasses.")
     return good(check, f"The PriorityClass {name} is there.")
+
+
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+async def judged(cluster: Asked, workspaces: str, queues: PodQueues) -> list[Finding]:
+    """Return the findings of a scheduler with pod queues. ``workspaces`` is their namespace."""
+    system, namespace = SYSTEMS[queues.system], quote(workspaces, safe="")
+    found = [served(system, await cluster.ask(f"/apis/{system.group_version}"))]
+    if found[0].state is not State.GOOD:
+        return found
+    wanted = rights_of(system)
+    answers = {right: await cluster.ask(REVIEWS, cluster_checks.review_of(right, namespace)) for right in wanted}
+    check = f"{system.title}'s rights"
+    found += cluster_checks.rights(answers, namespace, check, MANIFEST, "rights.podGroups")
+    named = {queues.queue or system.default_queue, *queues.teams.values(), *queues.users.values()}
+    for name in sorted(named):
+        answer = await cluster.ask(f"{QUEUES[queues.system]}/{quote(name, safe='')}")
+        found.append(queue(system, name, answer))
+    for name in sorted({queues.priority_class, *queues.priority_classes.values()} - {""}):
+        answer = await cluster.ask(f"{PRIORITY_CLASSES}/{quote(name, safe='')}")
+        found.append(priority_class(name, answer))
+    return found

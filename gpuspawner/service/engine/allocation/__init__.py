@@ -1,0 +1,1 @@
+"""Requests, grants and estimates: from the options of a start to GPUs."""

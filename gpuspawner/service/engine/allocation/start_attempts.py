@@ -1,0 +1,215 @@
+"""Start attempts: the lease protocol as the spawner speaks it, from the first request to the end of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuspawner.core import events
+from gpuspawner.core.errors import Conflict, Gone
+from gpuspawner.core.leases import exits, steps, transitions
+from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Key, Lease, Phase
+from gpuspawner.core.leases.reports import bounded, storable
+from gpuspawner.core.leases.request import Request
+from gpuspawner.core.leases.step_results import Step
+from gpuspawner.service.engine.allocation.allocator import Allocator
+from gpuspawner.service.lease_log import refusals_logged
+from gpuspawner.service.store import OutputRow
+
+WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
+
+    ``by`` is the person who asks, if it is not the user. ``unattended``: no start waits in the hub, and the service
+    starts the granted workspace. ``where`` is from where it is requested. Its user comes at ``ready_at`` or later.
+    """
+
+    key: Key
+    user: str
+    request: Request
+    options: Mapping[str, Any]
+    start_id: str
+    boot_id: str
+    by: str = ""
+    unattended: bool = False
+    where: str = "the hub"
+    lease_id: str = ""
+    ready_at: float | None = None
+
+
+def hash_token(token: str) -> str:
+    """Return the stored hash of a workspace's token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class StartAttempts:
+    """Moves leases on by what the spawner asks and reports of one start attempt."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        """Keep no state of its own."""
+        self._allocator, self._registry, self._clock = allocator, allocator.registry, allocator.clock
+        self._observed, self._commits = allocator.observed, allocator.commits
+
+    async def acquire(self, ask: StartRequest) -> Lease:
+        """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
+
+        It is written together with what is granted at once.
+
+        Raises:
+            RequestRefused: over the hard quota, more than a budget leaves, or more than the fleet or its cluster's
+                limits could ever give.
+            Conflict: an earlier workspace of this key still ends; ask again in a second.
+        """
+        now, self._observed.boot_id = self._clock.now(), ask.boot_id or self._observed.boot_id
+        lease = self._registry.of_key(ask.key)
+        if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
+            with refusals_logged(ask.user, ask.key.server, ask.request.gpu):
+                self._allocator.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+        if lease is None:
+            lease = Lease(
+                ask.lease_id or uuid.uuid4().hex,
+                ask.key,
+                ask.user,
+                ask.request,
+                ask.options,
+                asked_at=now,
+                phase_since=now,
+                start_id=ask.start_id,
+                boot_id=ask.boot_id,
+                heard_at=now,
+                phase=Phase.PARKED if ask.unattended else Phase.QUEUED,
+                unattended=ask.unattended,
+                ready_at=ask.ready_at,
+            )
+            event = self._allocator.event_of_request(ask.request)
+            line = self._commits.line(lease, ask.by or ask.user, event, ask.where)
+            stored = self._registry.save(lease, audit=[line])
+        elif lease.phase in JOINABLE:
+            joined = transitions.join(
+                lease, ask.request, ask.options, start_id=ask.start_id, boot_id=ask.boot_id, now=now
+            )
+            stored = self._registry.save(joined)
+            if joined.phase not in HOLDING:
+                self._observed.give_back(lease)
+        else:
+            if lease.phase in UP and lease.start_id != ask.start_id:
+                # The hub starts it again, so it does not know the running server any more.
+                await self._commits.finish(lease, exits.STARTED_AGAIN, gone=True)
+            raise Conflict("Your previous workspace is still ending; this start waits for it.")
+        await asyncio.gather(stored, self._allocator.give())
+        return await self._as_stored(lease)
+
+    async def _as_stored(self, lease: Lease) -> Lease:
+        """Return a lease as it is now, once that is stored."""
+        await self._registry.stored(lease.id)
+        return self._registry.get(lease.id) or lease
+
+    async def current(self, lease_id: str, attempt: int) -> Lease:
+        """Return the live lease for a message of ``attempt``, as it is stored.
+
+        Raises:
+            Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
+        """
+        await self._registry.stored(lease_id)  # it may be told of it
+        lease = self._registry.get(lease_id)
+        if lease is None:
+            ended = await self._registry.store.read(self._registry.store.leases.get, lease_id)
+            raise Gone(ended.message if ended is not None and ended.message else "This start is over.")
+        if attempt != lease.attempt:
+            raise Gone("A newer start took this one over.")
+        if lease.phase is Phase.STOPPING:
+            raise Gone(lease.message)
+        return lease
+
+    async def hear(self, lease_id: str, attempt: int) -> Lease:
+        """Note that the sender of this attempt lives. Return its lease, as it is stored."""
+        lease = await self.current(lease_id, attempt)
+        now = self._clock.now()
+        heard = transitions.note_heard(lease, now) if lease.phase in JOINABLE else lease
+        if heard.phase is not lease.phase or heard.unattended != lease.unattended:
+            await asyncio.gather(self._registry.save(heard), self._allocator.give())
+        else:
+            self._registry.note_heard(lease_id, now)
+        return await self._as_stored(lease)
+
+    async def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
+        """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
+        token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
+        await self._allocator.lapse_expired()
+        current = await self.current(lease_id, attempt)
+        lease = transitions.acknowledge(current, hash_token(token), self._clock.now())
+        await self._registry.save(lease)
+        if not self._allocator.scheduler.capabilities.answers_at_once:
+            self._allocator.syncs.ask()  # that it was taken is told before the grant expires
+        return lease, token
+
+    async def park(self, lease_id: str, attempt: int) -> Lease:
+        """Park a waiting lease: its start stops waiting, its place stays. A grant made meanwhile is kept."""
+        lease = await self.current(lease_id, attempt)
+        if lease.phase in WAITING:
+            lease = transitions.park(lease, self._clock.now())
+            await self._registry.save(lease)
+        return lease
+
+    async def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
+        """A start whose grant could not be had goes back to its place, and others pass for a while.
+
+        Nothing of it may be left where it was to run. ``node`` is where it found no room; "" where that has no part.
+
+        Raises:
+            Gone: as :meth:`current` does.
+            Conflict: it is not starting.
+        """
+        lease = await self.current(lease_id, attempt)
+        back = steps.requeue(
+            lease,
+            events.Requeued("start", reported=storable(why)),
+            node,
+            self._allocator.settings.no_room_wait_seconds,
+            self._clock.now(),
+        )
+        await self._commits.commit(lease, back)
+        return back.lease
+
+    async def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
+        """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
+
+        ``outcome`` is one of ``core.leases.release.OUTCOMES``; ``output`` the last that its server wrote.
+        """
+        if output and self._is_of(lease_id, attempt):
+            row = OutputRow(lease_id, self._clock.now(), bounded(output))
+            await self._registry.store.write(self._registry.store.outputs.save, row)
+        await self._registry.stored(lease_id)  # else what is lost would have been heard
+        lease, now = self._registry.get(lease_id), self._clock.now()
+        if lease is None or lease.attempt != attempt:
+            return
+        if outcome == "cancelled" and lease.phase in JOINABLE and self._observed.stopped_lately(lease.key):
+            # Our stop of the earlier workspace hit this start, which goes back to its place.
+            back = transitions.drop_start if lease.phase is Phase.STARTING else transitions.park
+            await self._commits.commit(lease, Step(replace(back(lease, now), not_before=now)))
+            return
+        lease = transitions.stopped_in_hub(lease, outcome)
+        up = lease.phase in UP
+        stopper = self._allocator.stoppers.of(lease) if outcome == "stopped" and up else ""
+        how = exits.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
+        await self._allocator.dismiss(lease, replace(how, message=storable(message) or how.message), gone=True)
+
+    def _is_of(self, lease_id: str, attempt: int) -> bool:
+        lease = self._registry.get(lease_id)
+        return lease is not None and lease.attempt == attempt
+
+    async def forget(self, key: Key) -> None:
+        """End a waiting request whose server or user the hub deletes, or whose start it cancels."""
+        await self._registry.stored(key)
+        lease = self._registry.of_key(key)
+        if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:
+            return
+        await self._allocator.dismiss(lease, exits.FORGOTTEN, gone=True)

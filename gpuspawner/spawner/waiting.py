@@ -1,0 +1,161 @@
+"""The wait of a start for its lease: request it, wait with progress, take the grant, and keep the place without it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.leases.request import Request
+from gpuspawner.spawner.progress import ended_start
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.mixin import GPUSpawnerMixin
+
+HEARTBEAT_SECONDS = 10.0
+RETRY_SECONDS = 1.0
+AWAY_SECONDS = 10.0
+"""If the service is away for this time, a request without a GPU starts without a lease, and is adopted later."""
+WITHOUT_GPU = {"environment": {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}}
+WAITING = frozenset({"queued", "parked"})
+
+
+class GrantWait:
+    """The wait of one start. Each call to the service may be repeated."""
+
+    def __init__(self, spawner: GPUSpawnerMixin) -> None:
+        """Begin to wait, until ``waits_until`` of the start."""
+        self._spawner, self._client = spawner, spawner._gpu_client()
+        self._begun = time.monotonic()
+        self._answer: dict[str, Any] | None = None
+        self._trouble: Conflict | Unavailable | None = None
+        self._may_stay = True
+        """Whether a grant that comes at the last moment is taken. It is tried once."""
+
+    def _note(self, **changes: Any) -> None:
+        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, **changes)
+
+    async def run(self) -> None:
+        """Acquire, wait and acknowledge. Park when the time is over.
+
+        Raises:
+            StartEnded: The request was refused or withdrawn, or waits in the queue without this start.
+        """
+        spawner = self._spawner
+        spawner._gpu_step(5, "Asking for a GPU" if spawner._gpu_asks_for_gpu() else "Asking for a place")
+        self._note(is_asked=True)
+        ask = {
+            **spawner._gpu_key(),
+            "user": spawner.user.name,
+            "by": spawner.gpu_actor(),
+            "options": spawner.user_options or {},
+            "start_id": uuid.uuid4().hex,
+            "boot_id": spawner.gpu_boot_id,
+        }
+        while not await self._is_granted(ask):
+            if time.monotonic() >= spawner._gpu_attempt.waits_until:
+                await self._park()
+                self._may_stay = False
+
+    async def _is_granted(self, ask: Mapping[str, Any]) -> bool:
+        """Ask the service once. Return whether the server may be made now."""
+        spawner = self._spawner
+        try:
+            answer = self._answer = await self._next_answer(ask)
+            self._note(lease=answer["lease"]["id"], number=answer["attempt"])
+            if answer["lease"]["phase"] in WAITING:
+                spawner._gpu_step(20, answer["lease"]["queue"]["sentence"])
+                return False
+            answer = self._answer = await self._client.acknowledge(*spawner._gpu_attempt.key)
+            self._grant(Request.from_json(answer["request"]), answer["patch"])
+            spawner._gpu_step(50, f"{answer['lease']['words']}.")
+        except RequestRefused as error:
+            self._note(outcome="cancelled", is_asked=False)
+            raise ended_start(str(error), reason="refused", status=error.status) from error
+        except Gone as error:
+            raise self._withdrawn(error) from error
+        except Conflict as error:
+            spawner._gpu_step(15, str(error))
+            self._answer, self._trouble = None, error
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        except Unavailable as error:
+            return await self._starts_without(error)
+        return True
+
+    async def _next_answer(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+        if self._answer is None:
+            return await self._client.acquire(ask)
+        attempt, queue = self._spawner._gpu_attempt, self._answer["lease"]["queue"]
+        known_place = None if queue is None else queue["place"]
+        return await self._client.wait(*attempt.key, known_place, attempt.waits_until - time.monotonic())
+
+    def _grant(self, request: Request, patch: Mapping[str, Any]) -> None:
+        self._spawner._gpu_attempt = self._spawner._gpu_attempt.granted(request, patch, time.monotonic())
+
+    async def _starts_without(self, error: Unavailable) -> bool:
+        """Return whether the start goes on without the service, which does not answer. Else wait a moment."""
+        spawner, is_away = self._spawner, time.monotonic() - self._begun >= AWAY_SECONDS
+        if is_away and not spawner._gpu_asks_for_gpu() and not spawner._gpu_attempt.lease:
+            spawner._gpu_step(50, f"{error} Starting without it, and without a GPU.")
+            self._grant(spawner._gpu_current_request(), WITHOUT_GPU)
+            return True
+        spawner._gpu_step(10, f"{error} This start tries again; your place, if you had one, stays.")
+        self._trouble = error
+        await asyncio.sleep(RETRY_SECONDS)
+        return False
+
+    def _withdrawn(self, error: Gone) -> Any:
+        self._note(outcome="gone")
+        return ended_start(str(error), reason="withdrawn", status=409)
+
+    async def _park(self) -> None:
+        """End a start whose time to wait is over. Its place is kept, and the message says where it is shown.
+
+        Return only if the place has just been granted and the grant may be taken.
+        """
+        spawner, answer, trouble = self._spawner, self._answer, self._trouble
+        if answer is None:
+            self._note(outcome="parked")
+            if isinstance(trouble, Conflict):
+                still = str(trouble).partition(";")[0].rstrip(".")
+                raise ended_start(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
+            message = f"{trouble} Nothing was started: press Start again in some minutes."
+            raise ended_start(message, reason="unavailable", status=503)
+        try:
+            parked = await self._client.park(*spawner._gpu_attempt.key)
+            if parked["lease"]["phase"] not in WAITING and self._may_stay:
+                return
+            answer = parked
+        except Gone as error:
+            raise self._withdrawn(error) from error
+        except (Conflict, RequestRefused, Unavailable) as error:
+            spawner.log.warning("the place of %s is not known to be parked: %s", spawner._log_name, error)
+        self._note(outcome="parked")
+        queue = answer["lease"]["queue"] or {}
+        kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
+        message = f"{queue.get('sentence', kept)} It starts by itself."
+        raise ended_start(
+            message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place"
+        )
+
+
+async def send_heartbeats(spawner: GPUSpawnerMixin) -> None:
+    """Send heartbeats while the hub holds the start pending: a server may need long to answer after start()."""
+    client = spawner._gpu_client()
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        if spawner.pending != "spawn":
+            return
+        try:
+            await client.heartbeat(*spawner._gpu_attempt.key)
+            spawner._gpu_attempt = replace(spawner._gpu_attempt, heard_at=time.monotonic())
+        except Conflict as error:
+            spawner.log.warning("this start of %s is over: %s", spawner._log_name, error)
+            return
+        except (Unavailable, RequestRefused) as error:
+            spawner.log.warning("heartbeat of %s not heard: %s", spawner._log_name, error)

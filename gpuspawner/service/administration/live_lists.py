@@ -78,7 +78,7 @@ QUEUE = Table(
         Column("reason", "Reason for the position", "words"),
         Column("earliest_at", "From", "time"),
         Column("likely_at", "Likely start", "time"),
-        Column("latest_at", "To", "time"),
+        Column("range_end_at", "To", "time"),
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),
@@ -153,7 +153,7 @@ class QueueRow:
     sentence: str
     earliest_at: float | None
     likely_at: float | None
-    latest_at: float | None
+    range_end_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,
         likely_at=shown.likely_start_at,
-        latest_at=shown.range_end_at,
+        range_end_at=shown.range_end_at,
     )
 
 

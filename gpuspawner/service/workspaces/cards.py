@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
     earliest: str
     likely: str
-    unchanged: str
+    range_end: str
     earliest_left: float
     likely_left: float
 

@@ -368,18 +368,16 @@ class WarnedOfClaim(Event, name="warned of claim", words="Warned", told=Audience
     Args:
         need: who needs them, in a sentence.
         ends_at: when it ends for that.
-        late: the scheduler that told of it only then; "" if there was a notice.
+        late: whether the claim was told only when its time was over.
     """
 
     need: str = ""
     ends_at: float = 0.0
-    late: str = ""
+    late: bool = False
 
     def describe(self, at: float) -> str:
         """Return the claim and the time of the end."""
-        if self.late:
-            return f"{self.need} {self.late} told of it when its time was over: there was no notice. It ends now."
-        return f"{self.need} It ends at {show_time(self.ends_at, at)}."
+        return f"{self.need} It ends {'now' if self.late else f'at {show_time(self.ends_at, at)}'}."
 
 
 @dataclass(frozen=True)

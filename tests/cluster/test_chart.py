@@ -168,7 +168,7 @@ def test_the_pages_commands_back_up_and_restore_and_what_began_since_is_adopted(
     begin(hub, "gus", "cpu")
     later = hub.until("gus", "running", WAIT_SECONDS)
     said = "".join(release.typed(line, tmp_path) for line in put_back)
-    assert "workspaces that run are adopted" in said
+    assert "Workspaces that run are adopted" in said
     eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
     eventually(lambda: kept(hub) == before, 60, f"all of it is as it was: {before}")
     assert hub.until("gus", "running", 60)["id"] == later["id"], "rebuilt from its pod"

@@ -90,7 +90,7 @@ def test_the_page_of_a_start_that_another_one_blocks_offers_to_stop_that_one(hub
         page.click("#login_submit")
         offered = page.locator("#gs-blocked")
         expect(offered).to_contain_text("your workspace train has it since", timeout=120_000)
-        expect(offered).to_contain_text("Its running kernels are lost; files stay.")
+        expect(offered).to_contain_text("You lose its running kernels. Your files stay.")
         assert hub.lease("alice", "train")["id"] == first["id"], "it runs until somebody says so"
         offered.get_by_role("button", name="Stop that one").click()
         hub.until("alice", "running", 120, server="second")

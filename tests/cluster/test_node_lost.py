@@ -83,7 +83,7 @@ def test_promise_1_the_workspace_of_a_lost_node_is_told_held_and_doubled_nowhere
     hub.until("bob", "queued", WAIT_SECONDS)
     eventually(lambda: "Its node was lost or taken out of service." in read(), WAIT_SECONDS, "alice reads of it")
     assert "It returns to the queue before later requests of its priority, and starts again by itself." in read()
-    held = "is not known to be gone: its node may not answer. What it uses goes to nobody else before it is."
+    held = "may not answer. Nobody else gets its GPUs before it is gone."
     eventually(lambda: held in read(), WAIT_SECONDS, "alice reads that it is held")
     eventually(lambda: f"its node {NODE} is not ready" in read(), WAIT_SECONDS, "alice reads why nothing is measured")
     assert (hub.lease("alice")["id"], hub.lease("alice")["phase"]) == (lease["id"], "running"), "unseen is not gone"

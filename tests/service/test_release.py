@@ -223,7 +223,7 @@ async def test_leftover_files_next_to_the_data_are_reported_once(world, tmp_path
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / RELEASE_SPOOL).iterdir()} == {0o600}
     assert (tmp_path / RELEASE_SPOOL).stat().st_mode & 0o777 == 0o700
-    await read_release_spool(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.parts.attempts)
     assert world.now_of(lease).message == "It was stopped because the hub was shut down. Your files are untouched."
     assert world.did(lease).count("stop") == 1
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
@@ -235,8 +235,8 @@ async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypat
     with monkeypatch.context() as away:
         away.setattr(world.parts.store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("The store is away.")))
         with pytest.raises(Unavailable):
-            await read_release_spool(tmp_path, world.allocator)
-    await read_release_spool(tmp_path, world.allocator)
+            await read_release_spool(tmp_path, world.parts.attempts)
+    await read_release_spool(tmp_path, world.parts.attempts)
     assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
@@ -249,7 +249,7 @@ async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypat
 async def test_an_invalid_report_is_removed(world, tmp_path, text, caplog):
     (tmp_path / RELEASE_SPOOL).mkdir()
     (tmp_path / RELEASE_SPOOL / "some.json").write_text(text, encoding="utf-8", errors="surrogateescape")
-    await read_release_spool(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.parts.attempts)
     assert "is no report of a workspace's end" in caplog.text
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == []
 
@@ -260,7 +260,7 @@ async def test_a_special_file_in_place_of_a_report_blocks_no_other_report(world,
     (tmp_path / RELEASE_SPOOL).mkdir()
     make(tmp_path / RELEASE_SPOOL / "0.json")
     leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
-    await read_release_spool(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.parts.attempts)
     assert world.now_of(lease).reason is ExitReason.STOPPED
 
 
@@ -277,7 +277,7 @@ async def test_an_unreadable_report_blocks_no_other_report(world, tmp_path, monk
         return opened(path, *arguments, **named)
 
     monkeypatch.setattr(Path, "open", refuse_the_first)
-    await read_release_spool(tmp_path, world.allocator)
+    await read_release_spool(tmp_path, world.parts.attempts)
     assert world.now_of(lease).phase is Phase.STOPPING
     assert "can't be read: [Errno 13]" in caplog.text
     assert list((tmp_path / RELEASE_SPOOL).iterdir()) == refused
@@ -290,7 +290,7 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
     message = "no such folder: /home/\udcff\0" + "x" * 3000
     if heard == "late":
         leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "failed", message))
-        await read_release_spool(tmp_path, world.allocator)
+        await read_release_spool(tmp_path, world.parts.attempts)
     else:
         await world.parts.attempts.release(lease.id, lease.attempt, "failed", message)
     assert world.now_of(lease).message.startswith("no such folder: /home/??xxx")

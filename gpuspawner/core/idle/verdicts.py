@@ -188,6 +188,9 @@ def credited_seconds(evidence: Evidence, policy: IdlePolicy) -> float:
     return min(evidence.interval_seconds, LONGEST_CREDIT * policy.sample_seconds)
 
 
+# Adding a sample to the timeline
+
+
 def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
     unknown_before = dict(streak.unknown_since)
     # A gap that was not seen, or a clock that jumped, spends no budget.
@@ -224,10 +227,10 @@ def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak
     idle_seconds = streak.idle_seconds + credit_seconds
     observed_seconds = streak.observed_seconds + evidence.interval_seconds
     peaks = [peak for peak in (streak.peak_percent, evidence.peak_percent) if peak is not None]
-    # Even another for_seconds of nothing but idle would not cover the hole, and a new streak needs no longer. Without
-    # this, a night of flapping readings would shield an idle workspace for days.
-    hopeless = policy.coverage * (observed_seconds + policy.for_seconds) > idle_seconds + policy.for_seconds
-    if not streak.idle_seconds or (hopeless and streak.countdown_seconds is None):
+    # If another whole idle time would not make up for the gaps, a new one is reached no later. Without this rule, a
+    # night of readings that come and go would protect an idle workspace for days.
+    is_too_patchy = policy.coverage * (observed_seconds + policy.for_seconds) > idle_seconds + policy.for_seconds
+    if not streak.idle_seconds or (is_too_patchy and streak.countdown_seconds is None):
         idle_seconds = observed_seconds = credit_seconds
         peaks = [] if evidence.peak_percent is None else [evidence.peak_percent]
     return replace(
@@ -240,12 +243,20 @@ def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak
 
 
 def _closer_seconds(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> float:
+    """Return how long before a stop a closer look helps.
+
+    Sources that see all of the time need it for their delay only. The probe alone needs it for the grace, and before
+    the warning for the longest pause of this workspace so far, within half and all of the idle time.
+    """
     seconds = [one.closer_seconds for one in evidence.gpus]
     if None not in seconds:
         longest = max((one for one in seconds if one is not None), default=0.0)
         return longest + policy.sample_seconds if longest > CLOSEST_SECONDS else 0.0
     pause_seconds = min(max(streak.longest_gap_seconds, policy.for_seconds / 2), policy.for_seconds)
     return policy.grace_seconds + pause_seconds
+
+
+# Other changes of the timeline
 
 
 def reset_idle_time(streak: Streak) -> Streak:
@@ -272,6 +283,9 @@ def resume_streak(streak: Streak, policy: IdlePolicy) -> Streak:
 def least_remaining_seconds(policy: IdlePolicy) -> float:
     """Return the time that remains at least after a restart: no user could object while the service was away."""
     return LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
+
+
+# What follows from the timeline
 
 
 def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:

@@ -280,11 +280,8 @@ def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> 
     return finish(lease, ending(notice.by, notice.where, notice.why), now, evidence=True)
 
 
-def warn_of_claim(lease: Lease, notice: EndNotice, actor: str = GPUSPAWNER, *, late: str = "") -> Step:
-    """Tell a workspace that a stronger claim needs its GPUs. ``late`` is the scheduler that told of it without notice.
-
-    ``notice.why`` says who needs them.
-    """
+def warn_of_claim(lease: Lease, notice: EndNotice, actor: str = GPUSPAWNER, *, late: bool = False) -> Step:
+    """Tell a workspace that a stronger claim needs its GPUs. ``late``: its time is over already."""
     return Step(replace(lease, notice=notice), (Note(events.WarnedOfClaim(notice.why, notice.at, late), actor),))
 
 

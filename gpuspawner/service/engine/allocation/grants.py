@@ -199,8 +199,10 @@ class GrantWriter:
         if one is None and notice is not None and notice.preemption == SCHEDULER:
             return self._written(lease, spare(lease, by))
         if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):
-            notice = EndNotice(SCHEDULER, one.at, one.why, by)
-            return self._written(lease, warn_of_claim(lease, notice, late=by if one.at <= now else ""))
+            late = one.at <= now
+            untold = f" {by} told of it when its time was over: there was no notice." if late else ""
+            notice = EndNotice(SCHEDULER, one.at, f"{one.why}{untold}", by)
+            return self._written(lease, warn_of_claim(lease, notice, late=late))
         return None
 
     def _written(self, lease: Lease, step: Step | None) -> asyncio.Future[None] | None:

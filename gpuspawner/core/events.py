@@ -36,7 +36,7 @@ class Event:
     Attributes:
         name: how it is stored.
         words: how a history begins its line.
-        details: the text behind the words. ``{field}`` stands for the value of a field.
+        details: the text that follows the words. ``{field}`` stands for the value of a field.
         told: the people who may get a message.
         marked: whether the chart shows it.
         ends_grace: whether no grace period goes on after it.
@@ -134,7 +134,7 @@ class IdleEvent(Event):
     unheld: bool = False
 
     def describe(self, at: float) -> str:
-        """Return what was measured, in a sentence."""
+        """Return the measured idleness in a sentence."""
         seconds = show_duration(round(self.idle_seconds))
         if not self.gpus:
             return f"Nothing has run in it for {seconds} ({self.because})."
@@ -152,7 +152,7 @@ class RestrictionEvent(Event):
         measure: its effect, as of ``core.administration.RestrictionKind``.
         target: the node, the GPU or the title of the kind. "" for all kinds, and for all workspaces of a user.
         count: the number of reserved GPUs.
-        whom: whom GPUs are reserved for, or who is exempt.
+        whom: the users that get reserved GPUs or are exempt.
         begins_at: when it begins; None if it has begun.
         until_at: when it ends; None if it does not end by itself.
         reason: the administrator's reason.
@@ -237,11 +237,11 @@ class Placed(GpuEvent, name="placed", words="Placed"):
 
 
 class Allocated(GpuEvent, name="allocated", words="Allocated"):
-    """Which GPUs those are that its slots only count, by UUID."""
+    """The UUIDs of GPUs that the slots only count became known."""
 
 
 class Started(Event, name="running", words="It runs"):
-    """The server answers."""
+    """The server of the workspace answers."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class Returned(Event, name="back in the queue", words="Back in the queue", detai
 
 @dataclass(frozen=True)
 class Adopted(Event, name="adopted", words="Taken over from the hub", details="{how}"):
-    """Something that ran already got a lease."""
+    """A workspace that ran without a lease got one."""
 
     how: str = ""
 
@@ -334,7 +334,7 @@ class Passed(Event, name="passed", words="A later request went first", details="
 class Substituted(
     Event, name="substituted", words="Another GPU was given", details="{given} instead of {asked}", told=Audience.USER
 ):
-    """Another kind was given than was asked for, with its user's consent."""
+    """Another GPU kind was granted than requested, with the user's consent."""
 
     asked: str = ""
     given: str = ""
@@ -353,7 +353,7 @@ class Consented(Event, name="consented", words="Consent to other GPUs"):
 
 @dataclass(frozen=True)
 class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", details="{count}"):
-    """Its user asked for fewer GPUs while it waited."""
+    """The user of a waiting request asked for fewer GPUs."""
 
     count: int = 0
 
@@ -363,7 +363,7 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
 
 @dataclass(frozen=True)
 class WarnedOfClaim(Event, name="warned of claim", words="Warned", told=Audience.USER, marked=True):
-    """A stronger claim needs its GPUs.
+    """A stronger claim needs the GPUs of the workspace.
 
     Args:
         need: who needs them, in a sentence.
@@ -382,19 +382,19 @@ class WarnedOfClaim(Event, name="warned of claim", words="Warned", told=Audience
 
 @dataclass(frozen=True)
 class ClaimGone(Event, name="claim gone", words="Left running", told=Audience.USER):
-    """No stronger claim needs its GPUs any more. ``scheduler`` is whose claim it was, "" for a person's."""
+    """No stronger claim needs the GPUs any more. ``scheduler`` made the claim, or "" if a person did."""
 
     scheduler: str = ""
 
     def describe(self, at: float) -> str:
-        """Return whose claim is over."""
+        """Return a sentence about the end of the claim."""
         whose = f"{self.scheduler} does not need" if self.scheduler else "Nobody with a stronger claim needs"
         return f"{whose} its GPUs any more."
 
 
 @dataclass(frozen=True)
 class Bounded(Event, name="bounded", words="Ends earlier", details="It {bound}."):
-    """A rule bounds its end, as of ``core.rules.LatestEnd``. ``bound`` are the words of that rule."""
+    """A rule bounds the end of the workspace (``core.rules.LatestEnd``). ``bound`` are the words of that rule."""
 
     rule: str = ""
     bound: str = ""
@@ -402,7 +402,7 @@ class Bounded(Event, name="bounded", words="Ends earlier", details="It {bound}."
 
 @dataclass(frozen=True)
 class ReachesInto(Event, name="reaches into", words="Asked to make room for a class", told=Audience.USER, marked=True):
-    """It runs into a time for which its GPUs are reserved for a class. Nothing ends it for that.
+    """The workspace runs into a time for which its GPUs are reserved for a class. Nothing ends it for that.
 
     Args:
         count: how many GPUs are reserved.
@@ -426,14 +426,14 @@ class ReachesInto(Event, name="reaches into", words="Asked to make room for a cl
 
 
 class WarnedIdle(IdleEvent, name="warned", words="Warned", told=Audience.USER, marked=True):
-    """It was idle, and its grace period begins."""
+    """The workspace was idle. Its grace period begins."""
 
 
 @dataclass(frozen=True)
 class WarnedOfEnd(
     Event, name="warned of end", words="Warned", details="ends in {left_seconds}", told=Audience.USER, marked=True
 ):
-    """Its time is over in ``left_seconds``."""
+    """The run time of the workspace is over in ``left_seconds``."""
 
     left_seconds: float = 0.0
 
@@ -452,21 +452,24 @@ class WarnedNobodyCame(
     told=Audience.USER,
     marked=True,
 ):
-    """It became ready while its user was away, and half of the time to come to it has passed."""
+    """The workspace became ready while its user was away. Half of the time to open it has passed."""
 
     claim_by_at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Came(Event, name="came", words="Claimed", details="{how}", marked=True):
-    """Its user came to it. ``how`` is what was seen of them."""
+    """The user came to the workspace. ``how`` is what was seen of the user."""
 
     how: str = ""
 
 
 @dataclass(frozen=True)
 class NobodyCameYet(Event, name="nobody came yet", words="Nobody came yet", marked=True):
-    """Its user was not seen in ``claim_seconds``, or an administrator exempts it. Idle time counts from here on."""
+    """The user was not seen in ``claim_seconds``, or an administrator exempts the workspace.
+
+    Idle time counts from here on.
+    """
 
     claim_seconds: float = 0.0
     exempt: bool = False
@@ -480,13 +483,13 @@ class NobodyCameYet(Event, name="nobody came yet", words="Nobody came yet", mark
 
 @dataclass(frozen=True)
 class GraceEnded(Event, name="grace ended", words="No longer idle", details="{because}", marked=True, ends_grace=True):
-    """It is used again, or no longer judged."""
+    """The workspace is used again, or its policy no longer judges it."""
 
     because: str = ""
 
 
 class WouldWarn(IdleEvent, name="would warn", words="Would have warned (this policy only records)", marked=True):
-    """A policy that only records would have warned."""
+    """A policy that only records would have sent a warning."""
 
 
 class WouldStop(
@@ -500,14 +503,14 @@ class WouldStop(
 
 @dataclass(frozen=True)
 class Kept(Event, name="kept", words="Kept", details="for {kept_seconds}", marked=True, ends_grace=True):
-    """Its user keeps it for ``kept_seconds``."""
+    """The user keeps the workspace for ``kept_seconds``."""
 
     kept_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Extended(Event, name="extended", words="Extended", told=Audience.USER, marked=True):
-    """Its deadline moves by ``more_seconds``; ``reason`` is an administrator's."""
+    """The deadline moves by ``more_seconds``. ``reason`` is the reason of an administrator."""
 
     more_seconds: float = 0.0
     reason: str = ""
@@ -519,7 +522,7 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 @dataclass(frozen=True)
 class Stopped(Event, name="stop", words="Stop", details="{message}", told=Audience.USER, marked=True, ends_grace=True):
-    """Its end begins: the reason, as of ``exits.ExitReason``, and the message of the exit."""
+    """The end begins, with the reason (``exits.ExitReason``) and the message of the exit."""
 
     reason: str = ""
     message: str = ""
@@ -534,18 +537,18 @@ class StopperNamed(Event, name="stopper", words="Who stopped it", details="{mess
 
 @dataclass(frozen=True)
 class Disrupted(Event, name="disrupted", words="To be ended by the cluster", details="{reported}", told=Audience.USER):
-    """The cluster is about to end it, and reported why."""
+    """The cluster is about to end the workspace, and reported why."""
 
     reported: str = ""
 
 
 class Spared(Event, name="spared", words="Left running", details="The cluster ends it no more."):
-    """The cluster ends it no more."""
+    """The cluster does not end the workspace any more."""
 
 
 @dataclass(frozen=True)
 class Health(Event, name="health", words="Health"):
-    """Which of its GPUs the backend calls unhealthy now."""
+    """The backend reported other GPUs of the workspace as unhealthy than before."""
 
     unhealthy: tuple[str, ...] = ()
 
@@ -559,7 +562,7 @@ class Health(Event, name="health", words="Health"):
 class KilledForMemory(
     Event, name="killed for memory", words="A program was killed for want of memory", told=Audience.USER
 ):
-    """Processes of it were killed because it had used all of its memory. Its server lives on."""
+    """Processes were killed because the workspace had used all of its memory. Its server lives on."""
 
     count: int = 0
     memory_bytes: int = 0
@@ -571,12 +574,12 @@ class KilledForMemory(
 
 
 class OutputShared(Event, name="shared", words="Its last output was shared with administrators"):
-    """Its user lets administrators read its last output."""
+    """The user lets administrators read the last output."""
 
 
 @dataclass(frozen=True)
 class Disputed(Event, name="disputed", words="Called wrong", details="{text}", told=Audience.ADMINISTRATORS):
-    """Its user calls its end wrong, and wrote ``text``."""
+    """The user disputes the end of the workspace, and wrote ``text``."""
 
     text: str = ""
 

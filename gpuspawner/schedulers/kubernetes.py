@@ -17,7 +17,7 @@ from typing import Any
 from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
+from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
 from gpuspawner.core.gpus.placement import is_grantable, place, used_shares
 from gpuspawner.core.gpus.pools import move_marks_to_free_gpus
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
@@ -41,7 +41,7 @@ from gpuspawner.core.quotas.namespaces import (
 )
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Answer, Capabilities, Offer, Preview
-from gpuspawner.schedulers.own_queue import FleetView, OwnQueueScheduler, list_offers, to_answer
+from gpuspawner.schedulers.own_queue import OwnQueueScheduler, list_offers, to_answer
 
 
 class KubernetesScheduler(OwnQueueScheduler):
@@ -54,9 +54,8 @@ class KubernetesScheduler(OwnQueueScheduler):
 
     def __init__(self, backend: ClusterBackend, kinds: Kinds) -> None:
         """Serve ``kinds`` (``cluster_kinds``) from one cluster, or from several joined into one backend."""
+        super().__init__(backend, kinds)
         self._cluster = backend
-        self._view = FleetView(backend)
-        self.kinds = kinds
         self._counted: tuple[Gpu, ...] = ()
         self._resources: dict[str, set[str]] = {}
 
@@ -66,23 +65,9 @@ class KubernetesScheduler(OwnQueueScheduler):
         return self._cluster.limits
 
     @property
-    def fleet(self) -> Fleet:
-        """The last observed view."""
-        return self._view.fleet
-
-    @property
     def room(self) -> NamespaceBounds:
         """Limits of the namespace's quotas and of the nodes' sizes."""
         return self._cluster.room()
-
-    def use_kinds(self, kinds: Kinds) -> None:
-        """Serve the kinds of a changed catalog."""
-        self._cluster.use_kinds(kinds.values())
-        self.kinds = kinds
-
-    async def observe(self, now: float) -> Fleet:
-        """Ask the backend. Raises Unavailable, and the last complete view stays valid."""
-        return await self._view.observe(now)
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return the state of each claim. The queue is ours: kube-scheduler learns of a pod after the grant."""

@@ -113,9 +113,27 @@ class FleetView:
 
 
 class OwnQueueScheduler:
-    """Defaults for schedulers that use our own queue."""
+    """Base of schedulers that use our own queue, with the GPUs of one backend."""
 
     capabilities = Capabilities()
+
+    def __init__(self, backend: Backend, kinds: Kinds) -> None:
+        """Serve ``kinds`` from ``backend``."""
+        self._backend, self._view, self.kinds = backend, FleetView(backend), kinds
+
+    @property
+    def fleet(self) -> Fleet:
+        """The last observed view."""
+        return self._view.fleet
+
+    async def observe(self, now: float) -> Fleet:
+        """Ask the backend. Raises Unavailable, and the last complete view stays valid."""
+        return await self._view.observe(now)
+
+    def use_kinds(self, kinds: Kinds) -> None:
+        """Serve the kinds of a changed catalog."""
+        self._backend.use_kinds(kinds.values())
+        self.kinds = kinds
 
     def capabilities_of(self, kind: str | None) -> Capabilities:  # noqa: ARG002 - part of the interface
         """Return the same for each kind."""
@@ -199,28 +217,16 @@ class InMemoryScheduler(OwnQueueScheduler):
 
     def __init__(self, backend: Backend, kinds: Kinds) -> None:
         """Serve ``kinds`` from ``backend``, which starts no nodes."""
-        self._backend = backend
-        self._view = FleetView(backend)
-        self.kinds = _without_nodes(kinds)
+        super().__init__(backend, _without_nodes(kinds))
 
     @property
     def unseen(self) -> tuple[str, ...]:
         """Empty: a machine is observed completely or not at all."""
         return ()
 
-    @property
-    def fleet(self) -> Fleet:
-        """The last observed view."""
-        return self._view.fleet
-
     def use_kinds(self, kinds: Kinds) -> None:
         """Serve the kinds of a changed catalog."""
-        self._backend.use_kinds(kinds.values())
-        self.kinds = _without_nodes(kinds)
-
-    async def observe(self, now: float) -> Fleet:
-        """Ask the backend. Raises Unavailable, and the last complete view stays valid."""
-        return await self._view.observe(now)
+        super().use_kinds(_without_nodes(kinds))
 
     async def sync(self, seen: Snapshot) -> Answer:
         """Return the state of each claim."""

@@ -102,7 +102,7 @@ class Session:
 
     @property
     def hours(self) -> float:
-        """Its length."""
+        """The length of the session in hours."""
         return self.end / HOUR
 
 

@@ -53,7 +53,7 @@ class Timeline:
         return max((value for _, _, value in self.spans[first:last]), default=0.0)
 
     def touches(self, begin: float, end: float) -> bool:
-        """Whether any span lies, at least in part, between ``begin`` and ``end``."""
+        """Return whether any span overlaps the time from ``begin`` to ``end``."""
         index = bisect_right(self._ends, begin)
         return begin < end and index < len(self.spans) and self._begins[index] < end
 

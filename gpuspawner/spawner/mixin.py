@@ -8,16 +8,19 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import LocalProcessSpawner
+from jupyterhub.user import User
 from jupyterhub.utils import isoformat
-from traitlets import Float, Unicode
+from traitlets import Callable, Float, Unicode, default, observe
 from traitlets.config import LoggingConfigurable
 
-from gpuspawner.catalog import SSH, PodQueues, default_url
+from gpuspawner.catalog import SSH, Catalog, PodQueues, Resolution, default_url, resolve_all, teams_of
 from gpuspawner.catalog.pod_models import Volume
+from gpuspawner.catalog.visibility import named_groups
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
@@ -27,8 +30,9 @@ from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
-from gpuspawner.spawner.servers import ServerOutput, within
+from gpuspawner.spawner.servers import LocalServer, within
 from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
+from gpuspawner.spawner.web.options import SpawnForm
 
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
@@ -45,7 +49,13 @@ FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
 """The folders of this machine that `gpuspawner.workspace` links into the home, as JSON: the folder by its link."""
 
 
-class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner as _Base
+else:
+    _Base = LoggingConfigurable  # JupyterHub's Spawner refuses subclasses that do not start servers themselves
+
+
+class GPUSpawnerMixin(_Base):
     """The mixin of every gpuspawner spawner, placed before the configured class in the order of bases."""
 
     user_options: dict[str, Any]
@@ -54,17 +64,109 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
     gpu_wait_in_hub_seconds = Float(
         120.0, min=0, help="How long start() waits for a GPU before the place is kept without it."
     ).tag(config=True)
+    gpu_read_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
+    gpu_take_added = Callable(
+        None, allow_none=True, help="Takes in what custom resources add to it. Set by configure()."
+    ).tag(config=True)
+    gpu_service_prefix = Unicode("/services/gpu/", help="Where browsers find the service. Set by configure().").tag(
+        config=True
+    )
+    gpu_secret_file = Unicode(help="The file with the secret shared with the service. Set by configure().").tag(
+        config=True
+    )
+    gpu_data_dir = Unicode(help="The hub's own folder. Set by configure().").tag(config=True)
     gpu_service_url = Unicode(help="Where the service is, with its prefix. Set by configure().").tag(config=True)
     gpu_hub_id = Unicode(help="This hub's id. Set by configure().").tag(config=True)
     gpu_boot_id = Unicode(help="This hub process. Set by configure().").tag(config=True)
 
     _gpu_heartbeat_task: asyncio.Task[None] | None = None
+    _gpu_attempt = Attempt()
+    """The record of this start. A new start replaces it as a whole."""
 
     def __init__(self, **kwargs: Any) -> None:
         """Keep the steps of a start for its progress page."""
         super().__init__(**kwargs)
         log_in_one_line(self.log)
         self._gpu_steps = Steps()
+
+    @cached_property
+    def _gpu_form(self) -> SpawnForm:
+        return SpawnForm(self)
+
+    @cached_property
+    def _gpu_server(self) -> LocalServer:
+        return LocalServer(self)
+
+    @property
+    def gpu_folder(self) -> Path:
+        """The folder for files that are not secret: the output of servers, and undelivered reports."""
+        return Path(self.gpu_data_dir) if self.gpu_data_dir else Path(self.gpu_secret_file).parent
+
+    @property
+    def gpu_catalog(self) -> Catalog:
+        """The loaded catalog."""
+        catalog: Catalog = self.gpu_read_catalog()
+        return catalog
+
+    async def gpu_follow_catalog(self) -> None:
+        """Update the catalog from custom resources. While the service is away, earlier additions stay."""
+        if self.gpu_take_added is not None:
+            await self.gpu_take_added(LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret())))
+
+    def gpu_groups(self) -> frozenset[str]:
+        """Return the hub's groups that the user is in now, where the catalog names any."""
+        if not named_groups(self.gpu_catalog):
+            return frozenset()
+        return frozenset(group.name for group in self.user.orm_user.groups)
+
+    def gpu_request(self, options: object) -> Request:
+        """Resolve the options of the user. Only the service knows which of several teams was charged last.
+
+        Raises:
+            AllRefused: as :func:`gpuspawner.catalog.resolve`.
+        """
+        return self._gpu_resolution(options).must()
+
+    def _gpu_resolution(self, options: object) -> Resolution:
+        return resolve_all(self.gpu_catalog, options, self.user.name, **self._gpu_asker())
+
+    def _gpu_asker(self) -> dict[str, Any]:
+        groups = self.gpu_groups()
+        return {"groups": groups, "last_team": next(iter(teams_of(self.gpu_catalog.rules, groups)), "")}
+
+    def gpu_secret(self) -> str:
+        """Return the secret shared with the service, as written in its file."""
+        return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
+
+    def gpu_actor(self) -> str:
+        """Return the name of another person who starts the server for its user; "" without one."""
+        actor = getattr(self.handler, "current_user", None)
+        return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
+
+    @observe("handler")
+    def _gpu_take_link(self, change: Mapping[str, Any]) -> None:
+        self._gpu_form.take_link(getattr(change["new"], "request", None))
+
+    @default("apply_user_options")
+    def _gpu_apply_user_options_default(self) -> Any:
+        # The mixin applies them; without a hook the hub warns at each start.
+        return lambda _spawner, _options: None
+
+    @default("options_form")
+    def _gpu_options_form_default(self) -> Any:
+        return type(self).gpu_render_form
+
+    async def gpu_render_form(self) -> str:
+        """Return the form as a hub page shows it, with the service's numbers of this moment."""
+        return await self._gpu_form.render()
+
+    def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Return the options of a submitted form. A refused one shows the form again, with the reason."""
+        return self._gpu_form.read(formdata)
+
+    def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Refuse, whatever the hub found: a GET never starts anything."""
+        raise ended_start("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
     def _gpu_client(self) -> LeaseClient:
         client = LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
@@ -153,8 +255,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             message = getattr(error, "jupyterhub_message", "") or str(error)
             self._gpu_attempt = self._gpu_attempt.broken_off("failed", message)
             if self._gpu_attempt.outcome == "failed":
-                output = await self._gpu_shown_output()
-                self._gpu_attempt = replace(self._gpu_attempt, output=output)
+                await self._gpu_server.save_output()
             raise
         finally:
             if self._gpu_attempt.outcome != "started":
@@ -194,8 +295,19 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
             self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=message)
             raise ended_start(message, reason="timeout", status=504) from error
         self._gpu_step(80, "The server is starting; waiting until it answers.")
-        await self._gpu_until_up(started)
+        await self._gpu_server.wait_until_up(started)
         return started
+
+    async def _gpu_start_server(self) -> Any:
+        """Start the server with the class below. The output of a process on this machine is kept."""
+        if not isinstance(self, LocalProcessSpawner) or not self._gpu_attempt.lease:
+            return await super().start()
+        own = self.popen_kwargs
+        try:
+            with self._gpu_server.output.kept(own) as self.popen_kwargs:
+                return await super().start()
+        finally:
+            self.popen_kwargs = own
 
     def _gpu_start_seconds(self) -> float:
         """Return the limit of the start after its grant. It is longer for a new node or for a queue of the cluster."""
@@ -285,7 +397,7 @@ class GPUSpawnerMixin(ServerOutput, LoggingConfigurable):
         attempt = self._gpu_attempt
         end = attempt.end(hub_shuts_down=hub_shuts_down())
         if end is not None and attempt.lease:
-            await self._gpu_take_end(end)
+            await self._gpu_server.save_end(end)
             output = self._gpu_attempt.output if end in {"failed", "died"} else ""
             await self._gpu_release(ReleaseReport(*attempt.key, end, self._gpu_attempt.message, output))
         elif end == "cancelled" and attempt.is_asked:

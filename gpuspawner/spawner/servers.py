@@ -10,16 +10,15 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-
-from jupyterhub.spawner import LocalProcessSpawner
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS, likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.progress import ended_start
-from gpuspawner.spawner.web.options import FormOptions
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 T = TypeVar("T")
 
@@ -113,69 +112,58 @@ POLL_SECONDS = 0.5
 CONNECT_SECONDS = 1.0
 
 
-class ServerOutput(FormOptions):
-    """The part of the mixin that checks a server between its start and its first answer, and after its end."""
+class LocalServer:
+    """The server of a spawner on this machine, between its start and its first answer and after its end."""
 
-    _gpu_attempt = Attempt()
-    """The record of this start. A new start replaces it as a whole."""
+    def __init__(self, spawner: GPUSpawnerMixin) -> None:
+        """Follow the servers of this spawner."""
+        self._spawner = spawner
 
-    async def _gpu_start_server(self) -> Any:
-        """Start the server with the class below. The output of a process on this machine is kept."""
-        if not isinstance(self, LocalProcessSpawner) or not self._gpu_attempt.lease:
-            return await super().start()
-        own = self.popen_kwargs
-        try:
-            with self._gpu_output_file().kept(own) as self.popen_kwargs:
-                return await super().start()
-        finally:
-            self.popen_kwargs = own
+    @property
+    def output(self) -> Output:
+        """The file with the output of this start."""
+        return Output(self._spawner.gpu_folder / FOLDER / "{}-{}.txt".format(*self._spawner._gpu_attempt.key))
 
-    def _gpu_output_file(self) -> Output:
-        folder = self.gpu_folder / FOLDER
-        return Output(folder / "{}-{}.txt".format(*self._gpu_attempt.key))
-
-    async def _gpu_until_up(self, started: Any) -> None:
+    async def wait_until_up(self, started: Any) -> None:
         """Return once the server listens. Raise at once if it ended: the hub would wait for its whole timeout."""
-        url, begun, polled_at = _url_of(started), time.monotonic(), 0.0
+        spawner, url, begun, polled_at = self._spawner, _url_of(started), time.monotonic(), 0.0
         while not await listens(url):
             now = time.monotonic()
             if now - polled_at >= POLL_SECONDS:
-                polled_at, status = now, await self.poll()
+                polled_at, status = now, await spawner.poll()
                 if status is not None:
-                    cause = likely_cause(await self._gpu_last_output(), status if isinstance(status, int) else None)
+                    cause = likely_cause(await self.last_output(), status if isinstance(status, int) else None)
                     words = f"Its server ended before it answered{f': {cause}' if cause else ''}."
                     raise ended_start(f"{words} Its page shows its last output.", reason="ended", status=409)
-            if now - begun > self.http_timeout:
-                words = f"Its server runs, but does not answer within {show_duration(self.http_timeout)}."
+            if now - begun > spawner.http_timeout:
+                words = f"Its server runs, but does not answer within {show_duration(spawner.http_timeout)}."
                 raise ended_start(f"{words} Its page shows its last output.", reason="timeout", status=504)
             await asyncio.sleep(LISTEN_SECONDS)
 
-    async def _gpu_last_output(self) -> str:
+    async def last_output(self) -> str:
         """Return the end of the server's output, or ""."""
-        return await self._gpu_output_file().read() if self._gpu_attempt.lease else ""
+        return await self.output.read() if self._spawner._gpu_attempt.lease else ""
 
-    async def _gpu_shown_output(self) -> str:
-        """Return the last lines as their user may see them."""
-        environment = self._gpu_environment_masked()
-        return "" if environment is None else mask_output(await self._gpu_last_output(), environment)
-
-    def _gpu_environment_masked(self) -> Mapping[str, str] | None:
+    def environment(self) -> Mapping[str, str] | None:
         """Return the server's environment, whose secrets are masked. None if it is unknown: then no output is shown."""
-        return self._gpu_attempt.environment
+        return self._spawner._gpu_attempt.environment
 
-    async def _gpu_take_end(self, end: str) -> None:
+    async def save_output(self) -> None:
+        """Record the last lines as their user may see them."""
+        environment = self.environment()
+        output = "" if environment is None else mask_output(await self.last_output(), environment)
+        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, output=output)
+
+    async def save_end(self, end: str) -> None:
         """Record the last lines of a server that ended, and its likely cause if nothing else explains the end."""
-        if end == "died" and not self._gpu_attempt.output:
-            output = await self._gpu_shown_output()
-            self._gpu_attempt = replace(self._gpu_attempt, output=output)
-        cause = likely_cause(self._gpu_attempt.output)
-        if end == "died" and cause and not self._gpu_attempt.message:
-            self._gpu_attempt = replace(
-                self._gpu_attempt,
-                died_as=end,
-                message=f"Its server ended by itself: {cause}. Your files are untouched.",
-            )
-        self._gpu_output_file().forget()
+        spawner = self._spawner
+        if end == "died" and not spawner._gpu_attempt.output:
+            await self.save_output()
+        cause = likely_cause(spawner._gpu_attempt.output)
+        if end == "died" and cause and not spawner._gpu_attempt.message:
+            message = f"Its server ended by itself: {cause}. Your files are untouched."
+            spawner._gpu_attempt = replace(spawner._gpu_attempt, died_as=end, message=message)
+        self.output.forget()
 
 
 def _url_of(started: Any) -> str:

@@ -151,7 +151,7 @@ def test_a_device_plugin_that_ends_gives_nothing_and_takes_nothing(hub, gpus, wo
     begin(hub, "bob")
     hub.until("bob", "queued", WAIT_SECONDS)
     assert runs_on(hub, working)
-    assert gpu_of(hub, "ada")["state"] == "busy"
+    eventually(lambda: gpu_of(hub, "ada")["state"] == "busy", WAIT_SECONDS, "it is measured all the same")
     gpus.start_plugin()
     hub.until("bob", "running", WAIT_SECONDS)
     assert not {*devices(hub, "bob")} & {*devices(hub, "ada")}

@@ -21,7 +21,7 @@ def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
 
 
 def line(action="did"):
-    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, None))
+    return AuditLine(NOW, "one", "alice", "gpuspawner", event_of(action, {}))
 
 
 FULL_LEASE = a_lease(

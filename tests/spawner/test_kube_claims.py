@@ -9,7 +9,7 @@ from kubernetes_asyncio.client import ApiException
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import spawner as kube_spawner
 from gpuspawner.spawner.kubernetes import starting as kube_start
-from gpuspawner.spawner.kubernetes.spawner import PodRequests
+from gpuspawner.spawner.kubernetes.spawner import KubePods
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}
@@ -25,7 +25,7 @@ class Start:
     """The part of a start that makes its claim. ``answers`` are the API server's answers in order."""
 
     namespace = "hub"
-    _gpu_claim, _gpu_asked = PodRequests._gpu_claim, PodRequests._gpu_asked
+    _gpu_claim, _gpu_asked = KubePods._gpu_claim, KubePods._gpu_asked
 
     def __init__(self, answers):
         self.answers, self.made, self.told = answers, [], []

@@ -13,6 +13,7 @@ from gpuspawner.catalog.cluster_models import Gateway, Ingress
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import clusters
+from gpuspawner.spawner.kubernetes.starting import PodStart
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 EAST = Cluster("us-east", "US East", kubeconfig="/none", hub="https://hub.example.org", nodes="10.9.0.1")
@@ -70,7 +71,7 @@ class Base(Kube):
         }
 
 
-class One(clusters.InCluster, GPUSpawnerMixin, Base):
+class One(PodStart, GPUSpawnerMixin, Base):
     def __init__(self):
         Base.__init__(self, None)
         self._gpu_attempt = Attempt()
@@ -104,7 +105,7 @@ async def test_each_cluster_has_a_client_of_its_own(spawner, there):
 
 
 async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
-    assert clusters.InCluster._gpu_to_hub(spawner, Base.get_env(spawner)) == {
+    assert spawner._gpu_cluster.with_hub(Base.get_env(spawner)) == {
         "JUPYTERHUB_API_URL": "https://hub.example.org/hub/api",
         "JUPYTERHUB_ACTIVITY_URL": "https://hub.example.org/hub/api/users/alice/activity",
         "GPUSPAWNER_SERVICE_URL": "https://hub.example.org/services/gpu/",
@@ -113,19 +114,19 @@ async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
 
 
 async def test_the_proxy_reaches_a_pod_by_a_node_port_that_goes_with_the_pod(spawner, there):
-    await spawner._gpu_find_address(POD)
+    await spawner._gpu_cluster.find_address(POD)
     ((namespace, service),) = there.made
     assert (namespace, service["spec"]["type"]) == ("hub", "NodePort")
     assert service["spec"]["selector"] == POD["metadata"]["labels"]
     assert service["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-    assert spawner._gpu_address("http://10.244.1.7:8888") == "http://10.9.0.1:31234"
-    await spawner._gpu_find_address(POD)
+    assert spawner._gpu_cluster.address("http://10.244.1.7:8888") == "http://10.9.0.1:31234"
+    await spawner._gpu_cluster.find_address(POD)
     assert len(there.made) == 1
 
 
 async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, there):
     there.taken.add("workspace-u-1")
-    await spawner._gpu_find_address(POD)
+    await spawner._gpu_cluster.find_address(POD)
     assert spawner._gpu_attempt.node_port == 31234
 
 
@@ -146,10 +147,10 @@ async def routed(spawner, there, monkeypatch, request):
 
 async def routes_of(spawner, there, kind, url):
     """The one route that is made, and its rule: also where it and its Service are there already."""
-    assert spawner._gpu_address("http://10.244.1.7:8888") == url
+    assert spawner._gpu_cluster.address("http://10.244.1.7:8888") == url
     for _ in range(2):
         spawner._gpu_attempt = replace(spawner._gpu_attempt, node_port=0)
-        await spawner._gpu_find_address(POD)
+        await spawner._gpu_cluster.find_address(POD)
         assert spawner._gpu_attempt.node_port == 8888
     ((_, service), _) = there.made
     assert service["spec"]["type"] == "ClusterIP"
@@ -178,15 +179,15 @@ async def test_the_proxy_reaches_a_pod_by_a_route_of_a_gateway(spawner, there, r
 
 @pytest.mark.parametrize("routed", [INGRESS, GATEWAY], indirect=True)
 async def test_a_server_route_answers_404_before_the_server_exists(spawner, there, routed):
-    assert [spawner._gpu_is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
+    assert [spawner._gpu_cluster.is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
 
 
 async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
-    assert not spawner._gpu_is_no_answer(404)
+    assert not spawner._gpu_cluster.is_no_answer(404)
 
 
 async def test_state_saved_by_the_hub_finds_its_server_again(spawner, there):
-    await spawner._gpu_find_address(POD)
+    await spawner._gpu_cluster.find_address(POD)
     saved = replace(spawner._gpu_attempt, lease="l1", number=2).started().to_state()
     found = Attempt.from_state(saved)
     assert (found.cluster, found.node_port) == ("us-east", 31234)
@@ -198,8 +199,8 @@ async def test_a_cluster_whose_file_is_not_there_is_away_and_its_workspaces_are_
     monkeypatch.setattr(clusters, "AGAIN_SECONDS", 0.01)
     spawner._gpu_attempt = spawner._gpu_attempt.granted(None, {"cluster": "us-east"}, 0.0)
     with pytest.raises(Unavailable, match="kubeconfig /none"):
-        await spawner._gpu_know_client()
-    look = asyncio.create_task(spawner._gpu_client_known())
+        await spawner._gpu_cluster.open_client()
+    look = asyncio.create_task(spawner._gpu_cluster.await_client())
     _, waiting = await asyncio.wait([look], timeout=0.2)
     assert waiting == {look}
     while not look.done():  # before Python 3.12, wait_for inside may lose a cancellation

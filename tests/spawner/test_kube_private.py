@@ -8,7 +8,7 @@ from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from kubespawner import spawner as kubespawner
 
-from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, PodRequests
+from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods
 from gpuspawner.spawner.kubernetes.watches import WATCHES
 
 NAME, SECONDS = "jupyter-alice", 3
@@ -119,7 +119,7 @@ def test_every_overridden_private_method_is_in_one_file():
     own = {owner for owner in GPUSpawner.__mro__ if owner.__module__.startswith("gpuspawner.")}
     overridden = {owner: private_methods(owner) & private_methods(KubeSpawner) for owner in own}
     assert {owner: names for owner, names in overridden.items() if names} == {
-        PodRequests: {"_start_reflector", "_get_reflector_key", "_get_pod_url", "_make_create_pod_request", *REQUESTS}
+        KubePods: {"_start_reflector", "_get_reflector_key", "_get_pod_url", "_make_create_pod_request", *REQUESTS}
     }
 
 

@@ -21,7 +21,7 @@ from gpuspawner.spawner.kubernetes import spawner as kube_spawner
 from gpuspawner.spawner.kubernetes import starting as kube_start
 from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
-from gpuspawner.spawner.kubernetes.spawner import PodRequests
+from gpuspawner.spawner.kubernetes.spawner import KubePods
 from gpuspawner.spawner.kubernetes.watches import PodMemory
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.progress import StartEnded, Steps
@@ -106,13 +106,13 @@ class Kube:
 REQUEST = Request("alice", "lab", "default", "a100", 1, 2.0, 2**33, 3600)
 
 
-class Start(PodRequests, GPUSpawnerMixin, Kube):
+class Start(KubePods, GPUSpawnerMixin, Kube):
     """A start whose grant has come."""
 
     def __init__(self, client):
         Kube.__init__(self, client)
         self._gpu_steps = Steps()
-        self.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None)
+        self.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, templates={}, scheduler=None)
         now, self.granted = time.monotonic(), 0
         self._gpu_attempt = Attempt(request=REQUEST, heard_at=now, waits_until=now + 60, own_timeout_seconds=10)
 
@@ -269,7 +269,7 @@ async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_tra
 
 
 async def test_nothing_is_made_while_the_service_is_not_heard(start):
-    start._gpu_attempt = Attempt("lease", heard_at=time.monotonic() - 60).with_new_pod("m")
+    start._gpu_attempt = Attempt("lease", request=REQUEST, heard_at=time.monotonic() - 60).with_new_pod("m")
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
     await asyncio.sleep(0.1)
     assert start.made == []
@@ -441,7 +441,7 @@ async def test_a_server_is_up_once_it_answers_and_not_when_it_only_listens(start
     port = server.sockets[0].getsockname()[1]
     if status is None:
         server.close()
-    assert await PodRequests._gpu_answers(start, f"http://127.0.0.1:{port}") is ready
+    assert await KubePods._gpu_answers(start, f"http://127.0.0.1:{port}") is ready
     server.close()
 
 
@@ -466,7 +466,7 @@ async def test_a_server_that_never_answers_ends_its_start_http_timeout_after_its
 
 async def test_an_address_whose_name_does_not_resolve_is_left_to_the_hub(start, monkeypatch):
     start.server, start.internal_ssl, url = SimpleNamespace(base_url="/user/alice/"), False, "http://a.invalid:8888"
-    monkeypatch.setattr(Start, "_gpu_answers", PodRequests._gpu_answers)
+    monkeypatch.setattr(Start, "_gpu_answers", KubePods._gpu_answers)
     monkeypatch.setattr(Kube, "_get_pod_url", lambda _self, _pod: url)
     began = time.monotonic()
     assert await created(start) == url
@@ -505,7 +505,8 @@ async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kub
         return given
 
     start.read_namespaced_pod_log = read_namespaced_pod_log
-    assert await start._gpu_shown_output() == "", "no pod was seen"
+    await start._gpu_server.save_output()
+    assert start._gpu_attempt.output == "", "no pod was seen"
     last = {"terminated": {"exitCode": 1, "message": SAID}}
     server = {"name": "notebook", "restartCount": 2, "state": {"waiting": {}}, "lastState": last}
     environment = [{"name": "HOUSE_KEY", "value": "k3y-0f-th3-h0use"}, {"name": "FROM_A_SECRET", "valueFrom": {}}]
@@ -515,6 +516,7 @@ async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kub
         "status": {"containerStatuses": [server]},
     }
     start._gpu_attempt = start._gpu_attempt.with_pod(last_seen=pod)
-    assert await start._gpu_shown_output() == shown
+    await start._gpu_server.save_output()
+    assert start._gpu_attempt.output == shown
     assert asked[0][0] == ("jupyter-alice", "hub")
     assert (asked[0][1]["container"], asked[0][1]["tail_lines"], asked[0][1]["previous"]) == ("notebook", 50, False)

@@ -80,7 +80,7 @@ def alices(start):  # noqa: F811
     """A start of alice's whose home one pod alone may mount."""
     start.user = SimpleNamespace(name="alice")
     start.gpu_service_prefix = "/services/gpu/"
-    start.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, scheduler=None, rules=Rules())
+    start.gpu_read_catalog = lambda: SimpleNamespace(clusters={}, templates={}, scheduler=None, rules=Rules())
     start.modes = ["ReadWriteOncePod"]
 
     async def read(name, namespace):

@@ -1,4 +1,4 @@
-"""Which kinds of GPU a request accepts, and which GPUs it gets.
+"""Placement: the GPU kinds that a request accepts, and the GPUs that it gets.
 
 It gets GPUs that no lease and no process uses, and of those the GPUs that are least useful to others. A substitute
 always has what the template needs.

@@ -36,7 +36,7 @@ FINAL_WARNINGS = frozenset({"claim", "preempted"})
 
 
 class QueueReturn(Enum):
-    """Whether what ended goes back to its place in the queue."""
+    """When an ended workspace goes back to its queue position."""
 
     NEVER = "never"
     BY_POLICY = "by policy"

@@ -54,7 +54,7 @@ NOBODY = Owner("", "")
 
 @dataclass(frozen=True)
 class Key:
-    """Which workspace: at most one live lease a key. Names and numeric ids are reused; ``user_created`` is not."""
+    """Identifies a workspace. A key has at most one live lease. Names are reused, ``user_created`` is not."""
 
     hub: str
     user_created: str
@@ -148,12 +148,12 @@ class Lease:
 
     @property
     def unasked(self) -> bool:
-        """Whether its server was started without gpuspawner, so that little is known of it."""
+        """Whether the server was started without gpuspawner. Then little is known about it."""
         return self.adopted and not self.request.template
 
     @property
     def disputable(self) -> bool:
-        """Whether its user may call its end wrong: once, and only an end that others decided."""
+        """Whether the user may dispute the end: once, and only if others decided it."""
         return (
             self.phase is Phase.ENDED
             and self.reason is not None

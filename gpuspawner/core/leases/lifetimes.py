@@ -105,7 +105,7 @@ def due_warnings(
 
 
 def is_expired(deadline: float, told: Collection[float], now: float) -> bool:
-    """Whether a workspace's time is over. None ends untold: see :func:`due_warnings`."""
+    """Return whether the run time is over. A workspace never ends without a warning: see :func:`due_warnings`."""
     return bool(told) and now >= deadline
 
 

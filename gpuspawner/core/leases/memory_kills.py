@@ -32,5 +32,5 @@ def count_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, Kil
 
 
 def is_recent(lease: Lease, now: float) -> bool:
-    """Whether its page says that a program was killed."""
+    """Return whether the page of a workspace shows that a program was killed."""
     return lease.memory_killed_at is not None and now - lease.memory_killed_at < TOLD_SECONDS

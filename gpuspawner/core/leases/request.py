@@ -35,7 +35,7 @@ class Request:
     image: str | None = None
     opens: tuple[str, ...] | None = None
     team: str = ""
-    """Which team it is charged to; "" for none."""
+    """The team that is charged, or "" without a team."""
     substitutes: tuple[str, ...] = ()
     """Kinds that its user takes instead, the dearest to them first: each meets what the template needs."""
     needs_memory_bytes: int = 0
@@ -48,7 +48,7 @@ class Request:
     repository: str = ""
     """The repository that is cloned into the home if it is not there."""
     own_image: bool = False
-    """Whether ``image`` is its user's, who may push another one by the same name: then it is pulled at each start."""
+    """Whether the user named ``image``. It is pulled at each start, because the user may push another one."""
     tools: tuple[str, ...] = ()
     """The template's tools that its user selected."""
     least_lifetime_seconds: int = 0
@@ -79,7 +79,7 @@ class Request:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def keeps_place_of(self, earlier: Request) -> bool:
-        """Whether changing ``earlier`` into this keeps its place in the queue: same kind and team, and no more GPUs.
+        """Return whether a change from ``earlier`` keeps the queue position: same kind and team, and not more GPUs.
 
         Consent to substitutes may be given and withdrawn at any time.
         """

@@ -286,12 +286,12 @@ def warn_of_claim(lease: Lease, notice: EndNotice, actor: str = GPUSPAWNER, *, l
 
 
 def spare(lease: Lease, scheduler: str = "") -> Step:
-    """Take the notice of a stronger claim back. ``scheduler`` is whose claim it was, "" for a person's."""
+    """Withdraw the notice of a stronger claim. ``scheduler`` made the claim, or "" if a person did."""
     return Step(replace(lease, notice=None), (Note(events.ClaimGone(scheduler)),))
 
 
 def _extension(lease: Lease, seen: Observation, rules: LeaseRules, _now: float) -> Step | None:
-    """Let a workspace that came back run as long as an administrator had extended it before."""
+    """Extend a workspace that came back as far as an administrator had extended it before."""
     at, until = lease.deadline_at, lease.granted_until or 0.0
     if at is None or at >= until:
         return None

@@ -81,7 +81,7 @@ def _reserved(lease: Lease, seen: Observation, rules: LeaseRules, now: float) ->
 
 
 def _recover(seen: Observation, rules: LeaseRules, now: float) -> Step:
-    """Let a lease run whose server runs: giving its start up was wrong."""
+    """Return the running lease of a server whose start was given up by mistake."""
     found, server = rules.recovered(), seen.asked_server
     assert server is not None, "only a server that answers is recovered"
     running = transitions.recover(found.lease, server.started, found.attempt, found.lease.slots, now)

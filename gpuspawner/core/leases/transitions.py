@@ -71,7 +71,7 @@ def join(
 
 
 def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
-    """Let a lease wait, from now on: it holds nothing, and nothing of an earlier grant bounds it."""
+    """Return a lease that waits from now on. It has no GPUs and no bounds of an earlier grant."""
     return to_phase(
         lease,
         phase,
@@ -270,14 +270,14 @@ def ended_by_dropped_starts(lease: Lease) -> bool:
 
 
 def stops_to_start_again(lease: Lease) -> bool:
-    """Whether it stops because its user has it start again: moved, or changed."""
+    """Return whether a workspace stops only to start again, because its user moved or changed it."""
     if lease.phase is not Phase.STOPPING or lease.reason is None:
         return False
     return EXIT_KINDS[lease.reason].returns is QueueReturn.ALWAYS
 
 
 def end_for_good(lease: Lease, how: Exit) -> Lease:
-    """Let a lease that stops to start again end ``how`` and start no more: its user stopped it meanwhile."""
+    """Return a lease that was to start again as one that ends for good, because its user stopped it meanwhile."""
     if not stops_to_start_again(lease):
         return lease
     return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None)
@@ -351,7 +351,7 @@ def clear_wait_reason(lease: Lease, now: float) -> Lease:
 
 
 def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
-    """Its user says that its end was wrong. Once for each end.
+    """Record that the user disputes an end. This is possible once for each end.
 
     Raises:
         Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.

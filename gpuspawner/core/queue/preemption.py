@@ -241,7 +241,7 @@ class _Cover(NamedTuple):
 
 
 def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snapshot) -> bool:
-    """Whether a node is known to lack CPU or memory for a waiting request, also once these have ended.
+    """Return whether a node is known to lack CPU or memory for a waiting request, even when these leases have ended.
 
     The needs of a claim from outside are not known.
     """

@@ -111,7 +111,7 @@ class LeaseActions:
             await self._commit(lease, come(lease, Note(events.Came(words), actor, where), self._clock.now()))
 
     async def end_for_good(self, lease: Lease, how: Exit) -> None:
-        """Let a lease that stops to start again start no more: its user stopped it meanwhile."""
+        """End a lease for good that was to start again, because its user stopped it meanwhile."""
         current = self._registry.get(lease.id)
         if current is not None and (after := transitions.end_for_good(current, how)) is not current:
             stopped = Note(events.Stopped(how.reason.value, how.message), how.by, how.where)

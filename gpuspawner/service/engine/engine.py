@@ -236,7 +236,7 @@ class LeaseEngine:
         return self._clock.now() < quiet.wake_at and quiet.signature == self.observer.signature(lease)
 
     def _offer(self, found: Step) -> None:
-        """Have an effect carried out in a task of its own: one at a time for each state of a lease."""
+        """Start a task that carries out an effect. Each state of a lease has one task at a time."""
         lease, effect = found.lease, found.effect
         if effect is None:
             return

@@ -38,7 +38,7 @@ class KeyedExecutor:
         """Why a key waits, as the log says it: once for each reason."""
 
     def offer(self, key: Hashable, step: Step) -> None:
-        """Have a step taken. Nothing happens while one of this key is under way, or the key pauses.
+        """Queue a step. Nothing happens while a step of this key runs, or while the key pauses.
 
         A step that still waits is replaced by the new one, at its place.
         """
@@ -62,7 +62,7 @@ class KeyedExecutor:
         self._begin()
 
     def _note_end(self, key: Hashable, error: BaseException | None) -> None:
-        """Let a key pause whose task failed; what failed long ago, and was not offered since, is forgotten."""
+        """Pause a key whose task failed. Forget keys that failed long ago and were not offered since."""
         now = self._now()
         before, _ = self._pauses.pop(key, (0.0, 0.0))
         if error is None:

@@ -86,7 +86,7 @@ def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
 
 
 def is_signed(secret: bytes, hub: str, lease: str, variables: Mapping[str, str]) -> bool:
-    """Whether what carries these variables of a lease, by its id, has them from this hub's service."""
+    """Return whether this hub's service has signed these variables of a lease."""
     text, given = variables.get("GPUSPAWNER_LEASE", ""), variables.get("GPUSPAWNER_LEASE_SIGNATURE", "")
     return hmac.compare_digest(given.encode("utf-8", "replace"), _signature(secret, hub, lease, text).encode())
 

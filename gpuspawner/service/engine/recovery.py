@@ -119,7 +119,7 @@ class LeaseRecovery:
         return Recovery(replace(rated, slots=free), attempt)
 
     def recover(self, lease: Lease, server: HubServer) -> asyncio.Future[None]:
-        """Let an ended lease run again: its server runs, so that ending it was wrong."""
+        """Make an ended lease run again, because its server runs and the end was a mistake."""
         found = self.recovered(lease)
         now = self._clock.now()
         running = transitions.recover(found.lease, server.started, found.attempt, found.lease.slots, now)
@@ -152,7 +152,7 @@ class OrphanWatch:
         """The ids of leases whose servers a hub lacked twice, ``orphan_seconds`` apart."""
         self.alert = ""
         self.lost_identities: tuple[str, ...] = ()
-        """Which workspaces of this hub run under an identity that it lost, in sentences for administrators."""
+        """Sentences for administrators about workspaces that run under an identity that this hub lost."""
 
     def begin_again(self) -> None:
         """Forget since when servers are absent. The hub was away, and may be another process when it answers again."""

@@ -31,7 +31,7 @@ BEFORE_IT = "What was to be stored before this could not be. Nothing was done; t
 
 
 class Charging(Protocol):
-    """Says what a step of a lease charges, and keeps tallies of it."""
+    """Computes the charges of lease steps and keeps their sums."""
 
     def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
         """Return the lines that a step of a lease writes."""
@@ -93,11 +93,11 @@ class LeaseRegistry:
         self.failures = Failures()
         """Steps of leases that fail by a fault of ours."""
         self.failed_to_write = False
-        """Whether a write failed since the engine last left users time to object: see ``LeaseEngine.judge_sample``."""
+        """Whether a write failed since the engine last gave users time to object (``LeaseEngine.judge_sample``)."""
         self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
         """Returns the messages about a step of a lease, just before both are stored in one transaction."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
-        """Hears each step of a lease, once it is stored."""
+        """Called with each audit line of a lease after it is stored."""
         self.charging: Charging | None = None
         self.changes = 0
         """How many changes may have moved queue positions since this service started."""
@@ -333,7 +333,7 @@ class LeaseRegistry:
         self.warnings.update(settled(before, lease) if before is not None else ())
 
     def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
-        """Be as the store is: what could not be written is undone, and all that was changed on top of it."""
+        """Return to the state of the store. Undo all changes that could not be written, and all later ones."""
         self._waiting = []
         self.failed_to_write |= isinstance(error, Unavailable)
         self._take_stored()
@@ -392,7 +392,7 @@ def _names(write: _Write) -> set[str | Key]:
 
 
 def _matters_to_others(before: Lease | None, after: Lease) -> bool:
-    """Whether a change can move a place or an estimate: samples and heartbeats cannot, and come by the thousand."""
+    """Return whether a change can move queue positions or estimates. Samples and heartbeats cannot."""
     if before is None:
         return True
     return (before.phase, before.asked_at, before.slots, before.deadline_at, before.request, before.not_before) != (

@@ -169,7 +169,7 @@ class Preemptions:
         return await self._over(claim, PreemptionState.CLAIMED, audit)
 
     async def step(self) -> None:
-        """Bring about what stands: once a tick, and after each change."""
+        """Carry out all live claims. The service calls this once a tick."""
         async with self._turn:
             await self._bring_about()
 
@@ -273,7 +273,7 @@ class Preemptions:
         return over
 
     async def _save(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> None:
-        """Have a claim stored, with who did it. Its GPUs are kept from now on, and no more where it can't be stored."""
+        """Store a claim with its audit. Its GPUs are reserved from now on, unless the store refuses it."""
         before = self._live
         if before.get(claim.id) == claim:
             return

@@ -232,7 +232,7 @@ def _faded_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]:
 RECLAIMS = frozenset({ExitReason.IDLE, ExitReason.NOBODY_CAME})
 """The ends by which GPUs that did nothing return to the pool."""
 NodeOf = Callable[[str], str]
-"""Says on which node a GPU is; "" where that is not known."""
+"""Returns the node of a GPU, or "" if it is not known."""
 
 
 def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], node_of: NodeOf) -> Iterator[UsagePart]:

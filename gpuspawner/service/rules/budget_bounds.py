@@ -53,7 +53,7 @@ class BudgetBounds:
         self._registry, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
         self._kept = BudgetBalancesCache()
         self._owes = False
-        """Whether a grant came, and what it gives back could not be stored."""
+        """Whether extensions by a quota grant could not be stored yet."""
 
     def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetBalances:
         """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""

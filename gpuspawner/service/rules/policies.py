@@ -1,4 +1,4 @@
-"""Which policy holds for a lease now: hours switch it, and what was granted stays."""
+"""The policy of a lease now. Hours switch policies, and the terms of a grant stay."""
 
 from __future__ import annotations
 

@@ -17,6 +17,9 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.catalog import Cluster, Route
 from gpuspawner.core.errors import Unavailable
 
+if TYPE_CHECKING:
+    from gpuspawner.spawner.kubernetes.starting import PodStart
+
 PORT_NAME = "workspace"
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 
@@ -63,11 +66,6 @@ def _metadata(pod: Json) -> dict[str, Any]:
     return {"name": name, "labels": labels, "ownerReferences": [owner]}
 
 
-if TYPE_CHECKING:
-    from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base
-else:
-    from traitlets import HasTraits as _Base  # it stands before the mixin in the order of bases: see web.options
-
 AGAIN_SECONDS = 5.0
 ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
 NOT_FOUND, CONFLICT = 404, 409
@@ -78,115 +76,102 @@ _clients: dict[tuple[Any, Cluster], CoreV1Api] = {}
 """API clients by event loop, like KubeSpawner's own."""
 
 
-class InCluster(_Base):
+class OtherCluster:
     """The differences of a workspace that is not in the hub's own cluster."""
 
-    _gpu_own_api: Any = None
+    def __init__(self, spawner: PodStart) -> None:
+        """Reach the cluster of this spawner's workspace."""
+        self._spawner = spawner
+
+    @property
+    def _cluster(self) -> Cluster | None:
+        return self._spawner.gpu_in_cluster
 
     @property
     def api(self) -> Any:
-        """The API client of the workspace's cluster. For the hub's own cluster it is KubeSpawner's."""
-        cluster = self.gpu_in_cluster
-        return self._gpu_own_api if cluster is None else _clients[asyncio.get_running_loop(), cluster]
+        """The API client of this cluster, which `open_client` makes."""
+        return _clients[asyncio.get_running_loop(), self._cluster]  # type: ignore[index]  # only of another cluster
 
-    @api.setter
-    def api(self, client: Any) -> None:
-        self._gpu_own_api = client
-
-    @property
-    def gpu_in_cluster(self) -> Cluster | None:
-        """The other cluster of this workspace, or None for the hub's own."""
-        return self.gpu_catalog.clusters.get(self._gpu_attempt.cluster) if self._gpu_attempt.cluster else None
-
-    async def _gpu_client_known(self) -> None:
+    async def await_client(self) -> None:
         """Return once there is a client of the workspace's cluster. With an unreadable file this takes long.
 
         Until then a request for a workspace's state waits: it is not known to have ended.
         """
         while True:
             try:
-                return await self._gpu_know_client()
+                return await self.open_client()
             except Unavailable as error:
-                self.log.warning("cluster %s: %s Again in %s s.", self._gpu_attempt.cluster, error, AGAIN_SECONDS)
+                self._spawner.log.warning(
+                    "cluster %s: %s Again in %s s.", self._spawner._gpu_attempt.cluster, error, AGAIN_SECONDS
+                )
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _gpu_know_client(self) -> None:
+    async def open_client(self) -> None:
         """Make the client of the workspace's cluster if it is missing. Raises Unavailable."""
-        cluster, loop = self.gpu_in_cluster, asyncio.get_running_loop()
+        cluster, loop = self._cluster, asyncio.get_running_loop()
         if cluster is None:
-            if self._gpu_attempt.cluster:
-                raise Unavailable(f"The catalog has no cluster {self._gpu_attempt.cluster} any more.")
+            if self._spawner._gpu_attempt.cluster:
+                raise Unavailable(f"The catalog has no cluster {self._spawner._gpu_attempt.cluster} any more.")
             return
         if (loop, cluster) in _clients:
             return
-        settings = ClusterSettings(self.namespace, kubeconfig=cluster.kubeconfig, context=cluster.context)
+        settings = ClusterSettings(self._spawner.namespace, kubeconfig=cluster.kubeconfig, context=cluster.context)
         connection = await Connection.open(settings)
         if (loop, cluster) in _clients:  # another start made it first
             await connection.close()
             return
         connection.client.configuration.refresh_api_key_hook = lambda _configuration: connection.renew()
         _clients[loop, cluster] = CoreV1Api(connection.client)
-        self._gpu_closing = loop.create_task(_close_at_end(loop, cluster, connection))
+        self._closing = loop.create_task(_close_at_end(loop, cluster, connection))
 
-    async def _gpu_find_address(self, pod: Mapping[str, Any]) -> None:
+    async def find_address(self, pod: Mapping[str, Any]) -> None:
         """Make a pod of another cluster reachable for the proxy, by nodes, an ingress controller or a Gateway."""
-        cluster = self.gpu_in_cluster
-        if cluster is None or not (cluster.nodes or cluster.route) or self._gpu_attempt.node_port:
+        cluster = self._cluster
+        if cluster is None or not (cluster.nodes or cluster.route) or self._spawner._gpu_attempt.node_port:
             return
         try:
-            port = await asyncio.wait_for(self._gpu_lead_to(pod, cluster.route), ASK_SECONDS)
+            port = await asyncio.wait_for(self._lead_to(pod, cluster.route), ASK_SECONDS)
         except (ApiException, ClientError, OSError, asyncio.TimeoutError) as error:
-            self.log.warning("no address of %s yet: %s", self._log_name, str(error) or "time-out")
+            self._spawner.log.warning("no address of %s yet: %s", self._spawner._log_name, str(error) or "time-out")
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             return
-        self._gpu_attempt = replace(self._gpu_attempt, node_port=port)
+        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, node_port=port)
 
-    async def _gpu_lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
+    async def _lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
         """Make the objects that lead to a pod unless they exist. Return the port."""
-        service = service_of(pod, self.port, of_nodes=route is None)
-        made = await self._gpu_made(self.api.create_namespaced_service(self.namespace, service))
+        service = service_of(pod, self._spawner.port, of_nodes=route is None)
+        made = await _made(self._spawner.api.create_namespaced_service(self._spawner.namespace, service))
         if route is None:
-            made = made or await self.api.read_namespaced_service(service["metadata"]["name"], self.namespace)
+            made = made or await self._spawner.api.read_namespaced_service(
+                service["metadata"]["name"], self._spawner.namespace
+            )
             return int(made.spec.ports[0].node_port)
-        path, client = self.server.base_url.rstrip("/"), self.api.api_client
+        path, client = self._spawner.server.base_url.rstrip("/"), self._spawner.api.api_client
         if route.gateway:
             group, _, version = GATEWAY_API.partition("/")
-            body, routes = http_route_of(pod, path, self.port, route), CustomObjectsApi(client)
-            making = routes.create_namespaced_custom_object(group, version, self.namespace, "httproutes", body)
+            body, routes = http_route_of(pod, path, self._spawner.port, route), CustomObjectsApi(client)
+            making = routes.create_namespaced_custom_object(group, version, self._spawner.namespace, "httproutes", body)
         else:
             ingresses: Any = NetworkingV1Api(client)  # it accepts plain JSON too
-            making = ingresses.create_namespaced_ingress(self.namespace, ingress_of(pod, path, route))
-        await self._gpu_made(making)
-        return int(self.port)
+            making = ingresses.create_namespaced_ingress(self._spawner.namespace, ingress_of(pod, path, route))
+        await _made(making)
+        return int(self._spawner.port)
 
-    @staticmethod
-    async def _gpu_made(making: Awaitable[Any]) -> Any:
-        """Return the new object, or None if it exists already."""
-        try:
-            return await making
-        except ApiException as error:
-            if error.status != CONFLICT:
-                raise
-            return None
-
-    def _gpu_address(self, own: str) -> str:
+    def address(self, own: str) -> str:
         """Return the workspace's address for the proxy. ``own`` is its address in its cluster."""
-        cluster = self.gpu_in_cluster
+        cluster = self._cluster
         if cluster is None or not (cluster.nodes or cluster.route):
             return own
-        return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._gpu_attempt.node_port}"
+        return cluster.route.url if cluster.route else f"http://{cluster.nodes}:{self._spawner._gpu_attempt.node_port}"
 
-    def _gpu_is_no_answer(self, status: int) -> bool:
+    def is_no_answer(self, status: int) -> bool:
         """Return whether an answer comes from a route that does not lead to the workspace yet."""
-        cluster = self.gpu_in_cluster
+        cluster = self._cluster
         return status == NOT_FOUND and cluster is not None and cluster.route is not None
 
-    def get_env(self) -> dict[str, str]:
+    def with_hub(self, environment: dict[str, str]) -> dict[str, str]:
         """Return the environment, with the hub's address for the other cluster."""
-        return self._gpu_to_hub(super().get_env())
-
-    def _gpu_to_hub(self, environment: dict[str, str]) -> dict[str, str]:
-        cluster = self.gpu_in_cluster
+        cluster = self._cluster
         if cluster is None:
             return environment
         there = {name: f"{cluster.hub}{urlsplit(environment[name]).path}" for name in TO_HUB if environment.get(name)}
@@ -200,3 +185,13 @@ async def _close_at_end(loop: Any, cluster: Cluster, connection: Connection) -> 
     finally:
         _clients.pop((loop, cluster), None)
         await connection.close()
+
+
+async def _made(making: Awaitable[Any]) -> Any:
+    """Return the new object, or None if it exists already."""
+    try:
+        return await making
+    except ApiException as error:
+        if error.status != CONFLICT:
+            raise
+        return None

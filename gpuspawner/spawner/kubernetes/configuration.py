@@ -87,7 +87,7 @@ def taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any
     if trait is None or setting == "profile_list":  # its entries are checked one by one
         return where, value
     try:
-        trait._validate(HasTraits(), value)  # noqa: SLF001 - as any class that has the trait does
+        trait._validate(HasTraits(), value)
     except TraitError:
         raise SystemExit(f"gpuspawner: {where} takes {trait.info()}, not {type(value).__name__}.") from None
     return where, value

@@ -57,8 +57,35 @@ from gpuspawner.spawner.progress import ended_start
 NOT_FOUND, CONFLICT = 404, 409
 
 
-class PodRequests(PodStart):
-    """KubeSpawner's requests of a start and a stop, and its watches."""
+class KubePods(PodStart):
+    """KubeSpawner's methods as each gpuspawner spawner of pods has them, before the mixin in the order of bases."""
+
+    gpu_shared_memory_share = Float(
+        0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
+    ).tag(config=True)
+    gpu_grace_seconds = Integer(
+        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for programs to save."
+    ).tag(config=True)
+    gpu_restricted = Bool(
+        default_value=True,
+        help="Fill in what the restricted Pod Security Standard demands, where nothing else is set.",
+    ).tag(config=True)
+    gpu_placement = Enum(
+        ["preferred", "required"],
+        default_value="preferred",
+        help="Whether a pod should run on the node of its grant, or must: then a pod that was faster sends it back.",
+    ).tag(config=True)
+    gpu_cluster = Dict(
+        help="More of what the service is told of the cluster, by the names of ClusterSettings: "
+        "{'context': 'other', 'probes_per_node': 8}. The rest follows KubeSpawner's own settings."
+    ).tag(config=True)
+    gpu_runtime_class = Unicode(
+        help="The runtime class of pods with GPUs, where the cluster's default cannot use them."
+    ).tag(config=True)
+
+    image: str
+    _gpu_image: tuple[str, str] | None = None
+    """The template's image of the last start, and the image that it replaced."""
 
     async def _start_reflector(self, kind: str, reflector_class: Any, *args: Any, **kwargs: Any) -> Any:
         """Use our own watches, started once for all spawners: a cancelled start must not end them.
@@ -66,7 +93,7 @@ class PodRequests(PodStart):
         A slow stop must not end them either. KubeSpawner would then make a new watch, and until its first list every
         pod would count as deleted and every start as ended. Our watches never give up.
         """
-        await self._gpu_client_known()
+        await self._gpu_cluster.await_client()
         own_class = WATCHES.get(kind, reflector_class)
         once = {**kwargs, "replace": False} if kind in WATCHES else kwargs
         return await asyncio.shield(super()._start_reflector(kind, own_class, *args, **once))
@@ -78,7 +105,7 @@ class PodRequests(PodStart):
 
     def _get_pod_url(self, pod: Any) -> str:
         """Return a pod's address for the proxy, in any cluster."""
-        return self._gpu_address(super()._get_pod_url(pod))
+        return self._gpu_cluster.address(super()._get_pod_url(pod))
 
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
         """Make the claim and remember it: the scheduler may observe the pod before the claim."""
@@ -99,7 +126,8 @@ class PodRequests(PodStart):
         lost = contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
-        await self._gpu_until_home_is_free(manifest)
+        await self._gpu_make_user_claims()
+        await self._gpu_homes.wait_until_free(manifest)
         while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster sends no event
             await asyncio.sleep(ASK_SECONDS)
         self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
@@ -188,37 +216,6 @@ class PodRequests(PodStart):
             self.log.warning("the cluster is busy (%s): the end of %s waits", error.status, self._log_name)
         return False
 
-
-class KubePods(PodRequests):
-    """The additions of each gpuspawner spawner of pods before the mixin, over KubeSpawner or a derived class."""
-
-    gpu_shared_memory_share = Float(
-        0.5, min=0, max=1, help="The part of a workspace's memory that /dev/shm may take; 0: the runtime's 64 MiB."
-    ).tag(config=True)
-    gpu_grace_seconds = Integer(
-        30, min=1, help="Between SIGTERM and SIGKILL when a workspace ends: time for programs to save."
-    ).tag(config=True)
-    gpu_restricted = Bool(
-        default_value=True,
-        help="Fill in what the restricted Pod Security Standard demands, where nothing else is set.",
-    ).tag(config=True)
-    gpu_placement = Enum(
-        ["preferred", "required"],
-        default_value="preferred",
-        help="Whether a pod should run on the node of its grant, or must: then a pod that was faster sends it back.",
-    ).tag(config=True)
-    gpu_cluster = Dict(
-        help="More of what the service is told of the cluster, by the names of ClusterSettings: "
-        "{'context': 'other', 'probes_per_node': 8}. The rest follows KubeSpawner's own settings."
-    ).tag(config=True)
-    gpu_runtime_class = Unicode(
-        help="The runtime class of pods with GPUs, where the cluster's default cannot use them."
-    ).tag(config=True)
-
-    image: str
-    _gpu_image: tuple[str, str] | None = None
-    """The template's image of the last start, and the image that it replaced."""
-
     @default("delete_grace_period")
     def _gpu_delete_grace_period_default(self) -> int:
         return int(self.gpu_grace_seconds)
@@ -297,11 +294,6 @@ class KubePods(PodRequests):
         names = [name for name, one in self._gpu_volumes().items() if one.per_user_bytes]
         return {name: self._expand_user_properties(f"gpu-{name}-{{username}}") for name in names}
 
-    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        """Make the user's own claims before the pod that mounts them."""
-        await self._gpu_make_user_claims()
-        return await super()._make_create_pod_request(pod, request_timeout)
-
     async def _gpu_make_user_claims(self) -> None:
         """Make the user's own claims unless they exist. They stay when the workspace ends."""
         volumes = self._gpu_volumes()
@@ -356,7 +348,7 @@ class KubePods(PodRequests):
             is_ready = super().is_pod_running(pod)
             ready_at = (ready_at or time.monotonic()) if is_ready else 0.0
             if is_ready:
-                await self._gpu_find_address(pod)
+                await self._gpu_cluster.find_address(pod)
             if is_ready and await self._gpu_answers(self._get_pod_url(pod)):
                 self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod)).started()
                 self.orm_spawner.state = self.get_state()
@@ -380,8 +372,7 @@ class KubePods(PodRequests):
             self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
         known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
         if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
-            output = await self._gpu_shown_output()  # the pod is deleted next
-            self._gpu_attempt = replace(self._gpu_attempt, output=output)
+            await self._gpu_server.save_output()  # the pod is deleted next
         by_hub = self._gpu_attempt.is_stopped_by_hub
         status: int | None = 1
         if pod is not None and self._gpu_is_restarted(pod):
@@ -418,7 +409,7 @@ class KubePods(PodRequests):
         If a node or an API server is away, the service ends the pod later. It keeps its GPUs until then.
         """
         try:
-            await self._gpu_know_client()
+            await self._gpu_cluster.open_client()
             return await super().stop(now=False)
         except (TimeoutError, asyncio.TimeoutError, Unavailable):
             if not self._gpu_attempt.lease:

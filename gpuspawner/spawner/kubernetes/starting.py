@@ -8,7 +8,8 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aiohttp import ClientError
@@ -16,10 +17,12 @@ from jupyterhub.utils import url_path_join
 from kubernetes_asyncio.client import ApiException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
+from gpuspawner.catalog import Cluster
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
 from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
+from gpuspawner.spawner.kubernetes.clusters import OtherCluster
 from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import (
     NO_RIGHT,
@@ -33,10 +36,17 @@ from gpuspawner.spawner.kubernetes.pod_ends import (
     why_ended,
 )
 from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, stage_of
-from gpuspawner.spawner.kubernetes.volumes import HomeWaits
+from gpuspawner.spawner.kubernetes.volumes import HomeWait
 from gpuspawner.spawner.progress import ended_start, linked
-from gpuspawner.spawner.servers import is_known, listens
+from gpuspawner.spawner.servers import LocalServer, is_known, listens
 from gpuspawner.spawner.waiting import send_heartbeats
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base
+else:
+    # It stands before the mixin in the order of bases. `jupyterhub --help-all` lists each base that is a Configurable,
+    # with all its settings again: only the mixin as a whole is one.
+    from traitlets import HasTraits as _Base
 
 POLL_SECONDS = 0.025
 """Interval between checks whether the server of a running pod listens. KubeSpawner's own check is up to 5 s late."""
@@ -67,15 +77,83 @@ class NoRoom(Exception):
         self.why, self.node = why, node
 
 
-class PodStart(HomeWaits):
+class PodServer(LocalServer):
+    """The server of a spawner in a pod."""
+
+    _spawner: PodStart
+
+    async def wait_until_up(self, started: Any) -> None:
+        """Return at once: `PodStart._gpu_watched` observes the server by its pod."""
+
+    async def last_output(self) -> str:
+        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
+        spawner, pod = self._spawner, self._spawner._gpu_last_look()
+        if pod is None or not has_run(pod):
+            return ""
+        before, limit = is_of_run_before(pod), LOG_BYTES
+        asked = spawner.api.read_namespaced_pod_log(
+            spawner.pod_name,
+            spawner.namespace,
+            container=NOTEBOOK,
+            tail_lines=LINES,
+            limit_bytes=limit,
+            previous=before,
+        )
+        try:
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
+        except ApiException as error:
+            refused = error.status == FORBIDDEN
+            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
+        except (ClientError, OSError, asyncio.TimeoutError):
+            return said(pod)
+
+    def environment(self) -> Mapping[str, str] | None:
+        """Return the variables of the start and of the pod. None without a pod."""
+        pod = self._spawner._gpu_last_look()
+        return {**(self._spawner._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
+
+
+class PodStart(_Base):
     """The start of a pod, over KubeSpawner's."""
+
+    _gpu_own_api: Any = None
+
+    @cached_property
+    def _gpu_server(self) -> LocalServer:
+        return PodServer(self)
+
+    @cached_property
+    def _gpu_homes(self) -> HomeWait:
+        return HomeWait(self)
+
+    @cached_property
+    def _gpu_cluster(self) -> OtherCluster:
+        return OtherCluster(self)
+
+    @property
+    def api(self) -> Any:
+        """The API client of the workspace's cluster. For the hub's own cluster it is KubeSpawner's."""
+        return self._gpu_own_api if self.gpu_in_cluster is None else self._gpu_cluster.api
+
+    @api.setter
+    def api(self, client: Any) -> None:
+        self._gpu_own_api = client
+
+    @property
+    def gpu_in_cluster(self) -> Cluster | None:
+        """The other cluster of this workspace, or None for the hub's own."""
+        return self.gpu_catalog.clusters.get(self._gpu_attempt.cluster) if self._gpu_attempt.cluster else None
+
+    def get_env(self) -> dict[str, str]:
+        """Return the environment, with the hub's address for the other cluster."""
+        return self._gpu_cluster.with_hub(super().get_env())
 
     async def _gpu_create(self) -> Any:
         """Make the pod and watch it: report each step, end a start that cannot succeed, queue again without room."""
         while True:
             self._gpu_attempt = self._gpu_attempt.with_new_pod(uuid.uuid4().hex)
             try:
-                await self._gpu_know_client()
+                await self._gpu_cluster.open_client()
             except Unavailable as error:
                 raise ended_start(f"{error} Start it again.", reason="unavailable", status=503) from error
             if self.gpu_catalog.clusters:
@@ -121,7 +199,7 @@ class PodStart(HomeWaits):
             if not running:
                 ready_at = 0.0
             elif pod is not None and (self._gpu_attempt.pod.is_awaited or starting.done()):
-                await self._gpu_find_address(pod)
+                await self._gpu_cluster.find_address(pod)
                 url = self._get_pod_url(pod)
                 if await self._gpu_is_up(url, is_first_look=not ready_at):
                     self.pod_id = pod["metadata"]["uid"]
@@ -153,7 +231,7 @@ class PodStart(HomeWaits):
         events = self._gpu_events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
             return Stage(55, why_ended(pod, events), shortage="lost")
-        if (blocked := self._gpu_blocked(pod, events, seconds)) is not None:
+        if (blocked := self._gpu_homes.blocked_stage(pod, events, seconds)) is not None:
             return blocked
         waits_in, answer_seconds = self._gpu_attempt.patch.get("waits_in", ""), self.http_timeout
         return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in, answer_seconds)
@@ -249,30 +327,6 @@ class PodStart(HomeWaits):
     def _gpu_pod_key(self) -> str:
         return f"{self.namespace}/{self.pod_name}"
 
-    async def _gpu_until_up(self, started: Any) -> None:
-        """Return at once: `_gpu_watched` observes the server by its pod."""
-
-    async def _gpu_last_output(self) -> str:
-        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
-        pod = self._gpu_last_look()
-        if pod is None or not has_run(pod):
-            return ""
-        before, limit = is_of_run_before(pod), LOG_BYTES
-        asked = self.api.read_namespaced_pod_log(
-            self.pod_name, self.namespace, container=NOTEBOOK, tail_lines=LINES, limit_bytes=limit, previous=before
-        )
-        try:
-            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
-        except ApiException as error:
-            refused = error.status == FORBIDDEN
-            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
-        except (ClientError, OSError, asyncio.TimeoutError):
-            return said(pod)
-
-    def _gpu_environment_masked(self) -> Mapping[str, str] | None:
-        pod = self._gpu_last_look()
-        return {**(self._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
-
     def _gpu_own_pod(self) -> Any:
         pod = self._gpu_pod()
         mine = pod is not None and pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark
@@ -312,7 +366,7 @@ class PodStart(HomeWaits):
         try:
             await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
         except HTTPClientError as error:
-            return bool(error.code < SERVER_ERROR) and not self._gpu_is_no_answer(error.code)
+            return bool(error.code < SERVER_ERROR) and not self._gpu_cluster.is_no_answer(error.code)
         except OSError:
             return False
         return True

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from kubernetes_asyncio.client import ApiException
@@ -14,8 +14,10 @@ from kubernetes_asyncio.client import ApiException
 from gpuspawner.backends.kubernetes.nodes import seconds_of
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.core.units import show_time
-from gpuspawner.spawner.kubernetes.clusters import InCluster
 from gpuspawner.spawner.kubernetes.pod_states import Stage
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.kubernetes.starting import PodStart
 
 Json = Mapping[str, Any]
 
@@ -99,54 +101,62 @@ def holder_words(holder: Holder, user: str, since: str) -> str:
 LOOK_SECONDS = 0.2
 
 
-class HomeWaits(InCluster):
-    """The part of a start that waits for volumes of other workspaces."""
+class HomeWait:
+    """The wait of a start for volumes of other workspaces."""
 
-    async def _gpu_until_home_is_free(self, pod: Mapping[str, Any]) -> None:
-        """Return once no other pod mounts a volume for one pod. `_gpu_blocked` limits the time.
+    def __init__(self, spawner: PodStart) -> None:
+        """Wait for the volumes of this spawner's pods."""
+        self._spawner = spawner
+
+    async def wait_until_free(self, pod: Mapping[str, Any]) -> None:
+        """Return once no other pod mounts a volume for one pod. `blocked_stage` limits the time.
 
         A pod made earlier would count as a pod without a node, and return to the queue again and again.
         """
-        alone = [claim for claim in sorted(claims_of(pod)) if await self._gpu_is_for_one_pod(claim)]
-        while alone and (holder := holder_of(pod, alone, self._gpu_pods_seen())) is not None:
-            known = self._gpu_attempt.pod.blocked_at
-            self._gpu_attempt = self._gpu_attempt.with_pod(holder=holder, blocked_at=known or time.monotonic())
+        alone = [claim for claim in sorted(claims_of(pod)) if await self._is_for_one_pod(claim)]
+        while alone and (holder := holder_of(pod, alone, self._pods_seen())) is not None:
+            known = self._spawner._gpu_attempt.pod.blocked_at
+            self._spawner._gpu_attempt = self._spawner._gpu_attempt.with_pod(
+                holder=holder, blocked_at=known or time.monotonic()
+            )
             await asyncio.sleep(LOOK_SECONDS)
-        self._gpu_attempt = self._gpu_attempt.with_pod(holder=None)
+        self._spawner._gpu_attempt = self._spawner._gpu_attempt.with_pod(holder=None)
 
-    def _gpu_blocked(
+    def blocked_stage(
         self, pod: Mapping[str, Any] | None, events: Sequence[Mapping[str, Any]], seconds: float
     ) -> Stage | None:
         """Return the stage of a start whose volume another pod mounts, or None.
 
         ``seconds`` is the time since its pod was made.
         """
-        holder, blocked_at = self._gpu_attempt.pod.holder, self._gpu_attempt.pod.blocked_at
+        holder, blocked_at = self._spawner._gpu_attempt.pod.holder, self._spawner._gpu_attempt.pod.blocked_at
         if pod is None and holder is not None and blocked_at is not None:
-            return self._gpu_held_by(holder, time.monotonic() - blocked_at)
+            return self._held_by(holder, time.monotonic() - blocked_at)
         if pod is None or not is_attached_elsewhere(events):
             return None
-        found = holder_of(pod, claims_of(pod), self._gpu_pods_seen())
-        return None if found is None else self._gpu_held_by(found, seconds)
+        found = holder_of(pod, claims_of(pod), self._pods_seen())
+        return None if found is None else self._held_by(found, seconds)
 
-    def _gpu_held_by(self, holder: Holder, seconds: float) -> Stage:
-        since = show_time(holder.since, time.time(), ZoneInfo(self.gpu_catalog.rules.timezone))
-        words, own = holder_words(holder, self.user.name, since), holder.user == self.user.name
+    def _held_by(self, holder: Holder, seconds: float) -> Stage:
+        since = show_time(holder.since, time.time(), ZoneInfo(self._spawner.gpu_catalog.rules.timezone))
+        words, own = holder_words(holder, self._spawner.user.name, since), holder.user == self._spawner.user.name
         goes_on = f"{words} {'Stop that one, and this' if own else 'This'} start goes on by itself once it has ended."
         stop = f"Stop that one on its page, or by gpuspawner stop {holder.server or '-'}: then start this again."
         fatal = f"{words} {stop if own else 'Start this again once that has ended.'}"
         lease = holder.lease if own else ""
-        link = f"{self.gpu_service_prefix}workspaces/{lease}" if lease else ""
+        link = f"{self._spawner.gpu_service_prefix}workspaces/{lease}" if lease else ""
         over = fatal if seconds >= BLOCKED_SECONDS else ""
         return Stage(55, goes_on, over, link=link, link_text="Its page, to stop it", stop=lease)
 
-    def _gpu_pods_seen(self) -> list[Mapping[str, Any]]:
-        reflector = self.pod_reflector
+    def _pods_seen(self) -> list[Mapping[str, Any]]:
+        reflector = self._spawner.pod_reflector
         return [] if reflector is None else list(reflector.pods.values())
 
-    async def _gpu_is_for_one_pod(self, claim: str) -> bool:
+    async def _is_for_one_pod(self, claim: str) -> bool:
         try:
-            found = await self._gpu_asked(self.api.read_namespaced_persistent_volume_claim, claim, self.namespace)
+            found = await self._spawner._gpu_asked(
+                self._spawner.api.read_namespaced_persistent_volume_claim, claim, self._spawner.namespace
+            )
         except ApiException:  # missing or unreadable: its pod reports it
             return False
-        return for_one_pod(self._gpu_as_json(found))
+        return for_one_pod(self._spawner._gpu_as_json(found))

@@ -1,4 +1,4 @@
-"""Which requests are allowed, who gets GPUs, and what a restart or another catalog changes of that."""
+"""The allocator: checks requests, grants GPUs, and applies a restart or a changed catalog to requests."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Allocator:
         return self.syncs.answered()
 
     async def lapse_expired(self) -> None:
-        """Have those wait again whose grant expired before a start took it."""
+        """Return leases to the queue whose grant expired before a start took it."""
         await self.granting.lapse_expired()
 
     async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
@@ -188,7 +188,7 @@ class Allocator:
         await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
 
     def returns(self, lease: Lease) -> bool:
-        """Whether a workspace goes back in the queue: by the reason of its end, or if the backend ended it now.
+        """Return whether a workspace goes back to the queue when it ends, or if the backend ended it now.
 
         By its policy, and where the catalog still offers what it had.
         """

@@ -1,4 +1,4 @@
-"""Whether a request could start at all if all GPUs were free. Its GPUs must have been there within a day.
+"""Feasibility: could a request start if all GPUs were free? GPUs that were seen within a day count.
 
 A shortage means to wait: labels vanish for a moment, and nodes take time to join. A request that could never start is
 refused. A request that waits already is told, and keeps its place for a day.
@@ -94,7 +94,7 @@ class Feasibility:
 
     @staticmethod
     def _is_news(largest: int, noted: tuple[int, float] | None, now: float) -> bool:
-        """Whether to note what is there now: more than before, as much as before for a while, or all after a day."""
+        """Return whether to store the number of GPUs: it rose, its note is old, or the old number has expired."""
         if noted is None or largest > noted[0]:
             return True
         return now - noted[1] > (NOTED_SECONDS if largest == noted[0] else REMEMBERED_SECONDS)

@@ -44,7 +44,7 @@ HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler e
 
 
 class GrantWriter:
-    """Makes of an answer what still counts: its claims as they were, its GPUs free, within the quotas.
+    """Makes the grants of an answer that still count: the claim is unchanged, its GPUs are free, and quotas allow it.
 
     Other grants are left: at the next sync their claims still wait, and the scheduler takes them back.
     """
@@ -108,7 +108,7 @@ class GrantWriter:
             await self._estimate_records.came(lease)
 
     async def lapse_expired(self) -> None:
-        """Have those wait again whose grant expired before a start took it."""
+        """Return leases to the queue whose grant expired before a start took it."""
         now, lapsing = self._clock.now(), list[tuple[Lease, float]]()
         for lease_id, expires_at in list(self._expiries.items()):
             lease = self._registry.get(lease_id)

@@ -26,7 +26,7 @@ from gpuspawner.service.settings import Settings
 
 
 class ObservedState:
-    """Whether the hub answers, who runs on which GPUs, and which of our stops may still be on their way."""
+    """Remembers whether the hub answers, the GPUs in use, and the stops that the hub may still carry out."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ObservedState:
         self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple
-        """Tells which GPUs are kept for stronger claims."""
+        """Returns the GPUs that are reserved for stronger claims."""
         self.hub_answers = False
         self.hub_outage: Outage | None = None
         """Why the hub does not answer now; None also before it was asked."""
@@ -138,7 +138,7 @@ class ObservedState:
         self._stops = {one: answered_at for one, answered_at in self._stops.items() if answered_at >= oldest}
 
     def stopped_lately(self, key: Key) -> bool:
-        """Whether a start that is cancelled now was probably hit by a stop of ours."""
+        """Return whether a stop of ours probably hit a start that is cancelled now."""
         answered_at = self._stops.get(key)
         return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds
 

@@ -1,4 +1,4 @@
-"""Asks the scheduler what stands: one question at a time, those that come meanwhile are merged into the next."""
+"""Syncs claims with the scheduler, one call at a time. Requests during a call are merged into the next one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SchedulerSync:
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._asked: list[asyncio.Future[None]] = []
-        """Told of the end of the next question."""
+        """Futures that are done at the end of the next sync."""
         self.answer: Answer | None = None
         """The last answer that was given."""
         self._outages = OutageLog()
@@ -74,7 +74,7 @@ class SchedulerSync:
         return self._outages.outage
 
     def ask(self) -> None:
-        """Have the scheduler asked about all that is claimed now."""
+        """Request a sync of all claims with the scheduler."""
         self._again = True
         if self._task is None:
             self._task = context_without_act().run(asyncio.create_task, self._run())

@@ -127,7 +127,7 @@ class HubClient:
         return _server(model, server) if server else None
 
     async def takes_name(self, user: str, name: str) -> bool:
-        """Whether the hub takes a name that JupyterHub 6 gives to no new server.
+        """Return whether the hub accepts a server name that JupyterHub 6 refuses for new servers.
 
         An older hub does, and a newer one for a server that its user has had since then.
         """

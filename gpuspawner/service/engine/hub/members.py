@@ -25,7 +25,7 @@ class KnownUsers:
         self._until: dict[tuple[str, str], float] = {}
 
     async def has(self, user: str, created: str) -> bool:
-        """Whether the hub has the user of this name, created then.
+        """Return whether the hub has a user with this name and creation time.
 
         True while it does not answer: a ticket is good for a minute only, and people must be able to press Keep.
         """

@@ -326,7 +326,7 @@ def _still_seconds(counter: Series) -> float | None:
 
 
 def _is_stuck(of_gpu: Iterable[Series], now: float, *, before: bool) -> bool:
-    """Whether a GPU's profiling counters are stuck at 0, as after some faults (NVIDIA/DCGM#303)."""
+    """Return whether the profiling counters of a GPU are stuck at 0, as after some faults (NVIDIA/DCGM#303)."""
     highest: dict[Measure | None, float] = {}
     for series in of_gpu:
         if not series.instance and not series.metric.engine:

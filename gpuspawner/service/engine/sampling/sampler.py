@@ -202,7 +202,7 @@ class Sampler:
         )
 
     async def _judge(self, lease_id: str, probed: _ProbedSample) -> None:
-        """Have a sample judged and stored with what follows, and note when the next one is due."""
+        """Judge and store a sample, and set the time of the next one."""
         sample, taken = probed.sample, probed.taken
         found = await self._engine.judge_sample(
             lease_id, taken, lambda lease: reading_rows(lease, sample, taken.evidence, taken.policy, taken.at)

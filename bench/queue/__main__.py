@@ -1,14 +1,13 @@
-"""How a queue of people is served: the trace "openb" replayed through the product's own functions.
+"""How a queue of people is served, and how right its estimates are: traces replayed through the product's functions.
 
-Compared with first come, first served, and with plain FGD, which lets every fitting request pass. LOADS names the loads
-(0.9, 1.1, 1.5); PART takes every n-th task (3), to be quick; ``--quick`` every 24th. Scored are estimates for waiting
-requests: simple ones, and those of ``core.queue.estimates``. Figures do not depend on the machine.
+There are two inputs: the trace "openb", and generated workspaces of people with habits. Compared are first come, first
+served, and plain FGD, which lets every fitting request pass. Estimates for those who wait are scored by two methods:
+``positions``, which answers at once, and ``estimates``. Figures do not depend on the machine.
 """
 
 from __future__ import annotations
 
-import math
-import os
+import argparse
 import statistics
 import sys
 from collections.abc import Sequence
@@ -16,15 +15,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "placement"))  # the trace is read there
 
-from disciplines import DISCIPLINES, Discipline
+from disciplines import DISCIPLINES, OURS, Discipline
+from estimating import report
 from openb import folder, read
-from served import AT_ONCE, DRAWS, Served, Told, serve
-from sessions import users_of, workload
+from people import DAYS, generated
+from served import TICK_SECONDS, Served, serve
+from sessions import Workload, users_of, workload
+
+from gpuspawner.core.queue.estimates import DRAWS
 
 SIZES = (("a share", 0.0, 0.99), ("one GPU", 1.0, 1.0), ("several", 1.01, 99.0))
-NEAR_SECONDS = 600.0
-LEARN_SHARE = 0.3
-"""The first part of the time is not scored: the methods learn from it."""
 
 
 def jain(values: Sequence[float]) -> float:
@@ -54,68 +54,49 @@ def figures(served: Sequence[Served], end: float) -> dict[str, str]:
     return found
 
 
-def estimates(served: Sequence[Served], method: str, end: float) -> str:
-    """Return how good the first estimates of a method were, for those who had to wait.
-
-    Nothing is scored in the first part of the time, from which a method learns. An overdue wait is a miss.
-    """
-    scored: list[tuple[Told, float]] = []
-    for one in served:
-        told = one.told.get(method)
-        if told is None or told.at < LEARN_SHARE * end:
-            continue
-        if one.started_at is not None:
-            scored.append((told, one.started_at - told.at))
-        elif end - told.at > told.point_seconds + NEAR_SECONDS:
-            scored.append((told, math.inf))
-    if not scored:
-        return f"{method}: nobody was told a time"
-    near = [abs(actual - told.point_seconds) <= NEAR_SECONDS for told, actual in scored]
-    held = [told.from_seconds <= actual <= told.to_seconds for told, actual in scored]
-    shown = [is_near for (told, _), is_near in zip(scored, near, strict=True) if told.is_shown]
-    errors = [abs(actual - told.point_seconds) / 60 for told, actual in scored]
-    widths = [(told.to_seconds - told.from_seconds) / 60 for told, _ in scored]
-    return (
-        f"{method}: {len(scored)} estimates, {percent(near)} within 10 min, median error "
-        f"{statistics.median(errors):.0f} min, {percent(held)} in the range of {statistics.median(widths):.0f} min; "
-        f"{len(shown)} times shown, {percent(shown)} of them right"
-    )
-
-
-def percent(values: Sequence[bool]) -> str:
-    """Return the share of values that are true."""
-    return f"{100 * sum(values) / len(values):.0f} %" if values else "-"
-
-
-def run(load: float, part: int, disciplines: Sequence[Discipline] = DISCIPLINES) -> None:
-    """Print the figures at one load."""
-    place = folder()
-    assert place is not None, "it was looked for"
-    work = workload(read(place, "default"), load, part)
+def run(title: str, work: Workload, disciplines: Sequence[Discipline], draws: int) -> None:
+    """Print the figures of one workload."""
     end = work.sessions[-1].asked_at
     print(
-        f"load {load}: {len(work.sessions)} sessions of {len(users_of(work.sessions))} users on "
+        f"{title}: {len(work.sessions)} sessions of {len(users_of(work.sessions))} users on "
         f"{len({gpu.node for gpu in work.fleet.gpus})} nodes with {len(work.fleet.gpus)} GPUs "
         f"in {end / 86400:.1f} days, {len(work.fleet.gpus) * end / 3600:,.0f} GPU h"
     )
     for discipline in disciplines:
         served = serve(work, discipline)
         print(f"  {discipline.name:<24} " + "; ".join(f"{k} {v}" for k, v in figures(served, end).items()), flush=True)
-        if discipline.estimates:
-            for method in (AT_ONCE, DRAWS):
-                print(f"  {'':<24} {estimates(served, method, end)}", flush=True)
+        if discipline is OURS and draws:
+            waited = [one for one in served if one.started_at is None or one.waited_seconds(end) > TICK_SECONDS]
+            for line in report(work, waited, draws):
+                print(f"    {line}", flush=True)
 
 
-def main() -> int:
-    if folder() is None:
-        print("not run: the trace is not here. OPENB says where it lies.")
-        return 0
-    part = "24" if "--quick" in sys.argv else os.environ.get("PART", "3")
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="*", default=["openb", "generated"], choices=["openb", "generated"])
+    parser.add_argument("--loads", nargs="*", type=float, default=[0.9, 1.1, 1.5], help="loads of openb")
+    parser.add_argument("--part", type=int, default=3, help="take every n-th task of openb")
+    parser.add_argument("--days", type=int, default=DAYS, help="days of generated workspaces")
+    parser.add_argument("--seed", type=int, default=0, help="of users, lifetimes and generated workspaces")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="draws for an estimate; 0: no estimates")
+    parser.add_argument("--ours", action="store_true", help="leave out the other disciplines")
+    parser.add_argument("--quick", action="store_true", help="a small part, for a first look")
+    chosen = parser.parse_args(arguments)
+    part, days = (24, 12) if chosen.quick else (chosen.part, chosen.days)
+    disciplines = (OURS,) if chosen.ours else DISCIPLINES
     print("waits in hours: p50 p90 mean")
-    for load in os.environ.get("LOADS", "0.9,1.1,1.5").split(","):
-        run(float(load), int(part))
+    place = folder()
+    if "openb" in chosen.data and place is None:
+        print("openb: not run. The trace is not here. OPENB says where it lies.")
+    elif "openb" in chosen.data and place is not None:
+        for load in chosen.loads:
+            work = workload(read(place, "default"), load, part, seed=chosen.seed)
+            run(f"openb at load {load}", work, disciplines, chosen.draws)
+    if "generated" in chosen.data:
+        run("generated", generated(days, seed=chosen.seed), disciplines, chosen.draws)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,11 +17,10 @@ Starts = list[tuple[str, tuple[Slot, ...], float]]
 
 @dataclass(frozen=True)
 class Discipline:
-    """``starts`` decides. ``estimates``: places and estimates are the product's, and told."""
+    """A rule with its name. ``starts`` decides which waiting sessions start."""
 
     name: str
     starts: Callable[[Snapshot], Starts]
-    estimates: bool = False
 
 
 def ours(seen: Snapshot) -> Starts:
@@ -61,7 +60,7 @@ def _in_turn(seen: Snapshot, *, pass_by: bool, pools: Pools) -> Starts:
     return found
 
 
-OURS = Discipline("gpuspawner", ours, estimates=True)
+OURS = Discipline("gpuspawner", ours)
 FIRST_COME = Discipline("first come, first served", first_come)
 GREEDY = Discipline("plain FGD", greedy)
 DISCIPLINES = (OURS, FIRST_COME, GREEDY)

@@ -29,13 +29,19 @@ NODES = 100
 
 @dataclass(frozen=True)
 class Session:
-    """The requests of one user: GPUs at a time, and the run time."""
+    """A request of one user and what comes of it: the GPUs, the run time, and when the workspace is idle."""
 
     id: str
     asked_at: float
     seconds: float
     request: Request
     gpus: float
+    idle: tuple[tuple[float, float], ...] = ()
+    """When it is idle, in seconds since it began to run."""
+
+    def idle_seconds(self, age_seconds: float) -> float:
+        """Return how long it has been idle at this age."""
+        return next((age_seconds - begin for begin, end in self.idle if begin <= age_seconds < end), 0.0)
 
 
 @dataclass(frozen=True)

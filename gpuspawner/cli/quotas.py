@@ -13,10 +13,11 @@ from gpuspawner.cli.output import Column, or_dash, plain, print_table, say, shor
 from gpuspawner.core.units import show_bytes, show_money, show_wait
 
 
-def _starts_in(likely_seconds: float | None, unchanged_seconds: float | None) -> str:
-    """Return the wait as the sentence below the table has it."""
-    seconds = unchanged_seconds if likely_seconds is None else likely_seconds
-    return "not known" if seconds is None else f"about {show_wait(seconds)}"
+def _starts_in(form: str, likely_seconds: float | None) -> str:
+    """Return in how long a request starts, as precisely as it is known; "" for a range or without an estimate."""
+    if likely_seconds is not None:
+        return f"about {show_wait(likely_seconds)}"
+    return form if form in {"within the hour", "more than 3 hours"} else ""
 
 
 QUEUE_COLUMNS = (
@@ -27,7 +28,7 @@ QUEUE_COLUMNS = (
     Column("FOR", ("asked",)),
     Column("PLACE", ("place", "of"), "{} of {}".format),
     Column("SINCE", ("asked_at", "now"), show_time),
-    Column("STARTS IN", ("likely_seconds", "unchanged_seconds"), _starts_in),
+    Column("STARTS IN", ("form", "likely_seconds"), _starts_in),
 )
 
 

@@ -278,14 +278,3 @@ class EndNotice:
     by: str
     where: str = ""
     moves: bool = False
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The first estimate that a waiting request was shown: the likely time, the latest time and the range."""
-
-    told_at: float
-    likely_at: float | None
-    latest_at: float | None
-    from_at: float | None = None
-    to_at: float | None = None

@@ -28,8 +28,8 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import GPU_SOURCE
 from gpuspawner.core.queue.decisions import ClusterLimits, Decision, decide, reserved_for_others
 from gpuspawner.core.queue.estimates import QueuePosition, queue_positions
-from gpuspawner.core.queue.forecasts import RunTimes, past_run
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.run_times import RunTimes, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.quotas.usage import QuotaTally

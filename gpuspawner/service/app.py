@@ -147,7 +147,6 @@ def wire(
     sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     queue = QueueSnapshot(registry, scheduler, allocator, clock)
-    allocator.places = queue.places
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
         engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),

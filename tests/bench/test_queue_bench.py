@@ -1,12 +1,17 @@
 """``bench/queue`` serves a small trace by each discipline, and tells how good its estimates were."""
 
+from math import inf
+
 import pytest
 from disciplines import DISCIPLINES, OURS
+from estimating import Estimated, report, score
 from openb import Task, Trace
+from people import IDLE_STOP_SECONDS, generated
 from served import serve
 from sessions import workload
 
 from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
+from gpuspawner.core.queue.calibration import EstimateOutcome
 
 T4 = frozenset({"T4"})
 TRACE = Trace(
@@ -27,8 +32,37 @@ def test_no_held_gpu_is_granted_again(discipline):
         assert sum(x.session.gpus for x in started if x.started_at <= at < x.started_at + x.ran_seconds) <= 2
 
 
-def test_the_load_is_as_asked_and_what_was_told_is_compared_with_what_came():
+def test_the_load_is_as_asked_and_both_methods_are_reported_at_both_moments():
     work = workload(TRACE, 1.5, 1, nodes=1)
     asked = sum(x.gpus * x.seconds for x in work.sessions)
     assert asked / (2 * work.sessions[-1].asked_at) == pytest.approx(1.5)
-    assert any(x.told for x in serve(work, OURS))
+    lines = list(report(work, serve(work, OURS), 3))
+    assert [line.split(":")[0] for line in lines[:4]] == [
+        "first, median of 3", "first, drawn", "half of the wait, median of 3", "half of the wait, drawn",
+    ]  # fmt: skip
+    assert all("within 10 min" in line for line in lines[:4])
+
+
+def test_an_overdue_wait_is_a_miss_and_the_first_part_of_the_time_is_not_scored():
+    def one(made_at, actual, point=600.0):
+        outcome = EstimateOutcome(point, 1.0, 0, 900, 0, 900, is_shown=True, actual_seconds=actual)
+        return Estimated(made_at, "x", "first", outcome)
+
+    right, overdue, not_over, early = one(5000, 700.0), one(5000, inf), one(9500, inf), one(10, 700.0)
+    assert score([right], 10000).startswith("1 estimates, 100 % within 10 min")
+    assert score([right, overdue, not_over, early], 10000).startswith("2 estimates, 50 % within 10 min")
+
+
+def test_people_have_habits_and_what_they_leave_idle_is_stopped():
+    work = generated(days=14, people=10)
+    assert work == generated(days=14, people=10)
+    assert work != generated(days=14, people=10, seed=1)
+    left = [one for one in work.sessions if one.idle_seconds(one.seconds - 1) > 0]
+    assert left
+    longest = max(one.idle_seconds(one.seconds - 1) for one in left)
+    assert longest == pytest.approx(IDLE_STOP_SECONDS - 1)
+    of_users = {}
+    for one in work.sessions:
+        of_users.setdefault(one.request.user, []).append(one.seconds)
+    means = sorted(sum(some) / len(some) for some in of_users.values())
+    assert means[-1] > 2 * means[0], "people differ"

@@ -18,8 +18,8 @@ from gpuspawner.core.queue.estimates import (
     later_requests,
     queue_positions,
 )
-from gpuspawner.core.queue.forecasts import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, past_run
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.run_times import LEAST_RUNS, MOST_RUNS, PastRun, RunTimes, extend_trace, past_run
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 RUNS = a_lease("x", Phase.RUNNING, held=slots("a100-0"), asked_at=NOW - 600)
@@ -90,7 +90,7 @@ def test_estimates_made_at_once_use_the_same_run_times():
 
 def test_sessions_that_never_ran_give_no_estimates():
     ended = replace(RUNS, phase=Phase.ENDED)
-    assert past_run(ended, NOW) == PastRun("alice born", 600, 3600)
+    assert past_run(ended, NOW) == PastRun("alice born", 600, 3600, NOW - 600)
     assert past_run(replace(ended, running_at=None), NOW) is None
     past = RunTimes(runs(900, LEAST_RUNS - 1))
     past.add(None)
@@ -130,13 +130,15 @@ def test_later_requests_that_go_first_make_a_start_later():
 
 
 def test_later_requests_are_those_of_the_same_hours_of_an_earlier_day():
-    day, now = 86400.0, NOW + 3 * 86400.0
+    day = 86400.0
+    begin = 1_600_000_000 // day // 7 * 7 * day + 4 * day + 36000  # a Monday
+    now = begin + 3 * day
 
     def asked(name, at):
         return claim_of(a_lease(name, asked_at=at))
 
-    past = [asked("first", NOW + 60), asked("noon", NOW + day + 7200), asked("evening", NOW + day + 4 * 3600),
-            asked("third", NOW + 2 * day + 1800)]  # fmt: skip
+    past = [asked("first", begin + 60), asked("noon", begin + day + 7200), asked("evening", begin + day + 4 * 3600),
+            asked("third", begin + 2 * day + 1800)]  # fmt: skip
     found = [[(one.id, one.asked_at - now, one.not_before - now) for one in later_requests(past, now, draw)]
              for draw in range(3)]  # fmt: skip
     third, noon = [("later third", 1800, 1800)], [("later noon", 7200, 7200)]
@@ -144,6 +146,26 @@ def test_later_requests_are_those_of_the_same_hours_of_an_earlier_day():
     assert [one.id for one in later_requests(past, now + 59, 2)] == ["later third"]
     assert [one.id for one in later_requests(past, now + 60, 2)] == [], "the first one came at this moment"
     assert later_requests([], now, 0) == []
+    assert later_requests(past, begin + 5 * day, 0) == [], "no weekend is known"
+
+
+def test_a_workspace_ends_as_those_did_that_were_as_idle_at_that_age():
+    busy = [PastRun("somebody", 7200, 36000.0, NOW - 600, (0.0,) * 13)] * 40
+    left = [PastRun("somebody", 2500, 36000.0, NOW - 600, (0.0, 500.0, 1100.0, 1700.0, 2300.0))] * 40
+    past = RunTimes([*busy, *left])
+    lease = replace(RUNS, deadline_at=NOW + 36000, request=a_request(lifetime_seconds=36000))
+    assert ends(lease, past).count(6600) > 100
+    drawn = ends(replace(lease, streak=Streak(idle_seconds=550.0)), past)
+    assert drawn.count(2400 - 550) > 140, "it stays idle for as long"
+
+
+def test_idle_times_are_noted_for_each_ten_minutes_of_the_age():
+    idle = []
+    extend_trace(idle, 0, 0)
+    extend_trace(idle, 1500, 700)
+    assert idle == [0, 0, 400]
+    extend_trace(idle, 1700, 900)
+    assert idle == [0, 0, 400]
 
 
 def test_no_start_within_three_hours_is_no_point():

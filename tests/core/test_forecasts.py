@@ -19,8 +19,9 @@ from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.queue import forecasts
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
-from gpuspawner.core.queue.forecasts import PastRun, PredictedStart, RunTimes, forecast
+from gpuspawner.core.queue.forecasts import PredictedStart, forecast
 from gpuspawner.core.queue.index import Index
+from gpuspawner.core.queue.run_times import PastRun, RunTimes
 from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot, end_at
 from gpuspawner.core.quotas.ledger import decayed_gpu_seconds, ledger_lines_until, rate_of
 from gpuspawner.core.quotas.limits import accounts_of

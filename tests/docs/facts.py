@@ -8,7 +8,7 @@ from gpuspawner.core.authentication import TICKET_SECONDS, WINDOW_SECONDS
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases import reports
 from gpuspawner.core.number_fields import LONGEST_ON_STOP_SECONDS
-from gpuspawner.core.queue import estimates, forecasts, preemption
+from gpuspawner.core.queue import estimates, forecasts, preemption, run_times
 from gpuspawner.core.schedules import MOST_MISSED
 from gpuspawner.schedulers.http.client import MIN_HOLD_SECONDS
 from gpuspawner.schedulers.http.sync import FULL_SECONDS
@@ -50,9 +50,9 @@ FACTS = {
     "connections.most": f"{connections.MOST_STRANGERS:,} connections",
     "demo.fast": f"by {FAST_FACTOR:g}",
     "forecast.draws": f"On {estimates.DRAWS}",
-    "forecast.least": f"Until {forecasts.LEAST_RUNS}",
+    "forecast.least": f"Until {run_times.LEAST_RUNS}",
     "forecast.most": f"The first {forecasts.MOST_FORECAST}",
-    "forecast.past": f"the last {forecasts.MOST_RUNS:,}",
+    "forecast.past": f"the last {run_times.MOST_RUNS:,}",
     "http.all": f"every {FULL_SECONDS:g} seconds",
     "http.hold": seconds(MIN_HOLD_SECONDS),
     "login.admin": hours(tokens.ADMIN_SECONDS).replace(" h", " hours"),

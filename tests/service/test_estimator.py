@@ -6,9 +6,11 @@ from service_world import World
 
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.core.queue.forecasts import LEAST_RUNS
+from gpuspawner.core.queue.calibration import Form
+from gpuspawner.core.queue.run_times import LEAST_RUNS
 from gpuspawner.core.rules import WaitReason
 from gpuspawner.service.engine.allocation.estimates import EVERY_SECONDS
+from gpuspawner.service.waiting.presenter import FEW_PAST, present_waiting
 
 
 async def a_world(path, runs=LEAST_RUNS, seconds=1200.0):
@@ -34,10 +36,11 @@ async def test_a_start_is_estimated_by_the_workspaces_that_ended_before_the_serv
     waits = await world.ask("bert", lifetime="1h")
     await world.round()
     world.clock.advance(60)
+    shown = world.allocator.estimator.shown(waits.id)
+    assert shown.from_seconds == shown.to_seconds == up.running_at + 1200 - world.clock.now()
+    assert (shown.form, shown.seconds) == (Form.HOUR, None), "no outcome is known by which a time could be shown"
     place = world.parts.queue.place(waits)
-    assert place.likely_seconds == up.running_at + 1200 - world.clock.now()
-    assert place.unchanged_seconds == up.deadline_at - world.clock.now(), "the latest time goes by the deadline"
-    assert world.parts.queue.places()[waits.id] == place
+    assert place.unchanged_seconds == up.deadline_at - world.clock.now(), "it goes by the deadline"
     world.crash()
 
 
@@ -45,7 +48,8 @@ async def test_with_too_few_ended_workspaces_nothing_is_estimated(tmp_path):
     world, up = await a_world(tmp_path, runs=LEAST_RUNS - 1)
     waits = await world.ask("bert", lifetime="1h")
     await world.round()
-    assert world.parts.queue.place(waits).likely_seconds == up.deadline_at - world.clock.now()
+    assert world.allocator.estimator.shown(waits.id) is None
+    assert FEW_PAST in present_waiting(world.parts, world.now_of(waits)).sentence
     await world.hub_stops(up)
     await world.round()
     assert world.now_of(waits).phase is Phase.RESERVED
@@ -67,13 +71,12 @@ async def test_estimates_are_made_every_two_minutes_and_at_once_for_a_new_reques
     world.clock.advance(estimator._took_seconds * 10)
     await world.round()
     assert estimator._made_at > made
-    now = world.clock.now()
-    assert estimator.wait_seconds(waits.id, now) < estimator.wait_seconds(late.id, now)
+    assert estimator.shown(waits.id).to_seconds < estimator.shown(late.id).to_seconds
     made = estimator._made_at
     world.clock.advance(EVERY_SECONDS)
     await world.round()
     assert estimator._made_at > made
-    assert estimator.wait_seconds("nobody", now) is None
+    assert estimator.shown("nobody") is None
     world.crash()
 
 

@@ -30,7 +30,7 @@ async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_re
     view = present_workspace(world.parts, world.now_of(alice))
     queue = view.queue
     assert queue.place == 1
-    assert "less if a workspace ends early, more if somebody extends or goes first" in queue.sentence
+    assert "too few past workspaces are known to estimate the start" in queue.sentence
     assert queue.precedence.startswith("Later requests may still go first until ")
     assert "if they are within their share, of a team or user that used less lately and of" in queue.precedence
     assert queue.precedence in view.explained

@@ -299,7 +299,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     queue = present_workspace(world.parts, carol).queue
     assert (queue.place, queue.of) == (2, 2)
     assert queue.unchanged_seconds == pytest.approx(7200 + 8 * 3600)
-    assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; about ")
+    assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; too few past ")
 
 
 async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_service(make_world):

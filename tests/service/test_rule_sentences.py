@@ -20,8 +20,9 @@ from gpuspawner.core.calendar import find_opening
 from gpuspawner.core.errors import CatalogError, RequestRefused
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.backfill import backfill_end
+from gpuspawner.core.queue.calibration import Form, ShownStart
 from gpuspawner.core.queue.class_holds import HeldGpus
-from gpuspawner.core.queue.estimates import EstimateOutcome, QueuePosition, accuracy_text
+from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.quotas.budgets import BudgetBalances, budget_refusal
 from gpuspawner.core.quotas.limits import (
     LimitUsage,
@@ -124,12 +125,10 @@ def of_budgets(catalog):
 def of_the_queue(catalog):
     offer = Offer("a100", 0, 4, 0, 2, simulated=False)
     yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer)
-    told = (
-        900.0,
-        2100.0,
-        accuracy_text([EstimateOutcome(60, 90, 30, 120, 60 if number < 7 else 600) for number in range(10)] * 10),
-    )
-    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, told=told)
+    shown = ShownStart(Form.RANGE, None, 900.0, 2100.0)
+    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
+    shown = ShownStart(Form.TIME, 1200.0, 900.0, 2100.0)
+    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
     changes, (one, two, three, four) = PlaceChanges(), (waiting(name, count=1) for name in "abcd")
     changes.see(dict(zip("abcd", range(1, 5), strict=True)), (one, two, three, four), catalog.gpus, WEDNESDAY)
     granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 
 import pytest
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
@@ -17,6 +18,7 @@ from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.outages import HUB, Outage
+from gpuspawner.core.queue.calibration import Form, ShownStart
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
@@ -25,7 +27,7 @@ from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rul
 from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.consequences import starts_now, stops_when_idle
-from gpuspawner.service.waiting.presenter import wait_range, waits
+from gpuspawner.service.waiting.presenter import start_words, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.idle_words import idle_words
 from gpuspawner.service.workspaces.models import Unreadable
@@ -166,8 +168,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(2, 2, 1500.0, 1500.0),
             offer(),
             (
-                "All 4 A100 80 GB are in use. You are 2nd in line; about 25 min, less if a workspace ends early, "
-                "more if somebody extends or goes first. You can close this page; your place stays."
+                "All 4 A100 80 GB are in use. You are 2nd in line; too few past workspaces are known to estimate "
+                "the start. You can close this page; your place stays."
             ),
         ),
         (
@@ -175,9 +177,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(1, 1, 2400.0, 1200.0),
             offer(free=2),
             (
-                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; about 20 min, 40 min "
-                "if no workspace ends early, more if somebody extends or goes first. "
-                "You can close this page; your place stays."
+                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; too few past workspaces are "
+                "known to estimate the start. You can close this page; your place stays."
             ),
         ),
         (
@@ -303,21 +304,19 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
     assert idle.words == "not judged now: GPU 0 can't be read ([N/A])"
 
 
-MORE = "more if somebody extends or goes first"
-
-
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("seconds", "shown", "words"),
     [
-        ((None, None), "how long it takes is not known"),
-        ((90.0, 90.0), f"about 1 min 30 s, less if a workspace ends early, {MORE}"),
-        ((3.0, 3.0), f"about 5 s, less if a workspace ends early, {MORE}"),
-        ((1530.0, 60.0), f"about 1 min, 26 min if no workspace ends early, {MORE}"),
-        ((10000.0, 10000.0), f"about 2 h 50 min, less if a workspace ends early, {MORE}"),
+        (None, None, "how long it takes is not known"),
+        (90.0, None, "too few past workspaces are known to estimate the start"),
+        (90.0, ShownStart(Form.TIME, 90.0, 60.0, 300.0), "it probably starts in about 1 min 30 s"),
+        (90.0, ShownStart(Form.HOUR, None, 60.0, 300.0), "it probably starts within the hour"),
+        (90.0, ShownStart(Form.RANGE, None, 600.0, 10000.0), "it probably starts in 10 min to 2 h 50 min"),
+        (90.0, ShownStart(Form.LONG, None, 600.0, inf), "it may take more than 3 hours"),
     ],
 )
-def test_a_wait_is_rounded_to_what_can_be_known(place, words):
-    assert wait_range(QueuePosition(1, 1, *place)) == words
+def test_a_start_is_told_as_precisely_as_it_is_known(seconds, shown, words):
+    assert start_words(QueuePosition(1, 1, seconds, seconds), shown) == words
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.request import Next, Request
-from gpuspawner.core.rules import EndNotice, Estimate, LatestEnd, LostInterval, Rate, WaitReason
+from gpuspawner.core.rules import EndNotice, LatestEnd, LostInterval, Rate, WaitReason
 
 
 class Phase(str, Enum):
@@ -124,7 +124,6 @@ class Lease:
     waiting_since: float | None = None  # None: since it was asked
     wait_reason: WaitReason | None = None
     blocked_seconds: float = 0.0  # waited, before the present rule, while it could not have been granted
-    estimate: Estimate | None = None
     terms: Terms | None = None  # of its policy, as it was granted; None: those of the present catalog
     judged: str = ""  # a fingerprint of what judged its last sample
     came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it

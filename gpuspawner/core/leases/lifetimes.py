@@ -140,7 +140,6 @@ _INNER = {
     "fixed_end": ("at",),
     "notice": ("at",),
     "wait_reason": ("since",),
-    "estimate": ("told_at", "likely_at", "latest_at", "from_at", "to_at"),
 }
 """The records of a lease that hold times, and which."""
 

@@ -83,7 +83,6 @@ def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
         waiting_since=now,
         wait_reason=None,
         blocked_seconds=0.0,
-        estimate=None,
         **changes,
     )
 

@@ -10,96 +10,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, floor, inf
+from math import inf
 from typing import NamedTuple
 
 from gpuspawner.core.gpus.placement import pools_of
+from gpuspawner.core.queue.calibration import EACH_SIDE, NEAR_SECONDS
 from gpuspawner.core.queue.fair_share import FairShareUsage
-from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, PredictedStart, RunTimes, forecast, forecast_each
+from gpuspawner.core.queue.forecasts import MOST_FORECAST, EndOf, PredictedStart, forecast, forecast_each
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.order import QueueOrder, QueueRank, explain_order
+from gpuspawner.core.queue.run_times import RunTimes
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
 from gpuspawner.core.quotas.usage import QuotaTally
-
-# --- ranges
-
-
-LEAST_ERRORS = 20
-"""With fewer errors, nine of ten cannot be distinguished from eight or ten."""
-MOST_ERRORS = 200
-"""Number of the last errors that count. A cluster changes."""
-AROUND_SECONDS = 60.0
-"""Added before times are compared as ratios, so that seconds matter less than minutes."""
-RANGE_EACH_SIDE = 0.05
-
-
-@dataclass(frozen=True)
-class EstimateOutcome:
-    """An estimate and the actual wait, in seconds from when the estimate was made.
-
-    ``likely_seconds`` and ``latest_seconds`` are as computed. ``from_seconds`` and ``to_seconds`` are the range shown.
-    """
-
-    likely_seconds: float
-    latest_seconds: float
-    from_seconds: float
-    to_seconds: float
-    actual_seconds: float
-
-    @property
-    def was_right(self) -> bool:
-        """Whether the start was within the range."""
-        return self.from_seconds <= self.actual_seconds <= self.to_seconds
-
-
-def shown_range(
-    likely_seconds: float, latest_seconds: float, past: Sequence[EstimateOutcome], each_side: float = RANGE_EACH_SIDE
-) -> tuple[float, float]:
-    """Return the range to show for an estimate, so that it covers the errors of the past.
-
-    ``each_side`` is the share of starts below the range, and above it. With 0.05 it covers nine of ten starts.
-    """
-    low, high = min(likely_seconds, latest_seconds), latest_seconds
-    if len(past) < LEAST_ERRORS:
-        return low, high
-    below = sorted(_ratio(one.actual_seconds, min(one.likely_seconds, one.latest_seconds)) for one in past)
-    above = sorted(_ratio(one.actual_seconds, one.latest_seconds) for one in past)
-    out = each_side * (len(past) + 1)
-    first, last = below[max(0, floor(out) - 1)], above[min(len(past), ceil(len(past) + 1 - out)) - 1]
-    begin, end = _times(low, min(1.0, first)), _times(high, last)
-    return begin, max(begin, low, end)
-
-
-def accuracy_text(past: Sequence[EstimateOutcome]) -> str:
-    """Return how often ranges were right: ``right 7 times in 10 so far``, or "" with few past estimates."""
-    if len(past) < LEAST_ERRORS:
-        return ""
-    right = sum(one.was_right for one in past) / len(past)
-    return f"right {round(10 * right)} times in 10 so far"
-
-
-def _ratio(actual_seconds: float, told_seconds: float) -> float:
-    return (actual_seconds + AROUND_SECONDS) / (told_seconds + AROUND_SECONDS)
-
-
-def _times(seconds: float, ratio: float) -> float:
-    return max(0.0, (seconds + AROUND_SECONDS) * ratio - AROUND_SECONDS)
-
-
-# --- estimates
-
 
 DRAWS = 20
 """Number of forecasts. With 100 an estimate is 1 to 3 in 100 more often right, and takes five times as long."""
 HORIZON_SECONDS = 3 * 3600.0
 """How far an estimate looks ahead."""
-WINDOW_SECONDS = 1200.0
+WINDOW_SECONDS = 2 * NEAR_SECONDS
 """An estimate is right within ten minutes, before and after."""
 DAY_SECONDS = 86400.0
 MOST_DAYS = 7
-"""Later requests are those of one of the last seven days."""
-EACH_SIDE = 0.1
-"""The share of starts on each side of a range: four of five fall into it."""
+"""Later requests are those of one of the last seven work days, or of one of the last seven days of weekends."""
+FIRST_WEEKDAY, WORK_DAYS = 3, 5
+"""The first day of the epoch was a Thursday."""
 
 LaterRequests = Callable[[int], Sequence[Claim]]
 """Returns the requests that are expected to come in the forecast with this number."""
@@ -163,14 +97,19 @@ def later_requests(past: Sequence[Claim], now: float, draw: int) -> list[Claim]:
     Args:
         past: the requests of the last days, the oldest first.
         now: seconds since the epoch.
-        draw: the number of the forecast. Each takes another of the last :data:`MOST_DAYS` days.
+        draw: the number of the forecast. Each takes another of the last days of the same sort.
     """
-    days = min(MOST_DAYS, int((now - past[0].asked_at) // DAY_SECONDS)) if past else 0
-    if not days:
+    known = range(1, 1 + int((now - past[0].asked_at) // DAY_SECONDS)) if past else range(0)
+    alike = [days for days in known if _is_weekend(now - DAY_SECONDS * days) == _is_weekend(now)][:MOST_DAYS]
+    if not alike:
         return []
-    back = DAY_SECONDS * (1 + draw % days)
+    back = DAY_SECONDS * alike[draw % len(alike)]
     first, last = (bisect_right(past, at - back, key=_asked_at) for at in (now, now + HORIZON_SECONDS))
     return [_moved(claim, claim.asked_at + back) for claim in past[first:last]]
+
+
+def _is_weekend(at: float) -> bool:
+    return int(at // DAY_SECONDS + FIRST_WEEKDAY) % 7 >= WORK_DAYS
 
 
 def _asked_at(claim: Claim) -> float:

@@ -12,13 +12,12 @@ from gpuspawner.core.events import ClaimMade, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
-from gpuspawner.core.queue.estimates import accuracy_text
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine, NumberedLine
 from gpuspawner.service.store.rows import is_of
-from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
 from gpuspawner.service.web.permissions import Permission
@@ -79,9 +78,9 @@ QUEUE = Table(
         Column("waited_seconds", "Waiting for", "seconds"),
         Column("wait_rule", "Held back by"),
         Column("reason", "Reason for the position", "words"),
-        Column("earliest_at", "Earliest", "time"),
-        Column("likely_at", "Likely", "time"),
-        Column("unchanged_at", "Without changes", "time"),
+        Column("earliest_at", "From", "time"),
+        Column("likely_at", "Likely start", "time"),
+        Column("range_end_at", "To", "time"),
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),
@@ -156,7 +155,7 @@ class QueueRow:
     sentence: str
     earliest_at: float | None
     likely_at: float | None
-    unchanged_at: float | None
+    range_end_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +282,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         sentence=" ".join([shown.sentence, *([held_words] if held_words not in shown.sentence else [])]),
         earliest_at=shown.earliest_start_at,
         likely_at=shown.likely_start_at,
-        unchanged_at=shown.unchanged_start_at,
+        range_end_at=shown.range_end_at,
     )
 
 
@@ -364,7 +363,7 @@ class QueuePage(ListPage):
             part,
             sections=list(_sections(state, part.rows)),
             held=sum(row.held == "yes" for row in rows),
-            hit_rate=accuracy_text(state.allocator.foretold.past),
+            hit_rate=hit_rate_words(state),
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
         )

@@ -51,7 +51,7 @@ class ServiceCollector(Collector):
                 over.add_metric([source, outcome.value], self._parts.preemptions.outcomes[source, outcome.value])
         yield over
         yield from self._parts.registry.start_times.collect()
-        yield from self._parts.allocator.foretold.collect()
+        yield from self._parts.allocator.estimate_records.collect()
         samples = CounterMetricFamily("gpuspawner_samples", "Samples, by their result.", labels=["result"])
         for kind in SampleKind:
             samples.add_metric([kind.value], self._parts.sampler.counts[kind.value])

@@ -29,7 +29,7 @@ from gpuspawner.service.start.consequences import (
 )
 from gpuspawner.service.start.models import Outlook
 from gpuspawner.service.start.substitutes import instead, present_substitute
-from gpuspawner.service.waiting.presenter import outage_words, reach_words, start_limit, starts_at, waits
+from gpuspawner.service.waiting.presenter import outage_words, preview_start, reach_words, start_limit, starts_at, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.idle_words import hours_words
@@ -98,12 +98,12 @@ def _sentence(
     shortage = "" if would.wait_reason is None else would.wait_reason.words
     key = Key(state.hub_id, claim.user_created, "")
     if shortage or outage or (request.gpu is not None and (place.number != 1 or place.likely_seconds != 0)):
-        told, reach = state.allocator.foretold.words(place), reach_words(state, claim.user, key)
+        shown, reach = preview_start(state, place), reach_words(state, claim.user, key)
         kept = kept_free_words(would.kept_free, request, catalog, now)
         offer = state.queue.offer(request.gpu, hold_user_of(claim))
         words = waits(
             place, request, catalog, offer, shortage,
-            asked_for=keeps, told=told, kept=kept, reach=reach, outage=outage,
+            asked_for=keeps, shown=shown, kept=kept, reach=reach, outage=outage,
         )  # fmt: skip
         return _Sentence(words, waits=True, limited=False)
     if limit := start_limit(state, key):

@@ -14,6 +14,7 @@ from gpuspawner.core.schedules import Schedule, ScheduleDecision, decide_schedul
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.start.check import wait_seconds
+from gpuspawner.service.waiting.presenter import preview_start
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
     except Unavailable:
         return Estimate(None)
     waits = None if would.wait_reason is not None else wait_seconds(would)
-    if told := parts.allocator.foretold.words(would.place):
-        waits = max(waits or 0.0, told[1])  # by then it started, as often as such ranges were right
+    if shown := preview_start(parts, would.place):
+        waits = max(waits or 0.0, shown.to_seconds)  # by then it started, as often as such ranges were right
     return Estimate(waits)
 
 

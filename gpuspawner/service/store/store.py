@@ -24,6 +24,7 @@ from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
 from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.store.history import Estimates, IdleTraces
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
@@ -31,7 +32,7 @@ from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
-from gpuspawner.service.store.statistics import Counters, Estimates, KindsSeen
+from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
@@ -107,6 +108,7 @@ class Store:
         self.tokens = Tokens(*shared)
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)
+        self.idle_traces = IdleTraces(*shared)
         self.counters = Counters(*shared)
         self.kinds_seen = KindsSeen(*shared)
 

@@ -284,13 +284,33 @@ estimates = sa.Table(
     "estimates",
     metadata,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("lease", sa.String(64), nullable=False),
     sa.Column("at", sa.Float, nullable=False),
-    sa.Column("likely_seconds", sa.Float, nullable=False),
-    sa.Column("latest_seconds", sa.Float, nullable=False),
+    sa.Column("is_first", sa.Boolean, nullable=False),
+    sa.Column("point_seconds", sa.Float, nullable=False),
+    sa.Column("chance", sa.Float, nullable=False),
+    sa.Column("low_seconds", sa.Float, nullable=False),
+    # Null is infinite.
+    sa.Column("high_seconds", sa.Float),
     sa.Column("from_seconds", sa.Float, nullable=False),
-    sa.Column("to_seconds", sa.Float, nullable=False),
-    sa.Column("actual_seconds", sa.Float, nullable=False),
+    sa.Column("to_seconds", sa.Float),
+    sa.Column("is_shown", sa.Boolean, nullable=False),
+    # Null until the request starts.
+    sa.Column("actual_seconds", sa.Float),
     sa.Index("ix_estimates_at", "at"),
+    sa.Index("ix_estimates_lease", "lease"),
+)
+
+idle_traces = sa.Table(
+    "idle_traces",
+    metadata,
+    sa.Column("lease", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("idle", sa.JSON, nullable=False),
+    sa.Index("ix_idle_traces_at", "at"),
+    sa.Index("ix_idle_traces_owner", "hub", "user_created"),
 )
 
 inbox_read = sa.Table(

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuspawner.core.calendar import parse_day
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.statistics import WaitingTimes
+from gpuspawner.service.store.history import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.usage.chart import columns_of
 from gpuspawner.service.usage.report import (

@@ -25,10 +25,14 @@ class Standing(Answer):
     unchanged_seconds: float | None
     likely_start_at: float | None
     unchanged_start_at: float | None
+    form: str
+    """How precisely the start is known: ``time``, ``range``, ``within the hour``, ``more than 3 hours``, or ""."""
     earliest_start_at: float | None
-    """The start of the range in which past estimates were right, null while it is too early to say."""
+    """The begin of the range in which four of five requests start, null while it is not known."""
+    range_end_at: float | None
+    """The end of that range."""
     hit_rate: str
-    """How often such estimates were right, for example ``8 of the last 10 were right``, "" while unknown."""
+    """How often shown times were right, for example ``4 of 5 of the last 60 times were right``, "" while unknown."""
     startable_count: int | None
     """The smaller number of GPUs with which it could start now, null for none."""
     sentence: str
@@ -62,6 +66,9 @@ class WaitingRequest(Answer):
     likely_seconds: float | None
     likely_start_at: float | None
     unchanged_start_at: float | None
+    form: str
+    earliest_start_at: float | None
+    range_end_at: float | None
 
 
 class Queue(Answer):

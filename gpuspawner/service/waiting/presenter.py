@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from math import inf
+from typing import Any
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -29,16 +32,16 @@ def waits(
     shortage: str = "",
     *,
     asked_for: bool = True,
-    told: tuple[float, float, str] | None = None,
+    shown: ShownStart | None = None,
     kept: str = "",
     reach: str = "",
     outage: str = "",
 ) -> str:
     """Return the sentence about a queue position, or about the one that Start would give if not ``asked_for``.
 
-    ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is why free GPUs are not granted.
-    ``reach`` is a sentence about how a user who closed the page learns of the start. ``outage`` are sentences about
-    what prevents every start now.
+    ``shown`` is the estimated start. ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is
+    why free GPUs are not granted. ``reach`` is a sentence about how a user who closed the page learns of the start.
+    ``outage`` are sentences about what prevents every start now.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"You {'are' if asked_for else 'would be'} {number}in line"
@@ -62,7 +65,7 @@ def waits(
     asked = f", and you ask for {request.count}" if request.count > 1 else ""
     if kept:
         asked = f", {kept}"
-    return f"{free}{asked}. {line}; {wait_range(place, told)}. {stays}"
+    return f"{free}{asked}. {line}; {start_words(place, shown)}. {stays}"
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -92,29 +95,63 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-def wait_range(place: QueuePosition, told: tuple[float, float, str] | None = None) -> str:
-    """Return the estimated wait, and what makes it shorter or longer.
+FEW_PAST = "too few past workspaces are known to estimate the start"
+"""The reason why no time is shown."""
 
-    ``told`` is a range from past errors, with the text about how often these ranges were right.
+
+def start_words(place: QueuePosition, shown: ShownStart | None) -> str:
+    """Return when a request starts, as precisely as past estimates allow, or why that is not shown.
+
+    Args:
+        place: its position. Its start is not known if a fleet or scheduler does not answer.
+        shown: the estimate, None without one.
     """
-    most, likely = place.unchanged_seconds, place.likely_seconds
-    if most is None:
+    if place.unchanged_seconds is None and shown is None:
         return "how long it takes is not known"
-    if told is not None:
-        begin, end, right = told
-        about = show_wait(most if likely is None else likely)
-        return f"about {about} ({show_wait(begin)} to {show_wait(end)}, {right})"
-    longer = "more if somebody extends or goes first"
-    if likely is not None and likely < most:
-        return f"about {show_wait(likely)}, {show_wait(most)} if no workspace ends early, {longer}"
-    return f"about {show_wait(most)}, less if a workspace ends early, {longer}"
+    if shown is None:
+        return FEW_PAST
+    if shown.form is Form.TIME and shown.seconds is not None:
+        return f"it probably starts in about {show_wait(shown.seconds)}"
+    if shown.form is Form.LONG:
+        return "it may take more than 3 hours"
+    if shown.form is Form.HOUR:
+        return "it probably starts within the hour"
+    return f"it probably starts in {show_wait(shown.from_seconds)} to {show_wait(shown.to_seconds)}"
+
+
+def preview_start(state: Parts, place: QueuePosition) -> ShownStart | None:
+    """Return how the start of a request is shown that was not made yet; None with few past estimates."""
+    if place.likely_seconds is None:
+        return None
+    around = range_around(place.likely_seconds, state.allocator.estimate_records.past)
+    if around is None:
+        return None
+    return ShownStart(Form.HOUR if around[1] < HOUR_SECONDS else Form.RANGE, None, *around)
 
 
 def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
-    """Return when who waits probably starts, and when if nothing changes until then; None where it is not known."""
+    """Return when a request would probably start, and when if nothing changes until then; None where it is not known.
+
+    It is computed at once, without draws. So it is less often right than the estimates of requests that wait.
+    """
     likely, most = place.likely_seconds, place.unchanged_seconds
     return {
         "likely_start_at": None if likely is None else now + likely,
+        "unchanged_start_at": None if most is None else now + most,
+    }
+
+
+def start_times(place: QueuePosition, shown: ShownStart | None, now: float) -> dict[str, Any]:
+    """Return the times of a start as fields of a model; None where they are not known."""
+    most = place.unchanged_seconds
+    has_range = shown is not None and shown.form is not Form.LONG and shown.to_seconds < inf
+    return {
+        "form": "" if shown is None else shown.form.value,
+        "likely_seconds": None if shown is None else shown.seconds,
+        "unchanged_seconds": most,
+        "likely_start_at": None if shown is None or shown.seconds is None else now + shown.seconds,
+        "earliest_start_at": now + shown.from_seconds if shown is not None and has_range else None,
+        "range_end_at": now + shown.to_seconds if shown is not None and has_range else None,
         "unchanged_start_at": None if most is None else now + most,
     }
 
@@ -183,6 +220,15 @@ def start_limit(state: Parts, key: Key) -> str:
     return ""
 
 
+def hit_rate_words(state: Parts) -> str:
+    """Return how often shown times were right in the last month, "" with few of them."""
+    shown = [one for one in state.allocator.estimate_records.past if one.is_shown]
+    if len(shown) < LEAST_ERRORS:
+        return ""
+    share = sum(one.is_near for one in shown) / len(shown)
+    return f"{round(5 * share)} of 5 of the last {len(shown)} times were right within 10 minutes"
+
+
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     """Return the reason of a wait that the queue does not explain, "" without one."""
     now = state.clock.now()
@@ -201,12 +247,12 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     queue, place, now = state.queue, state.queue.place(lease), state.clock.now()
     offer = queue.offer(lease.request.gpu, hold_user_of(lease))
     held = queue.wait_reason(lease)
-    told = state.allocator.foretold.words(place)
+    shown = None if outage_words(state, lease.request.gpu) else state.allocator.estimator.shown(lease.id)
     shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)
     kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
     outage = outage_words(state, lease.request.gpu)
     sentence = waits(
-        place, lease.request, state.catalog, offer, shortage, told=told, kept=kept, reach=reach, outage=outage
+        place, lease.request, state.catalog, offer, shortage, shown=shown, kept=kept, reach=reach, outage=outage
     )
     if not outage:
         sentence = _held_up_words(state, lease, place) or sentence
@@ -215,11 +261,8 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     return models.Standing(
         place=place.number,
         of=place.of,
-        likely_seconds=place.likely_seconds,
-        unchanged_seconds=place.unchanged_seconds,
-        **starts_at(place, now),
-        earliest_start_at=None if told is None else now + told[0],
-        hit_rate="" if told is None else told[2],
+        **start_times(place, shown, now),
+        hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease, offer),
         sentence=sentence,
         why=" ".join(filter(None, [place.why, *queue.wait_reasons_of_substitutes(lease)])),
@@ -280,7 +323,5 @@ def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> 
         changed=told.changed if told else None,
         precedence=told.precedence if told else None,
         asked_at=lease.asked_at,
-        unchanged_seconds=place.unchanged_seconds,
-        likely_seconds=place.likely_seconds,
-        **starts_at(place, now),
+        **start_times(place, state.allocator.estimator.shown(lease.id), now),
     )

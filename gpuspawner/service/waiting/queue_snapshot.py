@@ -129,7 +129,7 @@ class QueueSnapshot:
     def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
         """Compute nothing before the first reader."""
         self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
-        self._syncs, self._restrictions, self._estimator = allocator.syncs, allocator.restrictions, allocator.estimator
+        self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
         self.outages = Outages(registry.store, scheduler, allocator.observed, allocator.syncs)
         self._changes = PlaceChanges()
         self._computed: _Computed | None = None
@@ -255,22 +255,13 @@ class QueueSnapshot:
 
     def _pass_of(self, computed: _Computed) -> _Pass:
         began, answer = time.thread_time(), self._standing(computed)
-        places = {} if answer is None else self._estimated(answer.places(), answer.as_of)
+        places = {} if answer is None else answer.places()
         if answer is not None:
             numbers = {name: one.number for name, one in places.items() if one.number is not None}
             self._changes.see(numbers, self._registry, self._scheduler.kinds, answer.as_of)
         asked = {claim.id: _asked(claim) for claim in computed.seen.claims if claim.id in places}
         as_of = computed.seen.now if answer is None else answer.as_of
         return _Pass(computed, time.thread_time() - began, time.monotonic(), as_of, places, asked)
-
-    def _estimated(self, places: Mapping[str, QueuePosition], as_of: float) -> dict[str, QueuePosition]:
-        """Return positions with the last estimate of the likely start, if there is one."""
-        found: dict[str, QueuePosition] = {}
-        for name, place in places.items():
-            likely, latest = self._estimator.wait_seconds(name, as_of), place.unchanged_seconds
-            likely = place.likely_seconds if likely is None else likely if latest is None else min(likely, latest)
-            found[name] = replace(place, likely_seconds=likely)
-        return found
 
     def change(self, lease: Lease) -> str:
         """Return in a sentence how a position changed last, and why, "" without a change since this service started."""

@@ -38,15 +38,14 @@ class ClockView(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When a waiting workspace starts.
+    """The range in which a waiting workspace starts. ``likely`` is "" if no time is sure enough.
 
-    ``unchanged`` is the start if every workspace runs until its present end and no other request goes first. Others may
-    change that, so it is no latest start. ``left`` values are percent of the time from now to it.
+    ``left`` values are percent of the time from now to the end of the range.
     """
 
     earliest: str
     likely: str
-    unchanged: str
+    range_end: str
     earliest_left: float
     likely_left: float
 
@@ -221,11 +220,10 @@ def idle_clock(shown: Workspace) -> ClockView | None:
 def window_of(shown: Workspace) -> Window | None:
     """Return when a waiting workspace starts, None while that is not known."""
     queue, now = shown.queue, shown.now
-    if queue is None or queue.unchanged_start_at is None:
+    if queue is None or queue.earliest_start_at is None or queue.range_end_at is None:
         return None
-    likely = queue.likely_start_at if queue.likely_start_at is not None else queue.unchanged_start_at
-    earliest = now if queue.earliest_start_at is None else queue.earliest_start_at
-    whole = max(queue.unchanged_start_at - now, 1.0)
+    earliest, latest = queue.earliest_start_at, queue.range_end_at
+    whole = max(latest - now, 1.0)
 
     def left(at: float) -> float:
         return round(100 * min(max((at - now) / whole, 0.0), 1.0), 1)
@@ -233,8 +231,9 @@ def window_of(shown: Workspace) -> Window | None:
     def words(at: float) -> str:
         return "Now" if at - now < 1 else show_time(at, now)
 
-    known = "" if queue.earliest_start_at is None else words(earliest)
-    return Window(known, words(likely), words(queue.unchanged_start_at), left(earliest), left(likely))
+    likely = queue.likely_start_at
+    middle = (earliest + latest) / 2 if likely is None else likely
+    return Window(words(earliest), "" if likely is None else words(likely), words(latest), left(earliest), left(middle))
 
 
 def line_words(shown: Workspace) -> tuple[str, str]:
@@ -242,10 +241,14 @@ def line_words(shown: Workspace) -> tuple[str, str]:
     queue = shown.queue
     if queue is None:
         return "", ""
-    if queue.wait_reason is not None or queue.impossible or queue.unchanged_start_at is None:
+    if queue.wait_reason is not None or queue.impossible or not queue.form:
         return place_words(queue.place, queue.of), ""
-    likely = queue.likely_seconds if queue.likely_seconds is not None else queue.unchanged_seconds
-    when = "" if likely is None else f"Likely start in {show_wait(likely)}" if likely >= 1 else "Starts now"
+    if queue.likely_seconds is not None:
+        when = f"Likely start in {show_wait(queue.likely_seconds)}" if queue.likely_seconds >= 1 else "Starts now"
+    elif queue.range_end_at is None:
+        when = "May take more than 3 hours"
+    else:
+        when = f"Starts by {show_time(queue.range_end_at, shown.now)} in 9 of 10 cases"
     return place_words(queue.place, queue.of), when
 
 

@@ -15,7 +15,7 @@ from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import waits
+from gpuspawner.service.waiting.presenter import preview_start, waits
 from gpuspawner.service.workspaces import models
 
 WITHOUT: Literal["without-gpu"] = "without-gpu"
@@ -108,8 +108,8 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."
     offer = parts.queue.offer(request.gpu, hold_user_of(claim))
-    told, outage = parts.allocator.foretold.words(would.place), parts.queue.outages.of_kind(request.gpu)
+    shown, outage = preview_start(parts, would.place), parts.queue.outages.of_kind(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)
-    waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, told=told, outage=away)
+    waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, shown=shown, outage=away)
     waiting = waiting.removesuffix(" Once you have pressed Start, you can close this page.")
     return f"It would wait, and this workspace ends first. {waiting}"

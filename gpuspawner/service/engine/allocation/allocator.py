@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog, resolve, without_lost_consent
@@ -17,13 +17,13 @@ from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueRetu
 from gpuspawner.core.leases.lease import WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimates import EstimateRecords, Estimator
+from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.allocation.estimates import Estimator
 from gpuspawner.service.engine.allocation.feasibility import Feasibility
 from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
@@ -60,21 +60,20 @@ class Allocator:
         )
         self.commits = LeaseCommits(registry, self.observed, clock)
         self.prospects = Feasibility(registry, scheduler, in_force, clock, self.commits)
-        self.foretold = EstimateRecords(registry, clock)
+        self.estimate_records = EstimateRecords(registry, clock)
         self.estimator = Estimator(
             registry,
             clock,
             self.observed.snapshot,
             lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
+            self.estimate_records,
         )
         self.granting = GrantWriter(
-            registry, self.observed, self.bounds, self.foretold, lambda: self.catalog, clock, self.commits
+            registry, self.observed, self.bounds, self.estimate_records, lambda: self.catalog, clock, self.commits
         )
         self.syncs = SchedulerSync(
             scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
         )
-        self.places: Callable[[], Mapping[str, QueuePosition]] = dict
-        """Returns the queue position of each waiting lease."""
         self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()
         self._counted: list[Offer] = []
@@ -101,7 +100,8 @@ class Allocator:
             await self.registry.save(*(move_back(lease, ahead_seconds) for lease in self.registry))
         await self.accounting.load()
         await self.restrictions.load()
-        await self.foretold.load()
+        await self.estimate_records.load()
+        await self.estimator.load()
         await self.prospects.load()
         await self.end_what_is_not_offered()
         for lease in self.registry:
@@ -156,9 +156,7 @@ class Allocator:
     async def look_ahead(self) -> None:
         """Check which waiting requests cannot start as things are, and make and store estimates."""
         await self.prospects.look(self._offers())
-        self.estimator.look()
-        if self.foretold.is_due():
-            await self.foretold.note(self.places())
+        await self.estimator.look()
 
     def _offers(self) -> list[Offer]:
         """Return the offer of every kind, as of the last look at the GPUs.

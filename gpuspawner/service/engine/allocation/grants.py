@@ -28,7 +28,7 @@ from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimates import EstimateRecords
+from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
@@ -54,13 +54,13 @@ class GrantWriter:
         registry: LeaseRegistry,
         observed: ObservedState,
         bounds: BudgetBounds,
-        foretold: EstimateRecords,
+        estimate_records: EstimateRecords,
         catalog: Callable[[], Catalog],
         clock: Clock,
         commits: LeaseCommits,
     ) -> None:
         """Grant nothing yet. ``bounds`` are those that budgets set; ``commits`` writes steps."""
-        self._foretold = foretold
+        self._estimate_records = estimate_records
         self._registry, self._observed, self._bounds = registry, observed, bounds
         self._catalog, self._clock, self._commits = catalog, clock, commits
         self._expiries: dict[str, float] = {}
@@ -105,7 +105,7 @@ class GrantWriter:
         stored += [asyncio.ensure_future(_all_ended(begun, failures))]
         await all_stored(stored)
         for lease in granted:
-            await self._foretold.came(lease)
+            await self._estimate_records.came(lease)
 
     async def lapse_expired(self) -> None:
         """Return leases to the queue whose grant expired before a start took it."""

@@ -242,14 +242,30 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
     op.create_table(
         "estimates",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("lease", sa.String(64), nullable=False),
         sa.Column("at", sa.Float, nullable=False),
-        sa.Column("likely_seconds", sa.Float, nullable=False),
-        sa.Column("latest_seconds", sa.Float, nullable=False),
+        sa.Column("is_first", sa.Boolean, nullable=False),
+        sa.Column("point_seconds", sa.Float, nullable=False),
+        sa.Column("chance", sa.Float, nullable=False),
+        sa.Column("low_seconds", sa.Float, nullable=False),
+        sa.Column("high_seconds", sa.Float),
         sa.Column("from_seconds", sa.Float, nullable=False),
-        sa.Column("to_seconds", sa.Float, nullable=False),
-        sa.Column("actual_seconds", sa.Float, nullable=False),
+        sa.Column("to_seconds", sa.Float),
+        sa.Column("is_shown", sa.Boolean, nullable=False),
+        sa.Column("actual_seconds", sa.Float),
     )
     op.create_index("ix_estimates_at", "estimates", ["at"])
+    op.create_index("ix_estimates_lease", "estimates", ["lease"])
+    op.create_table(
+        "idle_traces",
+        sa.Column("lease", sa.String(64), primary_key=True),
+        sa.Column("hub", sa.String(64), nullable=False),
+        sa.Column("user_created", sa.String(64), nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("idle", sa.JSON, nullable=False),
+    )
+    op.create_index("ix_idle_traces_at", "idle_traces", ["at"])
+    op.create_index("ix_idle_traces_owner", "idle_traces", ["hub", "user_created"])
     op.create_table(
         "inbox_read",
         sa.Column("hub", sa.String(64), primary_key=True),

@@ -113,10 +113,9 @@
     return date + inZone(at, { hour: "2-digit", minute: "2-digit" });
   };
   const when = (queue) => {
-    const at = { likely: queue?.likely_start_at, unchanged: queue?.unchanged_start_at };
-    const none = !at.likely && !at.unchanged;
-    part("times").hidden = none;
-    part("when").hidden = !at.likely || !at.unchanged;
+    const at = { from: queue?.earliest_start_at, likely: queue?.likely_start_at, to: queue?.range_end_at };
+    const none = !at.from || !at.to;
+    part("times").hidden = part("when").hidden = none;
     if (none) return;
     for (const [name, time] of Object.entries(at)) {
       const row = part("times").querySelector(`[data-when=${name}]`);
@@ -125,10 +124,9 @@
     }
     const now = Date.now() / 1000 + offset;
     const [span, tick] = part("when").querySelector(".gs-window").children;
-    if (at.likely && at.unchanged) {
-      const share = (100 * (at.likely - now)) / Math.max(1, at.unchanged - now);
-      span.style.left = tick.style.left = `${Math.min(98, Math.max(2, share))}%`;
-    }
+    const left = (time) => `${Math.min(98, Math.max(2, (100 * (time - now)) / Math.max(1, at.to - now)))}%`;
+    span.style.left = left(at.from);
+    tick.style.left = left(at.likely ?? (at.from + at.to) / 2);
   };
   // The requests that wait for the same kind of GPU. Others have no names here.
   const line = async () => {

@@ -320,7 +320,7 @@ def test_notification_settings_are_apart_from_start(browser, world):
     seed(world)
     page = open_page(browser, world, "")
     told = page.locator("#ready")
-    expect(told).to_contain_text("This browser blocks notifications of this site")
+    expect(told).to_contain_text("This browser blocks notifications from this site")
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         start, below = (one.bounding_box() for one in (page.get_by_role("link", name="Start a workspace"), told))

@@ -30,10 +30,10 @@ window.gpuspawnerReady ??= (() => {
   // Why this browser can't notify on this page; "" where it can.
   const hindrance = () => {
     if (!window.isSecureContext) {
-      return 'This page can’t notify you: browsers let only pages do so that are opened over https, or on localhost.';
+      return 'This page cannot notify you. Browsers allow it only over https or on localhost.';
     }
     if (!('Notification' in window)) return 'This browser has no notifications.';
-    return Notification.permission === 'denied' ? 'This browser blocks notifications of this site: its settings for the site change that.' : '';
+    return Notification.permission === 'denied' ? 'This browser blocks notifications from this site. Allow them in the settings of your browser.' : '';
   };
 
   // In `node`: the button that asks for consent, or the reason why it is missing.

@@ -220,7 +220,7 @@ class QuotaEvent(Event):
 
 
 @dataclass(frozen=True)
-class Asked(Event, name="asked", words="Asked for", details="{template}, {gpus}, {lifetime_seconds}"):
+class Asked(Event, name="asked", words="Requested", details="{template}, {gpus}, {lifetime_seconds}"):
     """A request was made. ``gpus`` is the number and the title of its GPUs."""
 
     template: str = ""
@@ -228,7 +228,7 @@ class Asked(Event, name="asked", words="Asked for", details="{template}, {gpus},
     lifetime_seconds: float = 0.0
 
 
-class Granted(GpuEvent, name="granted", words="Granted", told=Audience.USER):
+class Granted(GpuEvent, name="granted", words="GPU assigned", told=Audience.USER):
     """GPUs were granted."""
 
 
@@ -240,7 +240,7 @@ class Allocated(GpuEvent, name="allocated", words="Allocated"):
     """The UUIDs of GPUs that the slots only count became known."""
 
 
-class Started(Event, name="running", words="It runs"):
+class Started(Event, name="running", words="Started"):
     """The server of the workspace answers."""
 
 
@@ -521,7 +521,9 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 
 @dataclass(frozen=True)
-class Stopped(Event, name="stop", words="Stop", details="{message}", told=Audience.USER, marked=True, ends_grace=True):
+class Stopped(
+    Event, name="stop", words="Stopped", details="{message}", told=Audience.USER, marked=True, ends_grace=True
+):
     """The end begins, with the reason (``exits.ExitReason``) and the message of the exit."""
 
     reason: str = ""

@@ -231,7 +231,7 @@ def test_promise_8_a_soft_quota_warns_and_grants_and_a_hard_one_refuses_with_bot
     refused = hub.begin("cleo", template="lab", gpu="a100", count=6)
     assert refused.status_code == 403
     assert refused.json()["message"].startswith(
-        "GPUs: You asked for 6. Allowed: 5 per user, of which you use or wait for 0. Ask"
+        "GPUs: You asked for 6. Allowed: 5 per user. You use or wait for 0. Ask"
     )
     up(hub, "cleo", count=3)
 

@@ -95,7 +95,7 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
     refused = hub.begin("cleo", "more")
     assert refused.status_code == 403
     assert refused.json()["message"] == (
-        "GPUs: You asked for 1. Allowed: 2 per user, of which you use or wait for 2. "
+        "GPUs: You asked for 1. Allowed: 2 per user. You use or wait for 2. "
         "Stop another of your workspaces first. Raising it: gpu-help@example.org."
     )
     words = [line["words"] for line in gpu(hub, token, "/quota").json()["limits"]]

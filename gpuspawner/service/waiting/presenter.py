@@ -11,7 +11,7 @@ from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
+from gpuspawner.core.queue.calibration import HOUR_SECONDS, Form, ShownStart, range_around
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -20,6 +20,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
+from gpuspawner.service.waiting.accuracy import hit_rate_words
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 from gpuspawner.service.web.permissions import Permission, Person
 
@@ -218,15 +219,6 @@ def start_limit(state: Parts, key: Key) -> str:
     if starts.total() >= settings.concurrent_starts:
         return after_other_starts(settings.concurrent_starts, "workspaces")
     return ""
-
-
-def hit_rate_words(state: Parts) -> str:
-    """Return how often shown times were right in the last month, "" with few of them."""
-    shown = [one for one in state.allocator.estimate_records.past if one.is_shown]
-    if len(shown) < LEAST_ERRORS:
-        return ""
-    share = sum(one.is_near for one in shown) / len(shown)
-    return f"{round(5 * share)} of 5 of the last {len(shown)} times were right within 10 minutes"
 
 
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:

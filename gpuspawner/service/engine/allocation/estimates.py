@@ -66,12 +66,19 @@ class Estimator:
         self._idle = {name: list(idle) for name, idle in (await store.read(store.idle_traces.of, names)).items()}
 
     async def look(self) -> None:
-        """Note idle times and begin to make estimates, if they are due."""
+        """Note idle times, and begin to make estimates and their report, if they are due."""
         if self._clock.now() >= self._noted_at + TRACE_SECONDS:
             self._noted_at = self._clock.now()
             await self._note_idle_times()
-        if self._is_due() and (self._running is None or self._running.done()):
-            self._running = asyncio.create_task(self._make())
+        is_due = self._records.is_report_due or self._is_due()
+        if is_due and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._make_due())
+
+    async def _make_due(self) -> None:
+        if self._records.is_report_due:
+            await self._records.make_report()
+        if self._is_due():
+            await self._make()
 
     async def _note_idle_times(self) -> None:
         now, store, noted = self._clock.now(), self._registry.store, list[tuple[Lease, list[float]]]()

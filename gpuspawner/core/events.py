@@ -304,6 +304,15 @@ class CannotStart(
     refusal: str = ""
 
 
+@dataclass(frozen=True)
+class StartNear(
+    Event, name="start near", words="Starts soon", details="probably in about {in_seconds}", told=Audience.USER
+):
+    """The estimated start of a waiting request is near. ``in_seconds`` are whole minutes."""
+
+    in_seconds: float = 0.0
+
+
 class CanStart(Event, name="can start again", words="Can start again"):
     """A waiting request can start again."""
 

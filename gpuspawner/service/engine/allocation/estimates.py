@@ -14,6 +14,7 @@ from math import inf
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.core.queue.calibration import Calibration, EstimateOutcome, ShownStart, shown_start
 from gpuspawner.core.queue.estimates import MOST_DAYS, estimate_starts, later_requests
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
@@ -22,7 +23,9 @@ from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, 
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 
 log = logging.getLogger("gpuspawner.estimates")
 
@@ -44,8 +47,10 @@ class Estimator:
         snapshot: Callable[[], Snapshot],
         owns_queue: Callable[[Lease], bool],
         records: EstimateRecords,
+        commits: LeaseCommits,
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
+        self._commits = commits
         self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._records = records
         self._run_times = RunTimes()
@@ -130,6 +135,18 @@ class Estimator:
             await self._records.note(found, seen.now)
         except Unavailable as error:
             log.warning("estimates are not kept: %s", error)
+        waiting = [lease for lease in self._registry if lease.id in found]
+        away = await step_each("telling of a near start", waiting, self._tell_if_near, self._registry.failures)
+        if away is not None:
+            log.warning("users are told later that their start is near: %s", away)
+
+    def _tell_if_near(self, lease: Lease) -> asyncio.Future[None] | None:
+        shown = self.shown(lease.id)
+        if shown is None:
+            return None
+        in_seconds = shown.to_seconds if shown.seconds is None else shown.seconds
+        step = note_near_start(lease, in_seconds, self._clock.now())
+        return None if step is None else self._commits.commit(lease, step)
 
     async def _learn(self, count: int) -> None:
         """Read the last workspaces that ended, and learn from those that are new."""

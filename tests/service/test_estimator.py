@@ -109,3 +109,27 @@ async def test_a_user_is_told_once_when_the_start_is_about_10_minutes_away(tmp_p
     lines = world.parts.store.audit_log.latest(waits.id)
     assert sum(line.event.action == "start near" for line in lines) == 1, "also after a restart"
     world.crash()
+
+
+async def test_the_history_says_why_an_estimate_moved(tmp_path):
+    world, up = await a_world(tmp_path, seconds=8 * 3600.0)
+    world.shows(up, 80)
+    await world.registry.save(replace(up, deadline_at=world.clock.now() + 3600))
+    waits = await world.ask("bert", lifetime="1h")
+    await world.go_on(180)
+
+    def told():
+        lines = world.parts.store.audit_log.latest(waits.id)
+        return [line.event.describe(line.at) for line in lines if line.event.action == "estimate moved"]
+
+    first = world.allocator.estimator._estimates[waits.id].point_seconds
+    assert told() == []
+    extended = replace(world.now_of(up), deadline_at=world.now_of(up).deadline_at + 3000)
+    await world.registry.save(extended)
+    world.clock.advance(EVERY_SECONDS)
+    await world.round()
+    assert world.allocator.estimator._estimates[waits.id].point_seconds > first
+    assert told() == ["1 workspace was extended: about 50 min later"]
+    await world.go_on(2 * EVERY_SECONDS)
+    assert len(told()) == 1, "it did not move again"
+    world.crash()

@@ -304,6 +304,33 @@ class CannotStart(
     refusal: str = ""
 
 
+@dataclass(frozen=True)
+class StartNear(
+    Event, name="start near", words="Starts soon", details="probably in about {in_seconds}", told=Audience.USER
+):
+    """The estimated start of a waiting request is near. ``in_seconds`` are whole minutes."""
+
+    in_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class EstimateMoved(Event, name="estimate moved", words="Estimated start moved"):
+    """The estimated start of a waiting request moved by at least ten minutes.
+
+    Args:
+        moved_seconds: by how much it is later, negative if it is sooner.
+        reasons: what happened to its GPUs since the earlier estimate.
+    """
+
+    moved_seconds: float = 0.0
+    reasons: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the reasons, and by how much it moved."""
+        by = show_duration(60 * round(abs(self.moved_seconds) / 60))
+        return f"{self.reasons}: about {by} {'later' if self.moved_seconds > 0 else 'sooner'}"
+
+
 class CanStart(Event, name="can start again", words="Can start again"):
     """A waiting request can start again."""
 

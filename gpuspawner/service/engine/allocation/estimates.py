@@ -12,9 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.step_results import Note, Step
+from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.core.queue.calibration import Calibration, EstimateOutcome, ShownStart, shown_start
+from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
 from gpuspawner.core.queue.estimates import MOST_DAYS, estimate_starts, later_requests
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
@@ -22,7 +26,9 @@ from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, 
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 
 log = logging.getLogger("gpuspawner.estimates")
 
@@ -44,8 +50,10 @@ class Estimator:
         snapshot: Callable[[], Snapshot],
         owns_queue: Callable[[Lease], bool],
         records: EstimateRecords,
+        commits: LeaseCommits,
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
+        self._commits = commits
         self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._records = records
         self._run_times = RunTimes()
@@ -59,6 +67,8 @@ class Estimator:
         self._idle: dict[str, list[float]] = {}
         """The idle time of each running workspace at each ten minutes of its age, by lease id."""
         self._noted_at = -inf
+        self._told: dict[str, QueueState] = {}
+        """The state of the queue with the last estimate that its user knows, by lease id."""
 
     async def load(self) -> None:
         """Read the idle times of running workspaces."""
@@ -130,6 +140,35 @@ class Estimator:
             await self._records.note(found, seen.now)
         except Unavailable as error:
             log.warning("estimates are not kept: %s", error)
+        await self._tell_users(seen)
+
+    async def _tell_users(self, seen: Snapshot) -> None:
+        """Note for each waiting request whether its start is near, and whether and why it moved."""
+        self._told = {name: state for name, state in self._told.items() if name in self._estimates}
+        tell_if_moved = partial(self._tell_if_moved, seen)
+        for step, tell in (("telling of a near start", self._tell_if_near), ("telling of a move", tell_if_moved)):
+            waiting = [lease for lease in self._registry if lease.id in self._estimates and lease.phase in WAITING]
+            if (away := await step_each(step, waiting, tell, self._registry.failures)) is not None:
+                log.warning("users are told later of their estimated start: %s", away)
+
+    def _tell_if_moved(self, seen: Snapshot, lease: Lease) -> asyncio.Future[None] | None:
+        point_seconds = self._estimates[lease.id].point_seconds
+        if point_seconds == inf:
+            return None
+        state = queue_state(lease, seen.now + point_seconds, seen)
+        moved = explain_move(self._told.setdefault(lease.id, state), state)
+        if moved is None:
+            return None
+        self._told[lease.id] = state
+        return self._commits.commit(lease, Step(lease, (Note(events.EstimateMoved(*moved)),)))
+
+    def _tell_if_near(self, lease: Lease) -> asyncio.Future[None] | None:
+        shown = self.shown(lease.id)
+        if shown is None:
+            return None
+        in_seconds = shown.to_seconds if shown.seconds is None else shown.seconds
+        step = note_near_start(lease, in_seconds, self._clock.now())
+        return None if step is None else self._commits.commit(lease, step)
 
     async def _learn(self, count: int) -> None:
         """Read the last workspaces that ended, and learn from those that are new."""

@@ -59,7 +59,7 @@ def test_over_plain_http_it_is_said_why_there_is_no_button(hub, page, user, all_
     page.add_init_script("Object.defineProperty(window, 'isSecureContext', { value: false });")
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
-    expect(page.locator("#gs-notify")).to_contain_text("only pages do so that are opened over https, or on localhost.")
+    expect(page.locator("#gs-notify")).to_contain_text("Browsers allow it only over https or on localhost.")
     expect(page.locator("#gs-notify button")).to_have_count(0)
 
 

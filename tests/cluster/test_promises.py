@@ -227,7 +227,7 @@ def test_promise_8_a_soft_quota_warns_and_grants_and_a_hard_one_refuses_with_bot
     token = token_of(hub, "cleo")
     asked = {"template": "lab", "gpu": "a100", "count": 3}
     told = hub.gpu("/check", "POST", asked, token=token)["sentence"]
-    assert "With this you would have 3 GPUs. Your share is 2. It is given while GPUs are free." in told
+    assert "With this you would have 3 GPUs. Your share is 2. You get it while GPUs are free." in told
     refused = hub.begin("cleo", template="lab", gpu="a100", count=6)
     assert refused.status_code == 403
     assert refused.json()["message"].startswith(

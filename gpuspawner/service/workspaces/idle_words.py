@@ -46,4 +46,4 @@ def hours_words(policy: str, instead_of: str, until: float | None, now: float) -
         return ""
     end = "" if until is None else f" until {show_time(until, now)}"
     instead = f" instead of {instead_of}" if instead_of else ""
-    return f"The policy {policy} applies{end}{instead}, by the hours of the catalog."
+    return f"By the hours of the catalog, the policy {policy} applies{end}{instead}."

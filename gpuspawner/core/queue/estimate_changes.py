@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
+from gpuspawner.core.leases.lease import HOLDING, WAITING
 from gpuspawner.core.queue.calibration import NEAR_SECONDS
-from gpuspawner.core.queue.snapshot import Snapshot
+from gpuspawner.core.queue.snapshot import Claim, Snapshot
 
 LEAST_EXTENSION_SECONDS = 60.0
 """A deadline that moved by less was not extended by anybody."""
@@ -27,15 +27,15 @@ class QueueState:
     usable_gpus: int
 
 
-def queue_state(lease: Lease, start_at: float, seen: Snapshot) -> QueueState:
+def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
     """Return what the start of a waiting request depends on, at one instant."""
     pool_of = {name: kind.pool for name, kind in seen.kinds.items()}
-    pools = {pool_of[name] for name in (lease.request.gpu, *lease.request.substitutes) if name in pool_of}
+    pools = {pool_of[name] for name in (claim.request.gpu, *claim.request.substitutes) if name in pool_of}
     alike = [one for one in seen.leases if one.kind in pool_of and pool_of[one.kind] in pools]
     return QueueState(
         start_at,
         {one.id: one.deadline_at for one in alike if one.phase in HOLDING},
-        frozenset(one.id for one in alike if one.phase in WAITING and one.asked_at < lease.asked_at),
+        frozenset(one.id for one in alike if one.phase in WAITING and one.asked_at < claim.asked_at),
         sum(gpu.pool in pools and gpu.healthy and gpu.reachable and not gpu.closed for gpu in seen.fleet.gpus),
     )
 

@@ -132,7 +132,7 @@ class Estimator:
         seen = self._snapshot()
         own = {lease.id for lease in seen.leases if self._is_estimated(lease)}
         claims = [claim for claim in seen.claims if claim.id in own][:MOST_FORECAST]
-        found, self._took_seconds = await asyncio.to_thread(
+        found, states, self._took_seconds = await asyncio.to_thread(
             _estimate, seen, claims, self._run_times, self._past(seen), self._records.calibration
         )
         self._estimates, self._made_at = found, seen.now
@@ -140,24 +140,21 @@ class Estimator:
             await self._records.note(found, seen.now)
         except Unavailable as error:
             log.warning("estimates are not kept: %s", error)
-        await self._tell_users(seen)
+        await self._tell_users(states)
 
-    async def _tell_users(self, seen: Snapshot) -> None:
+    async def _tell_users(self, states: Mapping[str, QueueState]) -> None:
         """Note for each waiting request whether its start is near, and whether and why it moved."""
         self._told = {name: state for name, state in self._told.items() if name in self._estimates}
-        tell_if_moved = partial(self._tell_if_moved, seen)
+        tell_if_moved = partial(self._tell_if_moved, states)
         for step, tell in (("telling of a near start", self._tell_if_near), ("telling of a move", tell_if_moved)):
             waiting = [lease for lease in self._registry if lease.id in self._estimates and lease.phase in WAITING]
             if (away := await step_each(step, waiting, tell, self._registry.failures)) is not None:
                 log.warning("users are told later of their estimated start: %s", away)
 
-    def _tell_if_moved(self, seen: Snapshot, lease: Lease) -> asyncio.Future[None] | None:
-        point_seconds = self._estimates[lease.id].point_seconds
-        if point_seconds == inf:
-            return None
-        state = queue_state(lease, seen.now + point_seconds, seen)
-        moved = explain_move(self._told.setdefault(lease.id, state), state)
-        if moved is None:
+    def _tell_if_moved(self, states: Mapping[str, QueueState], lease: Lease) -> asyncio.Future[None] | None:
+        state = states.get(lease.id)
+        moved = None if state is None else explain_move(self._told.setdefault(lease.id, state), state)
+        if state is None or moved is None:
             return None
         self._told[lease.id] = state
         return self._commits.commit(lease, Step(lease, (Note(events.EstimateMoved(*moved)),)))
@@ -195,11 +192,16 @@ def _end_of(lease: Lease) -> tuple[float, str]:
 
 def _estimate(
     seen: Snapshot, claims: Sequence[Claim], run_times: RunTimes, past: Sequence[Claim], calibration: Calibration
-) -> tuple[dict[str, EstimateOutcome], float]:
-    """Return the estimates, and the CPU seconds that they took."""
+) -> tuple[dict[str, EstimateOutcome], dict[str, QueueState], float]:
+    """Return the estimates, the state of the queue of each that has a time, and the CPU seconds that they took."""
     began = time.thread_time()
     found = estimate_starts(seen, Index(seen), claims, run_times, partial(later_requests, past, seen.now))
     estimates = {
         name: calibration.estimate(inf if point is None else point, *drawn) for name, (point, *drawn) in found.items()
     }
-    return estimates, time.thread_time() - began
+    states = {
+        claim.id: queue_state(claim, seen.now + estimates[claim.id].point_seconds, seen)
+        for claim in claims
+        if claim.id in estimates and estimates[claim.id].point_seconds < inf
+    }
+    return estimates, states, time.thread_time() - began

@@ -146,10 +146,10 @@ def alice_and_bob(alice: BrowserContext, bob: BrowserContext, url: str) -> None:
     page.get_by_text(re.compile("why it was stopped|was idle", re.IGNORECASE)).first.wait_for(timeout=200_000)
     page.get_by_role("heading", name="Stopping").wait_for(state="detached", timeout=60_000)
     picture(alice, mine, "why-stopped")
-    page.get_by_text("This was wrong…").click()
-    page.get_by_label("What were you doing?").fill("My notebook read data, and was about to train.")
-    page.get_by_role("button", name="Tell the administrator").click()
-    page.get_by_role("heading", name="You called this wrong").wait_for()
+    page.get_by_role("button", name="This was wrong").click()
+    page.get_by_label("What was running?").last.fill("My notebook read data, and was about to train.")
+    page.get_by_role("button", name="Send report").click()
+    page.get_by_role("heading", name="Your report").wait_for()
 
 
 def announce(admin: BrowserContext, url: str) -> None:

@@ -7,10 +7,10 @@ from gpuspawner.core.units import show_money
 
 
 def price_words(catalog: Catalog, kind: str) -> str:
-    """Return the price of one GPU, ``CHF 2.10 an hour``, or "" for a kind without a price."""
+    """Return the price of one GPU, ``CHF 2.10 per hour``, or "" for a kind without a price."""
     found = catalog.gpus.get(kind)
     price = None if found is None else found.price_per_hour
-    return "" if price is None else f"{show_money(price, catalog.rules.currency)} an hour"
+    return "" if price is None else f"{show_money(price, catalog.rules.currency)} per hour"
 
 
 def prices(catalog: Catalog, asked: str, given: str) -> str:
@@ -20,4 +20,4 @@ def prices(catalog: Catalog, asked: str, given: str) -> str:
         return ""
     if before is None:
         return price_words(catalog, given)
-    return f"{show_money(after, catalog.rules.currency)} instead of {before:.2f} an hour"
+    return f"{show_money(after, catalog.rules.currency)} instead of {before:.2f} per hour"

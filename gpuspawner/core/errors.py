@@ -13,6 +13,7 @@ GpuspawnerError
 
 from __future__ import annotations
 
+import re
 import reprlib
 from dataclasses import dataclass
 
@@ -48,6 +49,15 @@ class CatalogError(GpuspawnerError):
         self.problems = problems
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__("\n".join([*map(str, problems), f"{count} in the catalog"]))
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
+"""A limit stays beside the request that it refuses."""
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text that people read."""
+    return _SENTENCE_END.split(text.strip())
 
 
 def quoted(value: object) -> str:

@@ -220,7 +220,7 @@ class QuotaEvent(Event):
 
 
 @dataclass(frozen=True)
-class Asked(Event, name="asked", words="Asked for", details="{template}, {gpus}, {lifetime_seconds}"):
+class Asked(Event, name="asked", words="Requested", details="{template}, {gpus}, {lifetime_seconds}"):
     """A request was made. ``gpus`` is the number and the title of its GPUs."""
 
     template: str = ""
@@ -228,7 +228,7 @@ class Asked(Event, name="asked", words="Asked for", details="{template}, {gpus},
     lifetime_seconds: float = 0.0
 
 
-class Granted(GpuEvent, name="granted", words="Granted", told=Audience.USER):
+class Granted(GpuEvent, name="granted", words="GPU assigned", told=Audience.USER):
     """GPUs were granted."""
 
 
@@ -240,7 +240,7 @@ class Allocated(GpuEvent, name="allocated", words="Allocated"):
     """The UUIDs of GPUs that the slots only count became known."""
 
 
-class Started(Event, name="running", words="It runs"):
+class Started(Event, name="running", words="Started"):
     """The server of the workspace answers."""
 
 
@@ -302,6 +302,33 @@ class CannotStart(
     """A waiting request can't start as things are. ``refusal`` is the answer that a new request would get."""
 
     refusal: str = ""
+
+
+@dataclass(frozen=True)
+class StartNear(
+    Event, name="start near", words="Starts soon", details="probably in about {in_seconds}", told=Audience.USER
+):
+    """The estimated start of a waiting request is near. ``in_seconds`` are whole minutes."""
+
+    in_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class EstimateMoved(Event, name="estimate moved", words="Estimated start moved"):
+    """The estimated start of a waiting request moved by at least ten minutes.
+
+    Args:
+        moved_seconds: by how much it is later, negative if it is sooner.
+        reasons: what happened to its GPUs since the earlier estimate.
+    """
+
+    moved_seconds: float = 0.0
+    reasons: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the reasons, and by how much it moved."""
+        by = show_duration(60 * round(abs(self.moved_seconds) / 60))
+        return f"{self.reasons}: about {by} {'later' if self.moved_seconds > 0 else 'sooner'}"
 
 
 class CanStart(Event, name="can start again", words="Can start again"):
@@ -521,7 +548,9 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 
 @dataclass(frozen=True)
-class Stopped(Event, name="stop", words="Stop", details="{message}", told=Audience.USER, marked=True, ends_grace=True):
+class Stopped(
+    Event, name="stop", words="Stopped", details="{message}", told=Audience.USER, marked=True, ends_grace=True
+):
     """The end begins, with the reason (``exits.ExitReason``) and the message of the exit."""
 
     reason: str = ""

@@ -82,6 +82,6 @@ def test_where_the_data_is_all_are_in_use_and_elsewhere_it_starts_now_for_who_ti
     expect(sentence).to_contain_text("In eu-west, where its data is; us-east starts now and costs 20 % less.")
     page.get_by_role("checkbox", name="A100 in us-east").check()
     expect(sentence).to_contain_text(
-        "You get A100 in us-east instead of A100 in eu-west, as you allowed: CHF 2.40 instead of 3.00 an hour."
+        "You get A100 in us-east instead of A100 in eu-west, as you allowed: CHF 2.40 instead of 3.00 per hour."
     )
     expect(sentence).to_contain_text("Starts now")

@@ -43,7 +43,7 @@ def test_promise_7_consent_is_one_click_on_the_pages_of_who_waits(hub, page, use
     page.click(START)
     page.wait_for_url("**/spawn-pending/**")
     others = page.get_by_role("region", name="Start sooner")
-    expect(others).to_contain_text("4.00 instead of 2.10 an hour")
+    expect(others).to_contain_text("4.00 instead of 2.10 per hour")
     also = others.get_by_role("button", name="Accept H100")
     expect(also).to_be_visible()
     assert_accessible(page, "#gs-progress")
@@ -59,7 +59,7 @@ def test_promise_7_consent_is_one_click_on_the_pages_of_who_waits(hub, page, use
     assert_accessible(page)
     page.get_by_role("button", name="Do not take H100").click()
     expect(page.get_by_role("listitem").filter(has_text="Also accept H100")).to_contain_text(
-        "4.00 instead of 2.10 an hour"
+        "4.00 instead of 2.10 per hour"
     )
     expect(page.get_by_role("button", name="Accept H100")).to_be_visible()
     now = hub.lease(user)
@@ -71,7 +71,7 @@ def test_promise_7_consent_is_one_click_on_the_pages_of_who_waits(hub, page, use
 def test_promise_7_a_spot_node_is_granted_only_with_consent(hub, page, user, assert_accessible):
     page.goto(f"{hub.url}/hub/spawn?opt-template=small")
     kind = page.locator("[data-kind=t4-spot]")
-    expect(kind).to_contain_text("0.35 an hour, spot: the cloud may take it back at any time")
+    expect(kind).to_contain_text("0.35 per hour, spot: the cloud may take it back at any time")
     expect(page.locator("#gs-sentence")).to_contain_text("The only simulated T4 is in use")
     expect(page.locator("#gs-sentence")).not_to_contain_text("Spot:")
     assert [one["kind"] for one in hub.gpu("/offers")["offers"] if one["spot"]] == ["t4-spot"]
@@ -80,7 +80,7 @@ def test_promise_7_a_spot_node_is_granted_only_with_consent(hub, page, user, ass
     expect(tick).not_to_be_checked()
     tick.check()
     sentence = page.locator("#gs-sentence")
-    expect(sentence).to_contain_text("You get T4 on spot instead of T4, as you allowed: 0.35 instead of 1.00 an hour.")
+    expect(sentence).to_contain_text("You get T4 on spot instead of T4, as you allowed: 0.35 instead of 1.00 per hour.")
     expect(sentence).to_contain_text(SPOT)
     expect(page.get_by_text("on a spot node").first).to_be_visible()
     assert_accessible(page)

@@ -46,7 +46,7 @@ def asked(browser: Browser):
                 error = {"message": "Say for which team it is.", "field": "team"}
                 route.fulfill(status=400, json={"error": error})
                 return
-            words = [{"kind": "h100", "words": "about 25 min sooner, 4.00 instead of 2.10 an hour"}]
+            words = [{"kind": "h100", "words": "about 25 min sooner, 4.00 instead of 2.10 per hour"}]
             told = {"sentence": "Starts now.", "starts_now": True, "substitutes": words, "quota": quota}
             route.fulfill(json=told)
         elif path.endswith("/offers"):
@@ -91,7 +91,7 @@ def test_accepted_substitutes_follow_template_and_gpu_and_return_with_them(asked
     page.get_by_label("Team").select_option("Vision lab")
     box = page.get_by_role("group", name="If another GPU is free sooner").get_by_label("Also accept H100 80 GB")
     expect(box).not_to_be_checked()
-    expect(page.locator("[data-given=h100]")).to_contain_text("about 25 min sooner, 4.00 instead of 2.10 an hour")
+    expect(page.locator("[data-given=h100]")).to_contain_text("about 25 min sooner, 4.00 instead of 2.10 per hour")
     with page.expect_request(lambda request: '"substitutes":["h100"]' in (request.post_data or "")):
         box.check()
     assert sent(page, "substitutes") == ["h100"]

@@ -74,7 +74,7 @@ def test_axe_finds_nothing_wrong(browser, world, assert_accessible, who, path, h
 
 def test_a_limit_leads_to_its_rule(browser, world):
     page = open_page(browser, world, "quota")
-    page.get_by_role("link", name="Team Vision: GPUs at once").press("Enter")
+    page.get_by_role("link", name="Team Vision: GPUs now").press("Enter")
     expect(page).to_have_url(re.compile("/quota#rule-vision$"))
     rule = page.locator("#rule-vision")
     expect(rule).to_have_attribute("open", "")

@@ -92,7 +92,7 @@ def test_a_third_workspace_is_refused_and_starts_once_one_is_stopped(hub, page, 
     hub.until(user, "running", server="second")
     sentence = show_form(page, hub, f"/{user}/third")
     expect(sentence).to_contain_text(
-        "You asked for 1 workspace. Allowed: 2 workspaces per user, of which you use or wait for 2. Stop another"
+        "You asked for 1 workspace. Allowed: 2 workspaces per user. You use or wait for 2. Stop another"
     )
     hub.stop(user, "second")
     expect(sentence).to_contain_text("Starts now", timeout=30_000)
@@ -121,7 +121,7 @@ def test_a_budget_that_is_set_aside_refuses_and_what_it_says_frees_it(hub, page,
     expect(sentence).to_contain_text("GPU hours: You asked for 1 GPU for 2 h. Allowed: ")
     expect(sentence).to_contain_text("Stop what you do not need, or ask gpu-help@example.org for more.")
     hub.stop(user)
-    expect(sentence).to_contain_text("when your 2 GPU h of this week are used up", timeout=30_000)
+    expect(sentence).to_contain_text("when your 2 GPU hours this week are used up", timeout=30_000)
     starts(page, hub, user, "second")
 
 

@@ -29,8 +29,8 @@ def test_an_absent_user_is_notified_and_the_workspace_opens_on_return(hub, page,
     page.add_init_script(AWAY)
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
-    expect(page.locator("#gs-sentence")).to_contain_text("No message tells you when it starts, so come back to look.")
-    expect(page.locator("#gs-sentence")).to_contain_text("too few past workspaces are known to estimate the start")
+    expect(page.locator("#gs-sentence")).to_contain_text("A message in your Inbox tells you when it starts.")
+    expect(page.locator("#gs-sentence")).to_contain_text("Too few past workspaces are known to estimate the start")
     expect(page.locator("#gs-times")).to_be_hidden()
     expect(page.locator("#gs-line")).to_contain_text("You, 1 simulated A100")
     expect(page.locator("#gs-steps")).to_be_hidden()
@@ -59,7 +59,7 @@ def test_over_plain_http_it_is_said_why_there_is_no_button(hub, page, user, all_
     page.add_init_script("Object.defineProperty(window, 'isSecureContext', { value: false });")
     page.goto(f"{hub.url}/hub/spawn")
     page.click("button[type=submit]")
-    expect(page.locator("#gs-notify")).to_contain_text("only pages do so that are opened over https, or on localhost.")
+    expect(page.locator("#gs-notify")).to_contain_text("Browsers allow it only over https or on localhost.")
     expect(page.locator("#gs-notify button")).to_have_count(0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
-from gpuspawner.core.events import Extended
+from gpuspawner.core.events import Extended, WarnedIdle
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.transitions import dispute
 
@@ -29,7 +29,7 @@ def seed(world):
     two = pages.running("busy", gpus=(0, 1), minutes=90, streak=pages.idle_streak(12))
     world.save(two, [(NOW - 3000, "alice", Extended(4 * 3600.0))], pages.readings(two, measured))
     warned = pages.in_grace("warned", server="second", gpus=(2,))
-    line = (NOW - 240, "gpuspawner", "warned", "The GPU has been idle for 30 min (highest 1 %).")
+    line = (NOW - 240, "gpuspawner", WarnedIdle(1, 1800.0, peak_percent=1.0))
     busy = {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     rows = pages.readings(warned, [70.0] * 20 + [1.0] * 34)
     rows = [replace(row, soft=busy if row.at < NOW - 1500 else {}) for row in rows]

@@ -63,8 +63,8 @@ def test_a_team_without_a_title_has_its_name_as_title():
 @pytest.mark.parametrize(
     ("asked", "given", "words"),
     [
-        ("a100", "h100", "4.00 instead of 2.10 an hour"),
-        ("t4", "a100", "2.10 an hour"),
+        ("a100", "h100", "4.00 instead of 2.10 per hour"),
+        ("t4", "a100", "2.10 per hour"),
         ("a100", "t4", ""),
         ("a100", "a100", ""),
         ("gone", "gone", ""),

@@ -114,14 +114,14 @@ def test_a_start_may_run_until_its_budget_is_used_up(seconds, ends):
     if ends:
         assert verdict.latest_end.rule == "budget"
         assert verdict.latest_end.name == "each-user"
-        assert "when your 40 GPU h of this week are used up" in verdict.latest_end.words
+        assert "when your 40 GPU hours this week are used up" in verdict.latest_end.words
 
 
 def test_the_week_after_has_a_budget_of_its_own():
     start = MONDAY - HOUR
     across = balances([each(4)], now=start, charged=3).verdict(ALICE, ONE, start, 24 * HOUR)
     assert across.latest_end.at == MONDAY + 4 * HOUR  # one hour of the old week, four of the new one
-    assert "your 4 GPU h of the week from Mon 30 Nov 00:00 are" in across.latest_end.words
+    assert "your 4 GPU hours of the week from Mon 30 Nov 00:00 are" in across.latest_end.words
     set_aside = [runs(MONDAY - 2 * HOUR, MONDAY + 3 * HOUR)]
     less = balances([each(8)], set_aside, now=start, charged=3).verdict(ALICE, ONE, start, 24 * HOUR)
     assert less.latest_end.at == MONDAY + 5 * HOUR  # three of the new week's eight are reserved by running workspaces
@@ -137,10 +137,10 @@ def test_the_tightest_of_all_that_bind_decides():
     rate = Rate(Fraction(1), Fraction(2))
     of_all = balances(entries).verdict(BOB, rate, TUESDAY, 24 * HOUR)
     assert (of_all.latest_end.name, of_all.seconds) == ("all", 7 * HOUR)
-    assert "everybody's 7 GPU h of this month" in of_all.latest_end.words
+    assert "everybody's 7 GPU hours this month" in of_all.latest_end.words
     of_team = balances(entries).verdict(Requester("bob", "bob born", "vision"), rate, TUESDAY, 24 * HOUR)
     assert (of_team.latest_end.name, of_team.seconds) == ("vision", 3 * HOUR)
-    assert "vision's 6.00 of today" in of_team.latest_end.words
+    assert "vision's 6.00 today" in of_team.latest_end.words
 
 
 def test_a_request_without_gpus_is_limited_by_no_budget():
@@ -275,10 +275,7 @@ def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
     books = balances([each(40)], [runs(TUESDAY, TUESDAY + 2 * HOUR)], charged=38)
     verdict = books.verdict(ALICE, ONE, TUESDAY, HOUR)
     limit, remedy = budget_refusal(verdict, 0, "gpu@example.org", TUESDAY)
-    assert (
-        limit
-        == "0 GPU h of your 40 GPU h of this week are left (38 GPU h used, 2 GPU h reserved by running workspaces)"
-    )
+    assert limit == "0 of your 40 GPU hours this week are left (38 used, 2 reserved by running workspaces)"
     assert remedy.endswith("Stop what you do not need, or ask gpu@example.org for more.")
     assert remedy.startswith("They reset Mon 30 Nov 00:00. ")
     fewer = budget_refusal(verdict, 1, "", TUESDAY)[1]
@@ -293,7 +290,7 @@ def test_a_refusal_says_what_is_left_used_and_set_aside_and_when_it_renews():
 )
 def test_a_little_is_never_shown_as_none(value, text):
     assert decimal_text(value) == text
-    assert gpu_hours_text(value) == f"{text} GPU h"
+    assert gpu_hours_text(value) == f"{text} GPU hours"
 
 
 def test_a_kind_that_is_gone_takes_nothing_and_unlimited_budgets_have_no_left():
@@ -301,5 +298,5 @@ def test_a_kind_that_is_gone_takes_nothing_and_unlimited_budgets_have_no_left():
     soft = Quota("each-user", QuotaScope.EACH_USER, budgets=(Budget(BudgetUnit.GPU_HOURS, Per.WEEK, soft=Fraction(3)),))
     (balance,) = balances([soft]).of(ALICE)
     assert (balance.hard, balance.left, balance.lasts_until(TUESDAY)) == (None, None, None)
-    assert budget_text(balance, TUESDAY) == "your 0 GPU h of this week"
+    assert budget_text(balance, TUESDAY) == "your 0 GPU hours this week"
     assert LimitedResource.GPUS.value == "gpus"

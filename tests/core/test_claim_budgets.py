@@ -48,7 +48,7 @@ def test_an_exhausted_budget_holds_its_user_back_and_blocks_no_other():
     assert [one.claim.id for one in decision.grants] == ["b"]
     assert decision.wait_reasons["a"].rule == "budget each-user"
     assert decision.wait_reasons["a"].words == (
-        "0 GPU h of your 10 GPU h of this week are left (10 GPU h used, 0 GPU h reserved by running workspaces). "
+        "0 of your 10 GPU hours this week are left (10 used, 0 reserved by running workspaces). "
         "They reset Mon 30 Nov 00:00. Stop what you do not need, or ask gpu@example.org for more."
     )
     assert decision.reservations == ()

@@ -352,7 +352,7 @@ def test_an_insufficient_budget_takes_another_kind_or_waits_and_blocks_no_other(
     decision = decide(seen_by(poor, rich, gpus=1, rules=rules, accounts=accounts))
     assert [one.claim.id for one in decision.grants] == ["rich"]
     assert decision.wait_reasons["poor"].rule == "budget hours"
-    assert decision.wait_reasons["poor"].words.startswith("0 GPU h of your 0.5 GPU h of this week are left")
+    assert decision.wait_reasons["poor"].words.startswith("0 of your 0.5 GPU hours this week are left")
     two = [replace(of(name, "poor", lifetime_seconds=1800), asked_at=NOW) for name in ("one", "two")]
     fresh = decide(seen_by(*two, gpus=2, rules=rules))
     assert [one.claim.id for one in fresh.grants] == ["one"], "the first sets all of it aside"

@@ -62,10 +62,10 @@ TEAM4 = quota(QuotaScope.TEAM, "vision", hard=4)
         (2, 2, 4, ""),
         (0, 5, None, ""),
         (8, 0, 4, ""),
-        (2, 4, 4, "GPUs: You asked for 4. Allowed: 4 per user, of which you use or wait for 2. Ask for 2, or ask"),
-        (4, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user, of which you use or wait for 4. Stop another of your"),
-        (6, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user, of which you use or wait for 6. Stop another of your"),
-        (0, 1, 0, "GPUs: You asked for 1. Allowed: 0 per user, of which you use or wait for 0. Ask for less"),
+        (2, 4, 4, "GPUs: You asked for 4. Allowed: 4 per user. You use or wait for 2. Ask for 2, or ask"),
+        (4, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user. You use or wait for 4. Stop another of your"),
+        (6, 1, 4, "GPUs: You asked for 1. Allowed: 4 per user. You use or wait for 6. Stop another of your"),
+        (0, 1, 0, "GPUs: You asked for 1. Allowed: 0 per user. You use or wait for 0. Ask for less"),
     ],
 )
 def test_a_hard_quota_refuses_with_both_quantities_and_the_next_step(held, asked, hard, message):
@@ -143,7 +143,7 @@ def test_the_most_specific_user_entry_applies_and_all_other_entries_too():
             3,
             has(),
             asks(),
-            "CPU cores: You asked for 2 CPU. Allowed: 3 CPU per user, of which you use or wait for 2.",
+            "CPU cores: You asked for 2 CPU. Allowed: 3 CPU per user. You use or wait for 2.",
         ),
         (LimitedResource.MEMORY, "", 3 * GIB, has(), asks(memory_bytes=4 * GIB), "Ask for 2 GiB memory, or"),
     ],
@@ -160,7 +160,7 @@ def test_a_quota_filled_by_teammates_is_waited_for_or_refused_as_configured():
     assert not refused(claim, held, TEAM4)
     told = refused(claim, held, replace(TEAM4, full_waits=False), contact="gpu-team@example.org")
     assert told == (
-        "GPUs: You asked for 2. Allowed: 4 for team vision, of which 3 are in use. "
+        "GPUs: You asked for 2. Allowed: 4 for team vision. 3 are in use. "
         f"Ask for 1, or start when a colleague stops (next end {show_time(NOW + 3600, NOW)}). "
         "Raising it: gpu-team@example.org."
     )

@@ -34,7 +34,7 @@ quotas:
   vision: {group: vision, cost: {per: month, hard: 6}}
   each-user: {each: user, gpu_hours: {per: day, hard: 23}}
 """
-OF_WEEK = "your 2 GPU h of this week are used up"
+OF_WEEK = "your 2 GPU hours this week are used up"
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_end_by_a_budget_is_told_before_start_and_set_aside_and_what_is_left
     by_form, by_rest, by_check = refusals(hub, "lena", token)
     assert by_form == by_rest == by_check
     assert by_form.startswith("GPU hours: You asked for 1 GPU for 8 h. Allowed: ")
-    assert "0 GPU h of your 2 GPU h of this week are left" in by_form.replace("less than 0.1", "0")
+    assert "0 of your 2 GPU hours this week are left" in by_form.replace("less than 0.1", "0")
     renews = first_of(hub, "week").strftime("They reset %a %d %b 00:00.")
     assert by_form.endswith(f"{renews} Stop what you do not need, or ask gpu-help@example.org for more.")
     hub.clock.move_to(hub.clock.now() + HOUR)
@@ -150,13 +150,13 @@ def test_killed_between_the_warning_and_the_end_the_budget_ends_it_once_and_it_i
     ended = hub.until_ended("mara", "budget")
     assert ended["id"] == lease["id"]
     assert ended["end"]["at"] >= ends_at
-    assert ended["end"]["message"].startswith("Your 2 GPU h of this week are used up. They reset Mon ")
+    assert ended["end"]["message"].startswith("Your 2 GPU hours this week are used up. They reset Mon ")
     assert hub.workspace_pids(lease["id"]) == []
     assert [len(hub.audit(lease["id"], action)) for action in ("warned", "stop")] == [1, 1]
     assert budget(hub, "mara", "each-of-speech")["used"] == pytest.approx(2, abs=0.01)
     by_form, by_rest, by_check = refusals(hub, "mara", token_of(hub, "mara"), server="")
     assert by_form == by_rest == by_check
-    assert "Allowed: 0 GPU h of your 2 GPU h of this week are left" in by_form
+    assert "Allowed: 0 of your 2 GPU hours this week are left" in by_form
 
 
 def test_a_grant_of_hours_moves_the_end_of_running_workspaces_expires_and_a_new_week_has_its_own(hub):
@@ -171,7 +171,7 @@ def test_a_grant_of_hours_moves_the_end_of_running_workspaces_expires_and_a_new_
     assert hub.lease("nele")["ends_at"] == pytest.approx(lease["ends_at"] + HOUR, abs=5), "it ends nothing earlier"
     extended = gpu(hub, token, f"/workspaces/{lease['id']}/extend", {})
     assert extended.status_code == 409
-    assert "when your 2 GPU h of this week are used up" in extended.json()["error"]["message"]
+    assert "when your 2 GPU hours this week are used up" in extended.json()["error"]["message"]
     stop(hub, lease)
     assert hub.begin("nele").status_code == 403
     hub.clock.move_to(first_of(hub, "week").timestamp() + 60)
@@ -186,7 +186,7 @@ def test_money_of_a_team_lasts_past_the_end_of_a_month_as_far_as_the_next_one_s_
     first = first_of(hub, "month")
     month_ends = first.timestamp()
     hub.clock.move_to(month_ends - HOUR)
-    lease = run(hub, "olga")  # 2.00 an hour: of this month for one hour, then 6.00 for three
+    lease = run(hub, "olga")  # 2.00 per hour: of this month for one hour, then 6.00 for three
     assert lease["ends_at"] == pytest.approx(month_ends + 3 * HOUR, abs=1)
     assert "vision's 6.00 of the month from" in lease["latest_end"]["sentence"]
     assert hub.begin("paul").status_code in {201, 202}

@@ -45,13 +45,20 @@ def tokens(hub, user: str) -> dict[str, str]:
     }
 
 
+def answers_about(hub, credential: str, lease: str) -> list[int]:
+    """Return the status of each request about a lease."""
+    reads = [ask(hub, credential, f"/workspaces/{lease}{more}") for more in READS]
+    acts = [ask(hub, credential, f"/workspaces/{lease}/{act}", "POST") for act in ACTS]
+    return [answer.status_code for answer in (*reads, *acts)]
+
+
 def has_nothing_of(hub, user: str, lease: str) -> None:
     """Fail where this user, or a page of theirs, shows or acts on a lease."""
     for kind, credential in tokens(hub, user).items():
         assert lease not in ask(hub, credential, "/workspaces?ended=200").text, kind
-        answers = [ask(hub, credential, f"/workspaces/{lease}{more}") for more in READS]
-        answers += [ask(hub, credential, f"/workspaces/{lease}/{act}", "POST") for act in ACTS]
-        assert {answer.status_code for answer in answers} == {404}, kind
+        answers = answers_about(hub, credential, lease)
+        assert set(answers) <= {403, 404}, kind
+        assert answers == answers_about(hub, credential, "0" * 32), "nothing shows that it exists"
         assert lease not in ask(hub, credential, "/queue").text
     session, prefix = hub.login(user), f"{hub.url}/services/gpu"
     assert lease not in session.get(f"{prefix}/", timeout=20).text
@@ -143,6 +150,7 @@ def test_a_service_with_a_user_s_name_gets_nothing(hub):
     service = f"token {NAMESAKE}"
     assert ask(hub, service, "/").json()["user"] == "olga"
     assert ask(hub, service, "/workspaces?ended=5").json() == {"workspaces": [], "next": None}
-    assert {ask(hub, service, f"/workspaces/{lease['id']}{more}").status_code for more in READS} == {404}
-    assert {ask(hub, service, f"/workspaces/{lease['id']}/{act}", "POST").status_code for act in ACTS} == {404}
+    answers = answers_about(hub, service, lease["id"])
+    assert set(answers) <= {403, 404}
+    assert answers == answers_about(hub, service, "0" * 32)
     assert hub.lease("olga")["phase"] == "running"

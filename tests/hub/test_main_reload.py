@@ -27,7 +27,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     running = hub.until("bob", "running")
     service, alice, admin = hub.service_pids(), hub.login("alice"), hub.login("admin")
     token = hub.api("POST", "/users/alice/tokens", {}).json()["token"]
-    assert "an hour" not in form_of(hub, alice)
+    assert "per hour" not in form_of(hub, alice)
     assert "Starts now" in checked(hub, token, lifetime="2h")
 
     good = hub.catalog.read_text()
@@ -36,7 +36,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     )
     edited = edited.replace("lifetime: 8h", "lifetime: 1h")
     hub.catalog.write_text(edited)
-    eventually(lambda: "80 GiB each, 2.10 an hour" in form_of(hub, alice), 15, "the form shows the price")
+    eventually(lambda: "80 GiB each, 2.10 per hour" in form_of(hub, alice), 15, "the form shows the price")
     eventually(lambda: "Allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h"), 15, "the service refuses")
     refused = hub.begin("alice", lifetime="2h")
     assert "Run time: You asked for '2h'. Allowed: 1 s to 1 h" in refused.json()["message"]
@@ -48,7 +48,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
     eventually(
         lambda: told in html.unescape(admin.get(f"{hub.url}/services/gpu/console/", timeout=20).text), 15, "it is told"
     )
-    assert "2.10 an hour" in form_of(hub, alice)
+    assert "2.10 per hour" in form_of(hub, alice)
     assert "Allowed: 1 s to 1 h" in checked(hub, token, lifetime="2h")
     metrics = requests.get(
         f"{hub.url}/services/gpu/metrics", headers={"Authorization": f"token {ADMIN_TOKEN}"}, timeout=20
@@ -63,7 +63,7 @@ def test_promise_10_an_edited_catalog_is_in_force_within_seconds_and_a_broken_on
 
     hub.catalog.write_text(good)
     eventually(lambda: "Starts now" in checked(hub, token, lifetime="2h"), 15, "as before")
-    eventually(lambda: "an hour" not in form_of(hub, alice), 15, "without a price again")
+    eventually(lambda: "per hour" not in form_of(hub, alice), 15, "without a price again")
     assert hub.service_pids() == service, "nothing was restarted"
     assert hub.lease("bob")["id"] == running["id"]
 

@@ -85,10 +85,15 @@ def test_another_users_workspace_does_not_exist(hub, owner, eve, kind):
         "ticket": lambda: f"ticket {hub.ticket('eve')}",
         "workspace token": lambda: own_token(hub, eve),
     }[kind]()
-    path = f"/workspaces/{owner['id']}"
-    answers = [ask(hub, credential, path + more) for more in READS]
-    answers += [ask(hub, credential, f"{path}/{action}", "POST") for action in ACTS]
-    assert {answer.status_code for answer in answers} == {404}
+
+    def answers_about(lease: str) -> list[requests.Response]:
+        path = f"/workspaces/{lease}"
+        reads = [ask(hub, credential, path + more) for more in READS]
+        return [*reads, *(ask(hub, credential, f"{path}/{action}", "POST") for action in ACTS)]
+
+    answers, of_none = answers_about(owner["id"]), answers_about("0" * 32)
+    assert {answer.status_code for answer in answers} <= {403, 404}
+    assert [answer.status_code for answer in answers] == [answer.status_code for answer in of_none]
     missing = ask(hub, credential, f"/workspaces/{'0' * 32}")
     told = answers[0].json()["error"]["message"].replace(owner["id"], "ID")
     assert told == missing.json()["error"]["message"].replace("0" * 32, "ID"), "nothing tells whether it exists"

@@ -243,14 +243,14 @@ def test_a_waiting_user_sees_the_place_and_gets_the_gpu_of_a_stopped_workspace(h
     listeners = Events(hub, "fred"), Events(hub, "fritz")
     for listener in listeners:
         listener.start()
-    first = "All 2 simulated A100 are in use, and you ask for 2. You are 1st in line; "
+    first = "All 2 simulated A100 are in use, and you need 2. You are 1st in line. "
     eventually(lambda: any(first in m for m in listeners[0].messages()), what="fred sees that he is first")
-    eventually(lambda: any("You are 2nd in line; " in m for m in listeners[1].messages()), what="fritz is second")
+    eventually(lambda: any("You are 2nd in line. " in m for m in listeners[1].messages()), what="fritz is second")
     queue = hub.gpu("/queue")["queue"]
     assert [(waiter["user"], waiter["place"], waiter["count"]) for waiter in queue] == [("fred", 1, 2), ("fritz", 2, 1)]
     hub.stop("fay")
     assert sorted(gpus_of(hub.until("fred", "running"))) == sorted(held)
-    eventually(lambda: any("You are 1st in line; " in m for m in listeners[1].messages()), what="fritz is first")
+    eventually(lambda: any("You are 1st in line. " in m for m in listeners[1].messages()), what="fritz is first")
     eventually(lambda: listeners[0].events[-1].get("ready"), what="the last event says that it is ready")
     assert (
         "Got 2 simulated A100; starting." in listeners[0].messages()
@@ -269,7 +269,7 @@ def test_the_hard_quota_refuses_alike_by_form_api_and_check(hub):
     hub.begin("gil")
     hub.until("gil", "running")
     message = (
-        "GPUs: You asked for 2. Allowed: 2 per user, of which you use or wait for 1. "
+        "GPUs: You asked for 2. Allowed: 2 per user. You use or wait for 1. "
         "Ask for 1, or ask an administrator to raise the quota."
     )
     by_api = hub.begin("gil", "second", count=2)

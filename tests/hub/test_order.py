@@ -93,7 +93,7 @@ def test_a_user_over_the_share_gives_way_to_one_under_it_and_returns(hub):
     over = hub.until("gesa", "running")
     join(hub, "hans", "vision")
     told = check(hub, "gesa", server="more", gpu="t4")
-    assert "When GPUs run short, it is the first asked to make room." in told
+    assert "When GPUs run short, this workspace makes room first." in told
     begin(hub, "hans")
     warned = eventually(lambda: hub.lease("gesa")["warning"], what="it is told before")
     assert warned["text"].startswith("A request within its share has waited for 1 A100 for long, and you use more")

@@ -89,13 +89,13 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
     token = token_of(hub, "cleo")
     assert "your share is" not in gpu(hub, token, "/check", {}).json()["sentence"]
     told = gpu(hub, token, "/check", {"count": 2}).json()["sentence"]
-    assert "With this you would have 2 GPUs. Your share is 1. It is given while GPUs are free." in told
+    assert "With this you would have 2 GPUs. Your share is 1. You get it while GPUs are free." in told
     assert hub.begin("cleo", count=2).status_code in {201, 202}
     hub.until("cleo", "running")
     refused = hub.begin("cleo", "more")
     assert refused.status_code == 403
     assert refused.json()["message"] == (
-        "GPUs: You asked for 1. Allowed: 2 per user, of which you use or wait for 2. "
+        "GPUs: You asked for 1. Allowed: 2 per user. You use or wait for 2. "
         "Stop another of your workspaces first. Raising it: gpu-help@example.org."
     )
     words = [line["words"] for line in gpu(hub, token, "/quota").json()["limits"]]

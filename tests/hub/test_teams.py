@@ -158,7 +158,7 @@ def test_promise_7_who_consents_while_waiting_is_given_another_gpu_and_reads_whi
     lease = hub.until("vera", "running")
     assert (lease["id"], lease["gpu"], lease["request"]["gpu"]) == (waiting["id"], "t4", "a100")
     assert lease["words"] == (
-        "Running on 1 simulated T4 instead of simulated A100, as you allowed: 0.35 instead of 2.10 an hour"
+        "Running on 1 simulated T4 instead of simulated A100, as you allowed: 0.35 instead of 2.10 per hour"
     )
     environment = hub.environment(lease["id"])
     assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("t4", "a100")

@@ -6,7 +6,7 @@ from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.forecasts import LEAST_RUNS
+from gpuspawner.core.queue.run_times import LEAST_RUNS
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
 
 import page_world
@@ -11,10 +12,11 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
-from page_world import Browser
+from page_world import Browser, api
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
+from gpuspawner.core.queue.calibration import Accuracy
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.administration.pages import ROUTES as ADMINISTRATION
@@ -133,8 +135,23 @@ def test_ended_ones_are_sorted_by_what_the_store_has_in_order(world):
 def test_an_empty_console_says_what_will_stand_there(make_web_world):
     admin = Browser(make_web_world(), "admin")
     assert "No workspace is running." in admin.look("console/workspaces").text
-    assert "The queue is empty." in admin.look("console/queue").text
+    queue = admin.look("console/queue").text
+    assert "The queue is empty." in queue
+    assert "No estimate has an outcome yet." in queue
     assert "No workspace has ended yet." in admin.look("console/ended").text
+
+
+def test_the_accuracy_of_estimates_is_the_same_on_the_page_and_in_the_api(world):
+    report = [Accuracy(600), Accuracy(1800, 40, 25, 24, 20, 10, 8), Accuracy(inf, 3, 1, 0, 0, 0, 0)]
+    world.parts.allocator.estimate_records.report = report
+    admin = Browser(world, "admin")
+    text = re.sub(r"<[^>]*>|\s", " ", admin.look("console/queue").text)
+    assert re.search(r"10 min to 30 min +40 +24 +83 % +10 +80 %", text)
+    assert re.search(r"More than 30 min +3 +0 +– +0 +–", text)
+    assert "8 of 10 times shown in the last 30 days were right within 10 minutes." in text
+    shown = api(world, "admin", "admin/estimates").json()["horizons"]
+    assert [(one["upto_seconds"], one["times"], one["right_times"]) for one in shown] == [(1800, 24, 20), (None, 0, 0)]
+    assert api(world, "alice", "admin/estimates").status_code == 403
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(), st.none()), min_size=1, max_size=4))

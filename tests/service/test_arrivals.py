@@ -227,7 +227,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
 @pytest.mark.parametrize(
     ("settings", "known", "words"),
     [
-        ({}, None, "No message tells you when it starts, so come back to look."),
+        ({}, None, "A message in your Inbox tells you when it starts."),
         ({"notify_users": "mailto://x/{user}"}, None, "You get a message when it starts."),
         (
             {"notify_users": "mailto://x/{email}"},
@@ -235,7 +235,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
             "You get a message when it starts, if the hub knows your mail address.",
         ),
         ({"notify_users": "mailto://x/{email}"}, "bob@example.org", "You get a message when it starts."),
-        ({"notify_users": "mailto://x/{email}"}, "", "No message tells you when it starts, so come back to look."),
+        ({"notify_users": "mailto://x/{email}"}, "", "A message in your Inbox tells you when it starts."),
     ],
 )
 async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):

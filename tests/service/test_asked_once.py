@@ -1,7 +1,5 @@
 """A request is resolved once: what waits and what starts is what was asked, whatever the catalog says by then."""
 
-from dataclasses import replace
-
 from service_world import a_catalog
 
 from gpuspawner.core.leases.lease import Phase
@@ -33,12 +31,3 @@ async def test_a_changed_request_is_resolved_by_the_present_catalog(world):
     await world.start("alice", cpu="4")
     world.parts.in_force.catalog = with_image("ml/pytorch:2")
     assert (await world.start("alice", cpu="5")).request.image == "ml/pytorch:2"
-
-
-async def test_a_request_that_an_older_version_stored_gets_its_image_once(world):
-    world.parts.in_force.catalog = with_image("ml/pytorch:1")
-    world.allocator.observed.processes_known = False
-    lease = await world.start("alice")
-    await world.registry.save(replace(lease, request=replace(lease.request, image=None, opens=None)))
-    await world.allocator.resume()
-    assert world.registry.get(lease.id).request == lease.request

@@ -208,7 +208,7 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     await world.round()
     told = world.registry.get(lease.id).latest_end
     assert told.at == world.registry.get(lease.id).granted_at + 2 * HOUR
-    assert "when your 2 GPU h of this week are used up" in told.words
+    assert "when your 2 GPU hours this week are used up" in told.words
     assert "bounded" in world.did(lease)
     await world.create(world.registry.get(lease.id))
     await world.go_on(1800)
@@ -221,7 +221,7 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     await world.go_on(720)
     ended = world.now_of(lease)
     assert ended.reason is ExitReason.BUDGET
-    assert ended.message.startswith("Your 2 GPU h of this week are used up. They reset Mon 18 Jan 00:00.")
+    assert ended.message.startswith("Your 2 GPU hours this week are used up. They reset Mon 18 Jan 00:00.")
     assert charged(world, lease) >= 2 * HOUR_MS
     assert charged(world, lease, LedgerKind.OVERRUN) == 0
 
@@ -235,8 +235,8 @@ async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
     error = refused.value
     assert (error.status, error.field) == (403, "gpu_hours")
     assert str(error).startswith(
-        "GPU hours: You asked for 1 GPU for 8 h. Allowed: 0 GPU h of your 2 GPU h of this week are left "
-        "(less than 0.1 GPU h used, 2 GPU h reserved by running workspaces). They reset Mon 18 Jan 00:00. Stop what "
+        "GPU hours: You asked for 1 GPU for 8 h. Allowed: 0 of your 2 GPU hours this week are left "
+        "(less than 0.1 used, 2 reserved by running workspaces). They reset Mon 18 Jan 00:00. Stop what "
     )
     assert str(error).endswith("or ask gpu@example.org for more.")
     await stop(world, first)  # what it did not use returns
@@ -281,7 +281,7 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     assert rest.deadline_at - longer.deadline_at == pytest.approx(HOUR / 2)
     assert rest.extended_seconds == pytest.approx(1.5 * HOUR)
     assert rest.latest_end.at == rest.deadline_at
-    with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU h of this week are used up"):
+    with pytest.raises(Conflict, match=r"but this workspace ends at .* when your 2.5 GPU hours this week are used up"):
         await world.parts.actions.extend(rest, "alice")
     other = world.parts.store.leases.get(lease.id)
     assert other.deadline_at == rest.deadline_at

@@ -6,9 +6,15 @@ from math import inf
 from service_world import World
 
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.queue.calibration import EstimateOutcome
-from gpuspawner.service.engine.allocation.estimate_records import KEPT_EVERY_SECONDS
+from gpuspawner.core.queue.calibration import LEAST_ERRORS, EstimateOutcome
+from gpuspawner.service.engine.allocation.estimate_records import (
+    KEPT_EVERY_SECONDS,
+    REPORT_SECONDS,
+    REPORTED_EVERY_SECONDS,
+)
 from gpuspawner.service.store.history import HISTORY_SECONDS, WaitingTimes
+from gpuspawner.service.waiting.accuracy import hit_rate_words, present_accuracy
+from gpuspawner.service.waiting.presenter import present_waiting
 
 MADE = EstimateOutcome(600, 0.7, 300, inf, 200, inf, is_shown=True, actual_seconds=inf)
 
@@ -71,4 +77,49 @@ async def test_idle_times_survive_a_restart_and_go_with_their_user_or_after_90_d
     assert store.idle_traces.of([up.id])
     store.idle_traces.delete_users([Owner(*up.key.owner)])
     assert store.idle_traces.of([up.id]) == {}
+    world.crash()
+
+
+async def test_the_report_of_30_days_counts_overdue_requests_as_misses_also_after_a_restart(tmp_path):
+    world, _, waits = await a_waiting_world(tmp_path)
+    store, now = world.parts.store, world.clock.now()
+    for number in range(LEAST_ERRORS):
+        store.estimates.add({f"past{number}": MADE}, now - 86400, [f"past{number}"])
+        store.estimates.start(f"past{number}", now - 86400 + (600 if number < 17 else 6000))
+    store.estimates.add({"old": MADE}, now - REPORT_SECONDS - 1, ["old"])
+    store.estimates.start("old", now - REPORT_SECONDS)
+    store.estimates.add({waits.id: replace(MADE, is_shown=False, to_seconds=1000)}, now - 900, [waits.id])
+    world.boot()
+    await world.round()
+    report = present_accuracy(world.parts)
+    (one,) = report.horizons
+    assert (one.title, one.estimates, one.times, one.right_times) == ("10 min to 30 min", 20, 20, 17)
+    assert (one.ranges, one.right_ranges) == (0, 0), "no range had an end"
+    sentence = "8 of 10 times shown in the last 30 days were right within 10 minutes"
+    assert hit_rate_words(world.parts) == present_waiting(world.parts, world.now_of(waits)).hit_rate == sentence
+    world.clock.advance(REPORTED_EVERY_SECONDS)
+    await world.round()
+    (one,) = present_accuracy(world.parts).horizons
+    assert (one.estimates, one.times, one.ranges, one.right_ranges) == (21, 20, 1, 0), "the waiting one is overdue"
+    counts = {
+        tuple(sample.labels.values()): sample.value
+        for metric in world.allocator.estimate_records.collect()
+        for sample in metric.samples
+        if metric.name == "gpuspawner_queue_estimates"
+    }
+    assert counts["time", "1800", "right"] == 17
+    assert counts["time", "1800", "wrong"] == 3
+    assert counts["range", "1800", "wrong"] == 1
+    world.crash()
+
+
+async def test_with_few_shown_times_no_rate_is_told_and_an_open_range_is_not_wrong_yet(tmp_path):
+    world, _, waits = await a_waiting_world(tmp_path)
+    store, now = world.parts.store, world.clock.now()
+    store.estimates.add({waits.id: replace(MADE, to_seconds=2000)}, now, [waits.id])
+    world.clock.advance(1300)
+    await world.round()
+    (one,) = present_accuracy(world.parts).horizons
+    assert (one.times, one.right_times, one.ranges) == (1, 0, 0)
+    assert hit_rate_words(world.parts) == ""
     world.crash()

@@ -6,6 +6,7 @@ from service_world import World
 
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.steps import NEAR_START_SECONDS
 from gpuspawner.core.queue.calibration import Form
 from gpuspawner.core.queue.run_times import LEAST_RUNS
 from gpuspawner.core.rules import WaitReason
@@ -87,4 +88,48 @@ async def test_a_request_that_a_rule_holds_back_gets_no_estimate(tmp_path):
     assert world.allocator.estimator._is_estimated(held)
     paused = WaitReason("paused", "Starts are paused.", world.clock.now())
     assert not world.allocator.estimator._is_estimated(replace(held, wait_reason=paused))
+    world.crash()
+
+
+async def test_a_user_is_told_once_when_the_start_is_about_10_minutes_away(tmp_path):
+    world, up = await a_world(tmp_path, seconds=2400.0)
+    world.shows(up, 80)
+    waits = await world.ask("bert", lifetime="1h")
+    for _ in range(34):
+        await world.go_on(60)
+        near = [line for line in world.parts.store.audit_log.latest(waits.id) if line.event.action == "start near"]
+        left_seconds = up.running_at + 2400 - world.clock.now()
+        assert not near or left_seconds <= NEAR_START_SECONDS + 120
+    assert world.now_of(waits).phase is Phase.PARKED
+    assert left_seconds > 0
+    assert len(near) == 1, "it waits still, and is not told again"
+    assert near[0].event.describe(near[0].at) in {"probably in about 9 min", "probably in about 10 min"}
+    world.boot()
+    await world.go_on(180)
+    lines = world.parts.store.audit_log.latest(waits.id)
+    assert sum(line.event.action == "start near" for line in lines) == 1, "also after a restart"
+    world.crash()
+
+
+async def test_the_history_says_why_an_estimate_moved(tmp_path):
+    world, up = await a_world(tmp_path, seconds=8 * 3600.0)
+    world.shows(up, 80)
+    await world.registry.save(replace(up, deadline_at=world.clock.now() + 3600))
+    waits = await world.ask("bert", lifetime="1h")
+    await world.go_on(180)
+
+    def told():
+        lines = world.parts.store.audit_log.latest(waits.id)
+        return [line.event.describe(line.at) for line in lines if line.event.action == "estimate moved"]
+
+    first = world.allocator.estimator._estimates[waits.id].point_seconds
+    assert told() == []
+    extended = replace(world.now_of(up), deadline_at=world.now_of(up).deadline_at + 3000)
+    await world.registry.save(extended)
+    world.clock.advance(EVERY_SECONDS)
+    await world.round()
+    assert world.allocator.estimator._estimates[waits.id].point_seconds > first
+    assert told() == ["1 workspace was extended: about 50 min later"]
+    await world.go_on(2 * EVERY_SECONDS)
+    assert len(told()) == 1, "it did not move again"
     world.crash()

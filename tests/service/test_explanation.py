@@ -12,7 +12,7 @@ from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
 from gpuspawner.core.leases.lease import Phase
 
-IDLE = "Idle 12 min of 30 min, because: GPU 0 at 1 %."
+IDLE = "Idle for 12 min of 30 min: GPU 0 at 1 %."
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def explained(world, name="mine"):
             page_world.running(
                 "mine", streak=replace(page_world.idle_streak(0), kind=SampleKind.UNKNOWN, because="GPU 0: [N/A]")
             ),
-            ["Not judged now: GPU 0: [N/A]."],
+            ["Not measured now: GPU 0: [N/A]."],
             id="unknown",
         ),
         pytest.param(
@@ -114,8 +114,8 @@ def test_in_its_grace_it_says_when_it_stops(make):
     world = make()
     world.save(page_world.in_grace("mine"))
     (sentence,) = explained(world)
-    assert sentence.startswith("Idle 34 min; stops at ")
-    assert sentence.endswith(", because: GPU 0 at 1 %.")
+    assert sentence.startswith("Idle for 34 min, stops at ")
+    assert sentence.endswith(": GPU 0 at 1 %.")
 
 
 def test_kept_before_the_first_sample_it_says_that_too(make):

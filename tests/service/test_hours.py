@@ -53,7 +53,7 @@ async def test_the_policy_that_holds_and_until_when_is_told(switching):
     begin = 1_800_000_000 - 1_800_000_000 % 60 + 600
     told = present_workspace(world.parts, world.now_of(alice))
     assert (told.policy.name, told.policy.instead_of, told.policy.until) == ("default", None, begin)
-    assert told.explained[-1].startswith("By the hours of the catalog, the policy default holds until ")
+    assert told.explained[-1].startswith("By the hours of the catalog, the policy default applies until ")
     await until_minute(world, 11)
     told = present_workspace(world.parts, world.now_of(alice))
     assert (told.policy.name, told.policy.instead_of, told.policy.until) == (

@@ -10,6 +10,7 @@ from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.metrics.collector import ServiceCollector
@@ -131,6 +132,28 @@ async def test_a_queue_grant_is_mailed_once_to_users_who_do_not_wait_on_the_page
     mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
     ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace's turn has come"]
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
+
+
+async def test_a_start_that_is_near_is_mailed_once_to_users_who_asked_some_time_ago(world, mailbox):
+    for name in ("ann", "bob"):
+        world.shows(await world.up(name), 80)
+    lease = await world.start("cleo", "train")
+    await world.go_on(60)
+
+    def tell(in_seconds):
+        step = note_near_start(world.now_of(lease), in_seconds, world.clock.now())
+        return None if step is None else world.allocator.commits.commit(world.now_of(lease), step)
+
+    assert tell(60) is None, "its user has just read it on the page"
+    await world.go_on(600)
+    assert world.now_of(lease).phase is Phase.PARKED
+    assert tell(601) is None
+    await tell(570)
+    assert tell(60) is None
+    await until(lambda: mailbox.received("cleo@example.org"))
+    ((subject, text),) = mailbox.received("cleo@example.org")
+    assert subject == "Your workspace starts soon"
+    assert "Your workspace (train) starts soon, probably in about 10 min. It starts by itself" in text
 
 
 async def test_a_persons_message_waits_for_the_previous_one(world, mailbox, monkeypatch):

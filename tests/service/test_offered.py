@@ -61,10 +61,10 @@ def test_a_waiting_user_reads_that_gpus_held_for_others_are_not_free_to_them(wor
     world.save(waiting("waits", "alice", count=3))
     held = f"2 reserved for team vision until {until(world)}"
     told = api(world, "alice", "workspaces/waits").json()["queue"]["sentence"]
-    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. You are 1st in line; ")
+    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you need 3. You are 1st in line. ")
     options = {"template": "pytorch", "gpu": "a100", "count": 3, "lifetime": "1h", "server": "second"}
     told = api(world, "alice", "check", "POST", options).json()["sentence"]
-    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you ask for 3. ")
+    assert told.startswith(f"0 of 4 simulated A100 80 GB are free, {held}, and you need 3. ")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def lose_the_cluster(world):
 
 def test_while_the_cluster_is_away_those_who_wait_read_since_when_and_no_time_is_promised(waiting_world):
     world = waiting_world
-    assert "too few past workspaces" in ask(world, "workspaces/waits")["queue"]["sentence"]
+    assert "Too few past workspaces" in ask(world, "workspaces/waits")["queue"]["sentence"]
     version = world.call(lambda: world.parts.queue.version)
     lose_the_cluster(world)
     assert world.call(lambda: world.parts.queue.version) > version, "open pages are told"
@@ -69,7 +69,7 @@ def test_while_the_cluster_is_away_those_who_wait_read_since_when_and_no_time_is
     assert WORDS in page.text
     world.backend.unreachable = ""
     world.observe()
-    assert "too few past workspaces" in ask(world, "workspaces/waits")["queue"]["sentence"]
+    assert "Too few past workspaces" in ask(world, "workspaces/waits")["queue"]["sentence"]
 
 
 def test_a_free_gpu_is_not_offered_at_once_while_its_cluster_is_away(make_web_world):

@@ -299,7 +299,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     queue = present_workspace(world.parts, carol).queue
     assert (queue.place, queue.of) == (2, 2)
     assert queue.unchanged_seconds == pytest.approx(7200 + 8 * 3600)
-    assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line; too few past ")
+    assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line. Too few past ")
 
 
 async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_service(make_world):
@@ -342,9 +342,7 @@ async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
 async def test_promise_8_a_hard_quota_refuses_with_both_quantities(make_world):
     world = make_world(gpus=4, quota=2)
     await world.up("alice")
-    with pytest.raises(
-        RequestRefused, match=r"GPUs: You asked for 2\. Allowed: 2 per user, of which you use or wait for 1"
-    ):
+    with pytest.raises(RequestRefused, match=r"GPUs: You asked for 2\. Allowed: 2 per user. You use or wait for 1"):
         await world.start("alice", "second", count=2)
     assert [lease.key.server for lease in world.registry] == [""]
 

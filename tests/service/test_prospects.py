@@ -25,7 +25,7 @@ async def test_promise_6_a_kind_out_of_sight_is_waited_for_where_it_was_there_wi
     lease = await world.start("alice", count=2)
     sentence = present_workspace(world.parts, lease).queue.sentence
     assert sentence.startswith("No A100 80 GB is there now")
-    assert "You are 1st in line; how long it takes is not known." in sentence
+    assert "You are 1st in line. We do not know yet how long it takes." in sentence
     with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or an administrator"):
         await world.start("bob", count=3)  # more than there ever was
     world.backend.gpus = gpus

@@ -65,7 +65,7 @@ def test_administrators_see_all_and_json_is_the_apis(world, queue):
 
 def test_a_row_and_its_sentence_tell_the_same_wait(world, queue, monkeypatch):
     _, sentence = (line for line in queue(name="admin")[1].splitlines() if line.startswith("carols"))
-    assert "too few past workspaces are known to estimate the start" in sentence
+    assert "Too few past workspaces are known to estimate the start" in sentence
     shown = ShownStart(Form.TIME, 1500.0, 900.0, 2100.0)
     monkeypatch.setattr(world.parts.allocator.estimator, "shown", lambda _: shown)
     row, sentence = (line for line in queue(name="admin")[1].splitlines() if line.startswith("carols"))

@@ -62,14 +62,15 @@ def test_usage_has_a_price_in_the_currency_of_the_catalog(make_web_world, curren
 def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_them(world):
     page = Browser(world, "alice").look("quota").text
     have = section(page, "have")
-    assert "You: GPUs at once 2 of 4 Over the share" in have
-    assert "You: GPU h a week 24 of 40 left" in have
-    assert "Team Vision: A100 80 GB at once 2 of 6" in have
-    assert "Team Vision: cost a month 466.40 of 500.00 left" in have
-    assert "Everybody: memory at once 8 GiB of 64 GiB" in have
+    assert "GPUs now 2 of 4 Over the share" in have
+    assert "Your GPU hours this week 24 of 40 left" in have
+    assert "Team Vision: A100 80 GB now 2 of 6" in have
+    assert "Team Vision: cost this month 466.40 of 500.00 left" in have
+    assert "Everybody: memory now 8 GiB of 64 GiB" in have
     rules = text_of(page.partition('id="rules"')[2])
     assert (
-        "Quota each-user Each user may have 1 GPU at once, and up to 4 while free, 20 GPU h a week as a share" in rules
+        "Quota each-user Each user may have 1 GPU at once, and up to 4 while free, 20 GPU hours a week as a share"
+        in rules
     )
     assert "Quota vision Team Vision together may have at most 8 GPUs at once" in rules
     assert "speech" not in text_of(page)
@@ -79,8 +80,8 @@ def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_th
 
 def test_home_shows_each_limit_with_its_share_and_the_team_of_a_workspace(world):
     text = text_of(Browser(world, "alice").home.text)
-    assert "You: GPUs at once 2 of 4 The share is 1. Above it, you use what is free." in text
-    assert "Team Vision: GPUs at once 2 of 8" in text
+    assert "GPUs now 2 of 4 Your share is 1. Above it, you use what is free." in text
+    assert "Team Vision: GPUs now 2 of 8" in text
     assert "PyTorch · Team Vision" in text
 
 
@@ -88,7 +89,7 @@ def test_waiting_gpus_are_shown_next_to_used_gpus(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
     line = "0 of 1 GPU (up to 4 if available), 3 waiting"
-    assert "You: GPUs at once 0 of 4 3 waiting." in text_of(browser.home.text)
+    assert "GPUs now 0 of 4 3 more requested." in text_of(browser.home.text)
     assert line in section(browser.look("quota").text, "have")
     (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")
     assert (limit["used"], limit["waiting"], limit["left"], limit["words"]) == (0, 3, 1, line)

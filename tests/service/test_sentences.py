@@ -40,7 +40,7 @@ NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 def test_before_start_the_place_is_the_one_that_it_would_give():
     words = waits(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
     assert words == (
-        "All 4 A100 80 GB are in use. You would be 1st in line; how long it takes is not known. "
+        "All 4 A100 80 GB are in use. You would be 1st in line. We do not know yet how long it takes. "
         "Once you have pressed Start, you can close this page."
     )
 
@@ -49,8 +49,8 @@ def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
     words = waits(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
     assert words == (
-        f"{short} You are 2nd in line; it starts by itself as soon as it can. "
-        "You can close this page; your place stays."
+        f"{short} You are 2nd in line. It starts by itself as soon as it can. "
+        "You can close this page. Your place is kept."
     )
 
 
@@ -86,7 +86,7 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
 def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
     words = waits(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
-    assert words.startswith(f"{begin}. You are 1st in line; ")
+    assert words.startswith(f"{begin}. You are 1st in line. ")
 
 
 @pytest.mark.parametrize(
@@ -116,39 +116,39 @@ def test_sentence_1_what_starts_now(request_, offered, sentence):
 
 
 ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
-WARNED = "you are warned, and 10 min later it stops"
+WARNED = "you get a warning. It stops 10 min later"
 YOUNG = " The first 1 min after its start does not count."
 
 
 @pytest.mark.parametrize(
     ("request_", "policy", "sentence"),
     [
-        (a_request(), ENFORCED, f"If its GPU does nothing for 30 min, {WARNED}, unless you keep it."),
+        (a_request(), ENFORCED, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
         (
             a_request(count=2),
             replace(ENFORCED, keep=KeepPolicy(times=0)),
-            f"If all 2 GPUs do nothing for 30 min, {WARNED}.",
+            f"If all 2 GPUs are idle for 30 min, {WARNED}.",
         ),
         (
             a_request(gpu=None, lifetime_seconds=8 * 3600),
             replace(ENFORCED, activity=ActivityPolicy()),
-            f"If nothing is done in it for 2 h, {WARNED}, unless you keep it.",
+            f"If nothing runs in it for 2 h, {WARNED} unless you keep it.",
         ),
         (a_request(gpu=None), ENFORCED, ""),
         (
             a_request(lifetime_seconds=2401),
             ENFORCED,
-            f"If its GPU does nothing for 30 min, {WARNED}, unless you keep it.",
+            f"If its GPU is idle for 30 min, {WARNED} unless you keep it.",
         ),
         (
             a_request(),
             replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0)),
-            f"If its GPU does nothing for 30 s, {WARNED}, unless you keep it.{YOUNG}",
+            f"If its GPU is idle for 30 s, {WARNED} unless you keep it.{YOUNG}",
         ),
         (
             a_request(),
             replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0, start_up_seconds=0.0)),
-            f"If its GPU does nothing for 30 s, {WARNED}, unless you keep it.",
+            f"If its GPU is idle for 30 s, {WARNED} unless you keep it.",
         ),
         (a_request(lifetime_seconds=2400), ENFORCED, ""),
         (a_request(lifetime_seconds=60), ENFORCED, ""),
@@ -168,8 +168,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(2, 2, 1500.0, 1500.0),
             offer(),
             (
-                "All 4 A100 80 GB are in use. You are 2nd in line; too few past workspaces are known to estimate "
-                "the start. You can close this page; your place stays."
+                "All 4 A100 80 GB are in use. You are 2nd in line. Too few past workspaces are known to estimate "
+                "the start. You can close this page. Your place is kept."
             ),
         ),
         (
@@ -177,8 +177,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(1, 1, 2400.0, 1200.0),
             offer(free=2),
             (
-                "2 of 4 A100 80 GB are free, and you ask for 4. You are 1st in line; too few past workspaces are "
-                "known to estimate the start. You can close this page; your place stays."
+                "2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. Too few past workspaces are "
+                "known to estimate the start. You can close this page. Your place is kept."
             ),
         ),
         (
@@ -186,8 +186,8 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(1, 1, None, None),
             offer(simulated=True),
             (
-                "All 4 simulated A100 80 GB are in use. You are 1st in line; how long it takes is not known. "
-                "You can close this page; your place stays."
+                "All 4 simulated A100 80 GB are in use. You are 1st in line. We do not know yet how long it takes. "
+                "You can close this page. Your place is kept."
             ),
         ),
         (
@@ -195,27 +195,27 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             QueuePosition(11, 12, None, None),
             offer(),
             (
-                "All 4 A100 80 GB are in use. You are 11th in line; how long it takes is not known. "
-                "You can close this page; your place stays."
+                "All 4 A100 80 GB are in use. You are 11th in line. We do not know yet how long it takes. "
+                "You can close this page. Your place is kept."
             ),
         ),
         (
             a_request(),
             QueuePosition(1, 1, None, None),
             offer(free=None, total=None),
-            "The A100 80 GB can't be counted at this moment. You are 1st in line; your place stays.",
+            "The A100 80 GB can't be counted at this moment. You are 1st in line. Your place is kept.",
         ),
         (
             a_request(gpu="gone"),
             QueuePosition(1, 1, None, None),
             None,
-            "The gone can't be counted at this moment. You are 1st in line; your place stays.",
+            "The gone can't be counted at this moment. You are 1st in line. Your place is kept.",
         ),
         (
             a_request(gpu=None),
             QueuePosition(3, 3, 0.0, 0.0),
             None,
-            "Many workspaces start at this moment. You are 3rd in line; it starts by itself.",
+            "Many workspaces start at this moment. You are 3rd in line. It starts by itself.",
         ),
     ],
 )
@@ -232,7 +232,7 @@ def test_sentence_4_a_hard_quota():
     with pytest.raises(RequestRefused) as refused:
         check_quotas(Claim("new", "alice born", a_request(count=4), NOW), seen)
     assert str(refused.value) == (
-        "GPUs: You asked for 4. Allowed: 4 per user, of which you use or wait for 2. "
+        "GPUs: You asked for 4. Allowed: 4 per user. You use or wait for 2. "
         "Ask for 2, or ask an administrator to raise the quota."
     )
 
@@ -273,16 +273,16 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     [
         (Streak(), "not measured yet"),
         (Streak(kind=SampleKind.BUSY, because="GPU 0 at 80 %"), "in use: GPU 0 at 80 %"),
-        (Streak(120.0, kind=SampleKind.IDLE, because="GPU 0 at 1 %"), "idle 2 min of 5 min, because: GPU 0 at 1 %"),
+        (Streak(120.0, kind=SampleKind.IDLE, because="GPU 0 at 1 %"), "idle for 2 min of 5 min: GPU 0 at 1 %"),
         (
             Streak(120.0, kind=SampleKind.UNKNOWN, because="GPU 0 can't be read (x)"),
-            "idle 2 min of 5 min, not counting now: GPU 0 can't be read (x)",
+            "idle for 2 min of 5 min, paused now: GPU 0 can't be read (x)",
         ),
-        (Streak(kind=SampleKind.SOFT, because="CPU at 2 cores"), "not idle: CPU at 2 cores"),
-        (Streak(kind=SampleKind.UNKNOWN, because="x"), "not judged now: x"),
+        (Streak(kind=SampleKind.SOFT, because="CPU at 2 cores"), "in use: CPU at 2 cores"),
+        (Streak(kind=SampleKind.UNKNOWN, because="x"), "not measured now: x"),
         (
             Streak(kind=SampleKind.IDLE, idle_seconds=320.0, countdown_seconds=40.0, mode=Mode.WARN, because="x"),
-            "idle 5 min 20 s, because: x",
+            "idle for 5 min 20 s: x",
         ),
     ],
 )
@@ -293,7 +293,7 @@ def test_sentence_6_where_idleness_stands_and_why(streak, words):
 def test_sentence_6_in_grace_the_end_time_replaces_the_required_work():
     streak = Streak(320.0, countdown_seconds=60.0, mode=Mode.ENFORCE, kind=SampleKind.IDLE, because="GPU 0 at 1 %")
     seen = explain(streak, CATALOG.policies["default"].idle)
-    assert idle_words(seen, "14:42") == "idle 5 min 20 s; stops at 14:42, because: GPU 0 at 1 %"
+    assert idle_words(seen, "14:42") == "idle for 5 min 20 s, stops at 14:42: GPU 0 at 1 %"
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [Unreadable(gpu="a", seconds=7200.0)])])
@@ -301,18 +301,18 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
     idle = present_workspace(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak)).idle
     assert idle.unreadable == told
-    assert idle.words == "not judged now: GPU 0 can't be read ([N/A])"
+    assert idle.words == "not measured now: GPU 0 can't be read ([N/A])"
 
 
 @pytest.mark.parametrize(
     ("seconds", "shown", "words"),
     [
-        (None, None, "how long it takes is not known"),
-        (90.0, None, "too few past workspaces are known to estimate the start"),
-        (90.0, ShownStart(Form.TIME, 90.0, 60.0, 300.0), "it probably starts in about 1 min 30 s"),
-        (90.0, ShownStart(Form.HOUR, None, 60.0, 300.0), "it probably starts within the hour"),
-        (90.0, ShownStart(Form.RANGE, None, 600.0, 10000.0), "it probably starts in 10 min to 2 h 50 min"),
-        (90.0, ShownStart(Form.LONG, None, 600.0, inf), "it may take more than 3 hours"),
+        (None, None, "We do not know yet how long it takes."),
+        (90.0, None, "Too few past workspaces are known to estimate the start."),
+        (90.0, ShownStart(Form.TIME, 90.0, 60.0, 300.0), "It probably starts in about 1 min 30 s."),
+        (90.0, ShownStart(Form.HOUR, None, 60.0, 300.0), "It probably starts within the hour."),
+        (90.0, ShownStart(Form.RANGE, None, 600.0, 10000.0), "It probably starts in 10 min to 2 h 50 min."),
+        (90.0, ShownStart(Form.LONG, None, 600.0, inf), "It may take more than 3 hours."),
     ],
 )
 def test_a_start_is_told_as_precisely_as_it_is_known(seconds, shown, words):
@@ -368,22 +368,22 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
     [
         (
             ReservedForOthers(2, 4, NOON + 3600 + 180),
-            "kept for the 4 GPUs that go first; a workspace that ends before {} may start now: shorten yours to 1 h",
+            "but reserved for 4 GPUs ahead of you. A workspace that ends before {} can start now. Shorten yours to 1 h",
         ),
         (
             ReservedForOthers(1, 1, NOON + 1200),
-            "kept for the GPU that goes first; a workspace that ends before {} may start now",
+            "but reserved for 1 GPU ahead of you. A workspace that ends before {} can start now",
         ),
-        (ReservedForOthers(2, 4, None), "kept for the 4 GPUs that go first, and it is not known when these start"),
+        (ReservedForOthers(2, 4, None), "but reserved for 4 GPUs ahead of you. We do not know when these start"),
         (None, ""),
     ],
 )
 def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, words):
     until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
-    assert found.replace(", and none of this template is that short", "") == words.format(until)
+    assert found.replace(", but none of this template is that short", "") == words.format(until)
     sentence = waits(
         QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, reach="A message comes."
     )
-    assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line; ")
-    assert sentence.endswith("You can close this page; your place stays. A message comes.")
+    assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line. ")
+    assert sentence.endswith("You can close this page. Your place is kept. A message comes.")

@@ -53,7 +53,7 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     idle = seen["idle"]
     assert (idle["state"], idle["idle_seconds"]) == ("soft", 0.0)
     assert "This counts as use for 1 min more." in seen["explained"]
-    assert idle["words"] == "not idle: kernel train.ipynb busy, GPU 0 at 0 %"
+    assert idle["words"] == "in use: kernel train.ipynb busy, GPU 0 at 0 %"
     kernel = next(one for one in idle["also_counts"] if one["evidence"] == "kernel")
     assert kernel == {"evidence": "kernel", "active": True, "words": "kernel train.ipynb busy"}
     assert (idle["soft_seconds"], idle["soft_left_seconds"]) == (600, 60.0)

@@ -271,16 +271,16 @@ def test_limits_of_the_asking_user_are_returned_with_offers_and_checks(make_web_
 
 
 def test_a_check_tells_what_another_gpu_would_bring(world):
-    assert [one["words"] for one in check(world)["substitutes"]] == ["not needed now, 4.00 instead of 2.10 an hour"]
+    assert [one["words"] for one in check(world)["substitutes"]] == ["not needed now, 4.00 instead of 2.10 per hour"]
     take_all(world, "a100")
-    assert [one["words"] for one in check(world)["substitutes"]] == ["about 7 h sooner, 4.00 instead of 2.10 an hour"]
+    assert [one["words"] for one in check(world)["substitutes"]] == ["about 7 h sooner, 4.00 instead of 2.10 per hour"]
     assert check(world, gpu="t4")["substitutes"] == []
 
 
 def test_promise_7_a_substitute_is_named_before_start_and_told_after(world):
     take_all(world, "a100")
     told = check(world, substitutes=["h100"])
-    given = "You get H100 instead of A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour."
+    given = "You get H100 instead of A100 80 GB, as you allowed: 4.00 instead of 2.10 per hour."
     assert told["sentence"].startswith("Starts now on 1 simulated H100 (1 free).")
     assert given in told["sentence"]
     lease = acquire(world, substitutes=["h100"])["lease"]
@@ -319,13 +319,13 @@ def test_the_end_that_a_budget_sets_is_told_by_the_price_of_what_is_given(make_w
     take_all(world, "a100")
     told = check(world, substitutes=["h100"])
     given = acquire(world, substitutes=["h100"])["lease"]
-    assert (given["gpu"], given["latest_end"]["at"] - world.clock.at) == ("h100", 2 * 3600), "4.00 an hour of 8.00"
+    assert (given["gpu"], given["latest_end"]["at"] - world.clock.at) == ("h100", 2 * 3600), "4.00 per hour of 8.00"
     assert told["ends_at"] == given["latest_end"]["at"]
 
 
 def test_a_request_that_a_cheaper_substitute_would_satisfy_is_not_refused(make_web_world):
     world = with_money(make_web_world, "0.3")
-    assert "0.30 of your 0.30 of this month are left" in check(world, status=403)["error"]["message"]
+    assert "0.30 of your 0.30 this month are left" in check(world, status=403)["error"]["message"]
     told = check(world, substitutes=["t4"])
     assert told["sentence"].startswith("Starts now on 1 simulated T4")
     assert acquire(world, substitutes=["t4"])["lease"]["gpu"] == "t4"
@@ -339,7 +339,9 @@ def test_the_workspace_reads_which_gpu_it_got_and_which_was_asked_for(world):
     environment = answer["patch"]["environment"]
     assert (environment["GPUSPAWNER_GPU_KIND"], environment["GPUSPAWNER_GPU_ASKED"]) == ("h100", "a100")
     assert environment["GPUSPAWNER_NOTICE"] == ".gpuspawner/notice.json", "and where it is told of its end"
-    words = "Starting on 1 simulated H100 instead of simulated A100 80 GB, as you allowed: 4.00 instead of 2.10 an hour"
+    words = (
+        "Starting on 1 simulated H100 instead of simulated A100 80 GB, as you allowed: 4.00 instead of 2.10 per hour"
+    )
     assert answer["lease"]["words"] == words
     assert (
         "H100 instead of A100 80 GB, as you allowed" in Browser(world, "alice").look(f"workspaces/{lease['id']}").text

@@ -60,7 +60,7 @@ def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     assert (week["entry"], week["limit"], week["per"], week["whose"]) == ("each-user", "gpu_hours", "week", "you")
     assert (week["used"], week["set_aside"], week["left"], week["soft"], week["hard"]) == (3, 7, 30, 10, 40)
     assert week["words"].startswith(
-        "3 GPU h used of your 40 GPU h of this week, 7 GPU h reserved by running workspaces; resets Mon"
+        "30 of your 40 GPU hours this week left, 7 reserved by running workspaces. Resets Mon"
     )
     assert week["lasts_until"] == NOW + 37 * HOUR
     assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team
@@ -73,10 +73,10 @@ def test_the_form_tells_what_the_whole_start_costs_and_leaves_of_budgets(world):
     told = ask(world, "check", method="POST", team="vision", count=2, lifetime="5h")["cost"]
     assert (told["amount"], told["currency"]) == (21.0, "CHF")
     assert told["words"] == [
-        "Costs CHF 21.00 if it runs for all of its 5 h: CHF 4.20 an hour.",
-        "Leaves 20 GPU h of your 40 GPU h of this week.",
-        "Leaves 90 GPU h of vision's 100 GPU h of this month.",
-        "Leaves CHF 479.00 of vision's CHF 500.00 of this month.",
+        "CHF 4.20 per hour, CHF 21.00 for 5 h.",
+        "Leaves 20 of your 40 GPU hours this week.",
+        "Leaves 90 of vision's 100 GPU hours this month.",
+        "Leaves CHF 479.00 of vision's CHF 500.00 this month.",
     ]
     assert ask(world, "check", method="POST", team="vision", gpu="none")["cost"] == {
         "amount": None,
@@ -90,14 +90,14 @@ def test_the_form_tells_the_end_by_budget_before_start(world):
     told = ask(world, "check", method="POST", team="vision")
     assert told["ends_at"] == NOW + 5 * HOUR
     assert told["sentence"].startswith("Starts now on 1 simulated A100 80 GB (4 free). Ends at ")
-    assert "when your 40 GPU h of this week are used up." in told["sentence"]
+    assert "when your 40 GPU hours this week are used up." in told["sentence"]
     assert [line["limit"] for line in told["quota"]] == ["gpus", "gpu_hours", "gpu_hours", "cost"]
     ended(world, "more", minutes=5 * 60 - 1)
     assert "GPU hours: You asked for 1 GPU for 8 h" in refused(world, "check", "alice", 403, team="vision")
 
 
 def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
-    bound = LatestEnd(NOW + HOUR, "budget", "ends at 14:10, when your 40 GPU h of this week are used up", "each-user")
+    bound = LatestEnd(NOW + HOUR, "budget", "ends at 14:10, when your 40 GPU hours this week are used up", "each-user")
     runs(world, deadline_at=NOW + HOUR, latest_end=bound, warned_seconds=(3600.0,))
     (view,) = ask(world, "workspaces")["workspaces"]
     assert view["charged"] == {"gpu_hours": 1, "cost": 2}
@@ -211,7 +211,7 @@ def test_a_grant_gives_back_what_a_budget_cut_and_taking_it_back_ends_nothing(wo
     assert ask(world, "quota")["budgets"][0]["left"] == 0
     assert "GPU hours" in refused(world, "check", "alice", 403, team="vision")
     extended = ask(world, "workspaces/runs/extend", "alice", 409, "POST")
-    assert "when your 40 GPU h of this week are used up" in extended["error"]["message"]
+    assert "when your 40 GPU hours this week are used up" in extended["error"]["message"]
 
 
 def test_a_grant_that_is_stored_is_no_error_though_what_follows_from_it_cannot_be_stored(world, monkeypatch):

@@ -226,7 +226,7 @@ def test_no_user_text_becomes_html(where):
 def test_free_gpus_are_next_to_each_kind(free, words, note):
     html = rendered(live=live(free))
     assert f"data-free>{words}</span><small data-note>{note}</small>" in html
-    assert "80 GiB each, 2.10 an hour" in html
+    assert "80 GiB each, 2.10 per hour" in html
 
 
 def test_the_quota_belongs_to_its_user_for_every_reader():

@@ -96,9 +96,9 @@ def test_promise_7_another_gpu_is_taken_only_by_who_ticks_it(known, ticked):
 
 def test_another_gpu_is_offered_with_what_it_costs_and_what_it_brings():
     text = re.sub(r"<[^>]*>|\s+", " ", rendered(catalog=OURS))
-    assert re.search("Also accept +H100 +instead of A100 *: 4.00 instead of 2.10 an hour", text)
-    told = live(substitutes={"h100": "about 25 min sooner, 4.00 instead of 2.10 an hour"})
-    assert "about 25 min sooner, 4.00 instead of 2.10 an hour" in rendered(catalog=OURS, live=told)
+    assert re.search("Also accept +H100 +instead of A100 *: 4.00 instead of 2.10 per hour", text)
+    told = live(substitutes={"h100": "about 25 min sooner, 4.00 instead of 2.10 per hour"})
+    assert "about 25 min sooner, 4.00 instead of 2.10 per hour" in rendered(catalog=OURS, live=told)
 
 
 def test_any_gpu_that_is_large_enough_can_be_asked_for():

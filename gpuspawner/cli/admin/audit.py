@@ -75,7 +75,10 @@ ROLE_COLUMNS = (
 @base.command("roles", examples="gpuspawner admin roles")
 @base.session_options
 def roles(session: Session) -> None:
-    """Show the roles: scope, people who have used it since the service started, and what each may do."""
+    """Show the roles: scope, people and what each may do.
+
+    People are those who used the role since the service started.
+    """
     found = ask_admin(session, "/roles")
     if session.as_json:
         print_json(found)

@@ -115,6 +115,7 @@ class Lease:
     dispute: Dispute | None = None
     impossible: str = ""  # why a waiting request could not start as things are, however much were free
     impossible_since: float | None = None
+    told_near_start: bool = False  # its user was told that its start is about ten minutes away
     given: str = ""  # the kind that was given in place of the one asked for
     rate: Rate | None = None
     latest_end: LatestEnd | None = None

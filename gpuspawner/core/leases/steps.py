@@ -21,6 +21,8 @@ from gpuspawner.core.leases.reports import storable
 from gpuspawner.core.leases.running_steps import POLICY_CHANGED, measured, step_running, warn_nobody_came
 from gpuspawner.core.leases.step_results import LeaseRules, Note, Step, drop_start, finish
 
+NEAR_START_SECONDS = 600.0
+"""A user is told that the start is near when it is this far away."""
 RECOVERED = "its server runs: that its start was given up was wrong"
 
 
@@ -160,6 +162,24 @@ def note_feasibility(lease: Lease, why: str, kept_seconds: float, now: float) ->
     if now - since > kept_seconds:
         return finish(lease, exits.impossible(why, kept_seconds), now)
     return None if why == lease.impossible else Step(replace(lease, impossible=why))
+
+
+def note_near_start(lease: Lease, in_seconds: float, now: float) -> Step | None:
+    """Note, once for each request, that its start is at most about ten minutes away.
+
+    A user whose start still waits in the hub reads it on the page. A user who asked less than ten minutes ago has read
+    it there.
+
+    Args:
+        lease: a lease.
+        in_seconds: the estimated wait.
+        now: seconds of the service's clock.
+    """
+    is_new = now - lease.asked_at < NEAR_START_SECONDS
+    if lease.phase is not Phase.PARKED or lease.told_near_start or is_new or in_seconds > NEAR_START_SECONDS:
+        return None
+    minutes = max(1, round(in_seconds / 60))
+    return Step(replace(lease, told_near_start=True), (Note(events.StartNear(60.0 * minutes)),))
 
 
 def note_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Step | None:

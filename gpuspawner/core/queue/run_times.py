@@ -108,7 +108,7 @@ class RunTimes:
         """Return a drawn end of a workspace that holds something, in seconds since the epoch.
 
         The same draw always gives the same end. The workspace ends no later than its deadline, or its idle clock if its
-        user was warned. If its user said when they will be done, it ends within ten minutes of that.
+        user was warned.
         """
         latest = end_at(lease, now, use_grace=True)
         if lease.phase is Phase.STOPPING or not self.is_known:

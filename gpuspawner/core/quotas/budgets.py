@@ -314,31 +314,38 @@ def min_start_seconds(template_least: float, asked: float, fast: float = 1.0) ->
 
 
 def budget_text(balance: BudgetBalance, now: float, share: Fraction | None = None) -> str:
-    """Return a budget, or a share of it, for display: ``your 40 GPU h of this week``."""
+    """Return a budget, or a share of it, for display: ``your 40 GPU hours this week``."""
     whose = {QuotaScope.TEAM: f"{balance.entry.subject}'s", QuotaScope.EVERYBODY: "everybody's"}.get(
         balance.entry.whom, "your"
     )
-    return f"{whose} {budget_amount_text(share or balance.hard or _NONE, balance)} of {period_text(balance, now)}"
+    return f"{whose} {budget_amount_text(share or balance.hard or _NONE, balance)} {period_text(balance, now)}"
 
 
 def period_text(balance: BudgetBalance, now: float) -> str:
-    """Return the period of a balance for display: ``this week``, or ``the week from Mon 30 Nov 00:00``."""
+    """Return the period of a balance for display: ``this week``, or ``of the week from Mon 30 Nov 00:00``."""
     per, period = balance.budget.per.value, balance.period
     if period.start <= now < period.end:
         return "today" if per == "day" else f"this {per}"
-    return f"the {per} from {show_moment(period.start, now, balance.zone)}"
+    return f"of the {per} from {show_moment(period.start, now, balance.zone)}"
 
 
 def budget_amount_text(value: Fraction, balance: BudgetBalance) -> str:
-    """Return an amount of a budget for display: ``39.9 GPU h``, ``CHF 120.00``."""
+    """Return an amount of a budget for display: ``39.9 GPU hours``, ``CHF 120.00``."""
     if balance.budget.what is BudgetUnit.GPU_HOURS:
         return gpu_hours_text(value)
     return show_money(float(value), balance.currency)
 
 
+def bare_amount_text(value: Fraction, balance: BudgetBalance) -> str:
+    """Return an amount beside which its budget names the unit: ``39.9``, ``CHF 120.00``."""
+    if balance.budget.what is BudgetUnit.GPU_HOURS:
+        return decimal_text(value)
+    return show_money(float(value), balance.currency)
+
+
 def gpu_hours_text(value: Fraction) -> str:
-    """Return GPU hours for display: ``39.9 GPU h``."""
-    return f"{decimal_text(value)} GPU h"
+    """Return GPU hours for display: ``39.9 GPU hours``."""
+    return f"{decimal_text(value)} GPU hour{'' if value == 1 else 's'}"
 
 
 def decimal_text(value: Fraction) -> str:
@@ -357,7 +364,7 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
     if balance is None:
         raise ValueError("nothing bounds it")
     left, used, aside = (
-        budget_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
+        bare_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
     )
     limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} reserved by running workspaces)"
     less = f"Ask for {fewer}, stop" if fewer else "Stop"

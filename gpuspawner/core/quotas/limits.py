@@ -229,9 +229,9 @@ def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kin
     limit, hard = bound.limit, bound.hard or 0
     whose, has = LIMIT_SCOPES[bound.entry.whom].format(bound.entry.subject), use.own + use.others
     if bound.entry.whom in SHARED_HOLDERS:
-        of_which = f"of which {_plain(limit, has)} {'is' if has == 1 else 'are'} in use"
+        of_which = f"{_plain(limit, has)} {'is' if has == 1 else 'are'} in use"
     else:
-        of_which = f"of which you use or wait for {_plain(limit, has)}"
+        of_which = f"You use or wait for {_plain(limit, has)}"
     less = _less(limit, max(0, hard - has), use.asked, count, kinds)
     steps = [less] if less else []
     if use.others:
@@ -244,7 +244,7 @@ def quota_refusal(bound: EffectiveLimit, use: LimitUsage, count: int, kinds: Kin
     told = ", or ".join(steps)
     raising = f" Raising it: {contact}." if contact else ""
     field = "count" if limit.what in GPU_RESOURCES else limit.what.value
-    allowed = f"{_bare(limit, hard, kinds)} {whose}, {of_which}"
+    allowed = f"{_bare(limit, hard, kinds)} {whose}. {of_which}"
     remedy = f"{told[:1].upper()}{told[1:]}.{raising}"
     return RequestRefused(field, _bare(limit, use.asked, kinds), allowed, remedy, status=403)
 

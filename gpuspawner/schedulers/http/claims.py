@@ -222,7 +222,7 @@ def describe_offer(offer: ContractOffer, name: str, currency: str = "") -> str:
     """Return cluster, price, reason and notice of an offer as sentences."""
     parts = [f"on {offer.cluster}"]
     if offer.cost_per_hour is not None:
-        parts.append(f"for {show_money(offer.cost_per_hour, currency)} an hour")
+        parts.append(f"for {show_money(offer.cost_per_hour, currency)} per hour")
     found = [f"{name} offers it {' '.join(parts)}."]
     if offer.reason is not None:
         found.append(offer.reason.words)

@@ -17,7 +17,8 @@ from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine, NumberedLine
 from gpuspawner.service.store.rows import is_of
-from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
+from gpuspawner.service.waiting.accuracy import hit_rate_words, present_accuracy
+from gpuspawner.service.waiting.presenter import present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
 from gpuspawner.service.web.permissions import Permission
@@ -364,6 +365,7 @@ class QueuePage(ListPage):
             sections=list(_sections(state, part.rows)),
             held=sum(row.held == "yes" for row in rows),
             hit_rate=hit_rate_words(state),
+            accuracy=present_accuracy(state).horizons,
             changes=[_change(state, one.line) for one in lines],
             order=order_rules(state.catalog),
         )

@@ -98,6 +98,12 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     return _Text("granted", "Your workspace's turn has come", text)
 
 
+def _start_near(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
+    name, when = lease.key.server or "default workspace", line.event.describe(line.at)
+    text = f"Your workspace ({name}) starts soon, {when}. It starts by itself, and you need not do anything."
+    return _Text("start near", "Your workspace starts soon", text)
+
+
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     if not lease.unattended or lease.request.gpu is None:
         return None
@@ -141,6 +147,7 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.StopperNamed: _end,
     events.Granted: _granted,
     events.Substituted: _substituted,
+    events.StartNear: _start_near,
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,

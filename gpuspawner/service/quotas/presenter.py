@@ -11,7 +11,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.core.calendar import date_of, milliseconds, show_moment
 from gpuspawner.core.events import QuotaEvent
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, budget_amount_text, budget_text, decimal_text
+from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, bare_amount_text, budget_text, decimal_text
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, charged_amount, ledger_lines_until, show_grant
 from gpuspawner.core.quotas.limits import Amount, Requester, counted_account, entries_in_force, limit_line
 from gpuspawner.core.quotas.usage import LimitTotals, QuotaTally
@@ -136,21 +136,23 @@ def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now
 
 
 def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact: str) -> str:
-    reserved = (
-        f", {budget_amount_text(balance.reserved, balance)} reserved by running workspaces" if balance.reserved else ""
-    )
+    """Return how much of a budget is left, in sentences without the last full stop."""
+    reserved = ""
+    if balance.reserved:
+        reserved = f"{bare_amount_text(balance.reserved, balance)} reserved by running workspaces"
     if balance.hard is None:
-        share = balance.soft or Fraction(0)
-        return f"{decimal_text(balance.used)} used of a share of {budget_text(balance, now, share)}{reserved}"
-    credited = f", {budget_amount_text(-balance.used, balance)} credited" if balance.used < 0 else ""
-    amount = budget_amount_text(max(balance.used, Fraction(0)), balance)
-    used = f"{amount} used of {budget_text(balance, now)}{credited}{reserved}"
-    words = f"{used}; resets {balance.renews(now)}"
+        share = budget_text(balance, now, balance.soft or Fraction(0))
+        words = [f"{decimal_text(max(balance.used, Fraction(0)))} used of a share of {share}", reserved]
+        return ", ".join(filter(None, words))
+    left = bare_amount_text(balance.left or Fraction(0), balance)
+    credited = f"{bare_amount_text(-balance.used, balance)} credited" if balance.used < 0 else ""
+    words = [f"{left} of {budget_text(balance, now)} left", credited, reserved]
+    sentences = [", ".join(filter(None, words)), f"Resets {balance.renews(now)}"]
     if lasts is not None:
-        words += f"; at the present use they last until {lasts}"
+        sentences.append(f"At this rate they last until {lasts}")
     if not balance.left:
-        words += f". Nothing can be started with them before; more: {contact or 'ask an administrator'}"
-    return words
+        sentences.append(f"Nothing can start with them until then. For more, ask {contact or 'an administrator'}")
+    return ". ".join(sentences)
 
 
 def _budget_amount_text(what: BudgetUnit, number: float) -> str:

@@ -12,7 +12,7 @@ from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.budgets import BudgetBalance, budget_amount_text, budget_text
+from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import amount_per_hour
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import LatestEnd, Rate
@@ -39,8 +39,8 @@ def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, sec
         return models.Cost(amount=None, currency=currency or None, words=left)
     amount = float(rate.price_per_hour) * seconds / 3600
     an_hour = show_money(float(rate.price_per_hour), currency)
-    whole = f"Costs {show_money(amount, currency)} if it runs for all of its {show_duration(seconds)}"
-    return models.Cost(amount=amount, currency=currency or None, words=[f"{whole}: {an_hour} an hour.", *left])
+    whole = f"{an_hour} per hour, {show_money(amount, currency)} for {show_duration(seconds)}."
+    return models.Cost(amount=amount, currency=currency or None, words=[whole, *left])
 
 
 def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float)
         now_ms = milliseconds(now)
         here_ms = min(milliseconds(now + seconds), balance.period.end_ms) - now_ms
         left = max(Fraction(0), balance.left - takes * here_ms / HOUR_MS)
-        yield f"Leaves {budget_amount_text(left, balance)} of {budget_text(balance, now)}."
+        yield f"Leaves {bare_amount_text(left, balance)} of {budget_text(balance, now)}."
 
 
 def where_words(
@@ -149,8 +149,8 @@ def spot_words(catalog: Catalog, kind: str | None, policy: LifecyclePolicy) -> s
 
 def beyond_share(share: str, *, makes_room: bool) -> str:
     """Return the sentence of a start beyond a soft quota. It makes room first when GPUs run short."""
-    room = " When GPUs run short, it is the first asked to make room." if makes_room else ""
-    return f"{share} It is given while GPUs are free.{room}"
+    room = " When GPUs run short, this workspace makes room first." if makes_room else ""
+    return f"{share} You get it while GPUs are free.{room}"
 
 
 def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
@@ -161,16 +161,16 @@ def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
     if request.lifetime_seconds <= idle.for_seconds + idle.grace_seconds:  # its time is over first
         return ""
     rests = (
-        "nothing is done in it"
+        "nothing runs in it"
         if request.gpu is None
-        else "its GPU does nothing"
+        else "its GPU is idle"
         if request.count == 1
-        else f"all {request.count} GPUs do nothing"
+        else f"all {request.count} GPUs are idle"
     )
-    keep = ", unless you keep it" if policy.keep.times else ""
+    keep = " unless you keep it" if policy.keep.times else ""
     young = idle.start_up_seconds > idle.for_seconds  # else it is not what decides
     start_up = f" The first {show_duration(idle.start_up_seconds)} after its start does not count." if young else ""
     return (
-        f"If {rests} for {show_duration(idle.for_seconds)}, you are warned, and {show_duration(idle.grace_seconds)} "
-        f"later it stops{keep}.{start_up}"
+        f"If {rests} for {show_duration(idle.for_seconds)}, you get a warning. It stops "
+        f"{show_duration(idle.grace_seconds)} later{keep}.{start_up}"
     )

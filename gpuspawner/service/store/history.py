@@ -6,7 +6,7 @@ Requests, starts and ends with their reasons are the leases themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
@@ -77,11 +77,15 @@ class Estimates(StoredRows):
         return [_outcome(row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_OUTCOMES))][::-1]
 
     def outcomes(self, since: float, until: float) -> list[EstimateOutcome]:
-        """Return the outcomes of a period. A request that is overdue at its end has an infinite wait."""
+        """Return the outcomes of a period. A request that is overdue at its end has an infinite wait.
+
+        An overdue request whose range has not ended yet has no range.
+        """
         t = tables.estimates.c
         is_over = t.actual_seconds.is_not(None) | (t.at + t.point_seconds + NEAR_SECONDS < until)
         query = sa.select(tables.estimates).where((t.at >= since) & (t.at < until) & is_over)
-        return [_outcome(row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_REPORTED))]
+        rows = self._read(query.order_by(t.number.desc()).limit(MOST_REPORTED))
+        return [_without_open_range(_outcome(row), until - row["at"]) for row in rows]
 
     def waiting_times(self, since: float, until: float) -> WaitingTimes:
         """Return how long the starts of a period waited, and how many came when they were first estimated."""
@@ -116,6 +120,11 @@ def _row(outcome: EstimateOutcome) -> dict[str, Any]:
 def _outcome(row: sa.RowMapping) -> EstimateOutcome:
     values = {name: row[name] for name in EstimateOutcome.__dataclass_fields__}
     return EstimateOutcome(**{**values, **{name: inf for name in _ENDLESS if values[name] is None}})
+
+
+def _without_open_range(outcome: EstimateOutcome, waited_seconds: float) -> EstimateOutcome:
+    is_open = outcome.actual_seconds == inf and waited_seconds <= outcome.to_seconds
+    return replace(outcome, to_seconds=inf) if is_open else outcome
 
 
 class IdleTraces(OwnedRows):

@@ -128,6 +128,12 @@ class Readings(StoredRows):
 
 
 def _reading_of(row: Any) -> ReadingRow:
+    """Return a stored reading. Raises ValueError if its evidence is damaged."""
+    for name, kind in (("soft", dict), ("sources", list)):
+        evidence = getattr(row, name)
+        parts = evidence.values() if isinstance(evidence, dict) else evidence
+        if evidence is not None and not (isinstance(evidence, kind) and all(isinstance(one, dict) for one in parts)):
+            raise ValueError(f"{name} is damaged")
     return ReadingRow(
         **{column.name: getattr(row, column.name) for column in tables.readings.c if column.name != "number"}
     )

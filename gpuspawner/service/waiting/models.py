@@ -32,7 +32,7 @@ class Standing(Answer):
     range_end_at: float | None
     """The end of that range."""
     hit_rate: str
-    """How often shown times were right, for example ``4 of 5 of the last 60 times were right``, "" while unknown."""
+    """How often shown times of the last 30 days were right, in a sentence, "" with few of them."""
     startable_count: int | None
     """The smaller number of GPUs with which it could start now, null for none."""
     sentence: str
@@ -77,4 +77,31 @@ class Queue(Answer):
     queue: list[WaitingRequest]
     as_of: float
     """The time of these positions. In a long queue they are computed from time to time."""
+    now: float
+
+
+class HorizonAccuracy(Answer):
+    """How often estimates of waits of about the same length were right."""
+
+    title: str
+    from_seconds: float
+    upto_seconds: float | None
+    """The longest estimated wait, null for no limit."""
+    estimates: int
+    """All estimates, also those of which neither a time nor a range was shown."""
+    times: int
+    """Estimates that showed a time."""
+    right_times: int
+    """Starts within ten minutes of the time."""
+    ranges: int
+    """Estimates with a range. Those that also showed a time are included."""
+    right_ranges: int
+    """Starts within the range."""
+
+
+class EstimateReport(Answer):
+    """How often the estimates of the last days were right. A start that is overdue counts as wrong."""
+
+    horizons: list[HorizonAccuracy]
+    period_seconds: float
     now: float

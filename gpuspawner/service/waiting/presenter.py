@@ -11,7 +11,7 @@ from gpuspawner.catalog.titles import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
+from gpuspawner.core.queue.calibration import HOUR_SECONDS, Form, ShownStart, range_around
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
@@ -20,6 +20,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
+from gpuspawner.service.waiting.accuracy import hit_rate_words
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 from gpuspawner.service.web.permissions import Permission, Person
 
@@ -45,7 +46,7 @@ def waits(
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"You {'are' if asked_for else 'would be'} {number}in line"
-    stays = "You can close this page; your place stays."
+    stays = "You can close this page. Your place is kept."
     if not asked_for:
         stays = "Once you have pressed Start, you can close this page."
     if reach:
@@ -55,17 +56,17 @@ def waits(
     if place.says:
         return f"{place.says} {stays}"
     if shortage:
-        return f"{shortage} {line}; it starts by itself as soon as it can. {stays}"
+        return f"{shortage} {line}. It starts by itself as soon as it can. {stays}"
     if request.gpu is None:
-        return f"Many workspaces start at this moment. {line}; it starts by itself."
+        return f"Many workspaces start at this moment. {line}. It starts by itself."
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
-        return f"The {title} can't be counted at this moment. {line}{'; your place stays' if asked_for else ''}."
+        return f"The {title} can't be counted at this moment. {line}.{' Your place is kept.' if asked_for else ''}"
     free = _how_free(title, offer, catalog.gpus.get(request.gpu))
-    asked = f", and you ask for {request.count}" if request.count > 1 else ""
+    asked = f", and you need {request.count}" if request.count > 1 else ""
     if kept:
         asked = f", {kept}"
-    return f"{free}{asked}. {line}; {start_words(place, shown)}. {stays}"
+    return f"{free}{asked}. {line}. {start_words(place, shown)} {stays}"
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -95,7 +96,7 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-FEW_PAST = "too few past workspaces are known to estimate the start"
+FEW_PAST = "Too few past workspaces are known to estimate the start."
 """The reason why no time is shown."""
 
 
@@ -107,16 +108,16 @@ def start_words(place: QueuePosition, shown: ShownStart | None) -> str:
         shown: the estimate, None without one.
     """
     if place.unchanged_seconds is None and shown is None:
-        return "how long it takes is not known"
+        return "We do not know yet how long it takes."
     if shown is None:
         return FEW_PAST
     if shown.form is Form.TIME and shown.seconds is not None:
-        return f"it probably starts in about {show_wait(shown.seconds)}"
+        return f"It probably starts in about {show_wait(shown.seconds)}."
     if shown.form is Form.LONG:
-        return "it may take more than 3 hours"
+        return "It may take more than 3 hours."
     if shown.form is Form.HOUR:
-        return "it probably starts within the hour"
-    return f"it probably starts in {show_wait(shown.from_seconds)} to {show_wait(shown.to_seconds)}"
+        return "It probably starts within the hour."
+    return f"It probably starts in {show_wait(shown.from_seconds)} to {show_wait(shown.to_seconds)}."
 
 
 def preview_start(state: Parts, place: QueuePosition) -> ShownStart | None:
@@ -191,7 +192,7 @@ def reach_words(state: Parts, user: str, key: Key) -> str:
         return f"JupyterLab of {name} tells you when it starts."
     if reached is None:
         return "You get a message when it starts, if the hub knows your mail address."
-    return "No message tells you when it starts, so come back to look."
+    return "A message in your Inbox tells you when it starts."
 
 
 def _labs(state: Parts) -> dict[Owner, set[str]]:
@@ -218,15 +219,6 @@ def start_limit(state: Parts, key: Key) -> str:
     if starts.total() >= settings.concurrent_starts:
         return after_other_starts(settings.concurrent_starts, "workspaces")
     return ""
-
-
-def hit_rate_words(state: Parts) -> str:
-    """Return how often shown times were right in the last month, "" with few of them."""
-    shown = [one for one in state.allocator.estimate_records.past if one.is_shown]
-    if len(shown) < LEAST_ERRORS:
-        return ""
-    share = sum(one.is_near for one in shown) / len(shown)
-    return f"{round(5 * share)} of 5 of the last {len(shown)} times were right within 10 minutes"
 
 
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:

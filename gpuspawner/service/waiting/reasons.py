@@ -22,22 +22,21 @@ SLACK_SECONDS = 120.0
 def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
     """Return for which requests free GPUs are reserved, and how to start earlier.
 
-    The words follow the number of free GPUs, as in ``kept for the 4 GPUs that go first; a workspace that ends before
-    16:40 may start now: shorten yours to 1 h``. They are "" if no GPU is reserved.
+    The words follow the number of free GPUs, as in ``but reserved for 4 GPUs ahead of you. A workspace that ends before
+    16:40 can start now. Shorten yours to 1 h``. They are "" if no GPU is reserved.
     """
     if kept is None:
         return ""
-    first = "the GPU that goes" if kept.first == 1 else f"the {kept.first} GPUs that go"
-    words = f"kept for {first} first"
+    words = f"but reserved for {kept.first} GPU{'' if kept.first == 1 else 's'} ahead of you"
     if kept.until is None:
-        return f"{words}, and it is not known when these start"
-    words += f"; a workspace that ends before {show_time(kept.until, now)} may start now"
+        return f"{words}. We do not know when these start"
+    words += f". A workspace that ends before {show_time(kept.until, now)} can start now"
     shorter = _shorter_seconds(kept.until - now - SLACK_SECONDS)
     template = catalog.templates.get(request.template)
     least = 0.0 if template is None else template.bounds.lifetime_seconds[0]
     if shorter >= max(least, 1.0):
-        return f"{words}: shorten yours to {show_duration(shorter)}"
-    return f"{words}, and none of this template is that short" if least else words
+        return f"{words}. Shorten yours to {show_duration(shorter)}"
+    return f"{words}, but none of this template is that short" if least else words
 
 
 def _shorter_seconds(seconds: float) -> float:
@@ -54,23 +53,24 @@ def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, n
     higher = _highest_priority(catalog) > stands.priority
     if stands.is_overdue:
         if higher:
-            return "It has waited so long that only requests of a higher priority may still go first."
-        return "It has waited so long that no later request goes first."
-    *some, last = _passing(stands, catalog)
-    named = f"{', '.join(some)} and {last}" if some else last
-    until = "" if stands.overdue_at == inf else f"until {show_time(stands.overdue_at, now)} "
-    always = " A request of a higher priority may go first at any time." if higher else ""
-    return f"Later requests may still go first {until}if they are {named}.{always}"
+            return "It has waited so long that only requests of a higher priority can start first."
+        return "It has waited so long that no later request starts first."
+    sentences = list(_passing(stands, catalog))
+    if stands.overdue_at != inf:
+        sentences.append(f"From {show_time(stands.overdue_at, now)} on, no later request starts before yours.")
+    if higher:
+        sentences.append("A request of a higher priority can start first at any time.")
+    return " ".join(sentences)
 
 
 def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
-    """Yield which requests may pass an earlier request of the same priority."""
+    """Yield a sentence for each kind of later request of the same priority that can start first."""
     if not stands.is_guaranteed:
         limits = (limit for quota in catalog.rules.quotas for limit in quota.limits)
         if any(limit.soft is not None and limit.what in SHARED_RESOURCES for limit in limits):
-            yield "within their share"
-        yield "of a team or user that used less lately"
-    yield "of a workspace that was ended for others and returns"
+            yield "A later request within its share can start first."
+        yield "A later request of a team or user who used less lately can start first."
+    yield "A workspace that made room for others can return before yours."
 
 
 def _highest_priority(catalog: Catalog) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Unavailable, split_sentences
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
@@ -102,7 +102,7 @@ def templates() -> Environment:
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
     environment.filters.update(tick=tick, zone=zone, when=when, beside=beside, money=show_money)
     environment.filters.update(area=area_of, edge=edge_of)
-    environment.filters.update(amount_text=lambda bound, name: bound.text(name))
+    environment.filters.update(amount_text=lambda bound, name: bound.text(name), sentences=split_sentences)
     return environment
 
 

@@ -166,15 +166,29 @@ def meter_of(bound: Bound) -> Meter:
         value, rest = bound.text("left"), f" of {bound.text('hard')} left"
     elif most is not None:
         rest = f" of {bound.text('hard') or share}"
+    whose = "Your" if bound.whose.startswith("you") else "The"
     notes = [
-        f"{bound.text('waiting')} waiting." if bound.text("waiting") else "",
-        f"{bound.text('set_aside')} reserved." if bound.text("set_aside") else "",
-        f"The share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
+        f"{bound.text('waiting')} more requested." if bound.text("waiting") else "",
+        f"{bound.text('set_aside')} reserved." if getattr(bound, "set_aside", 0.0) else "",
+        f"{whose} share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
         f"Resets {reset}." if reset else "",
     ]
-    title = f"{bound.whose[:1].upper()}{bound.whose[1:]}: {bound.what}"
     tick = percent(bound.soft) if bound.soft is not None and bound.hard is not None else None
-    return Meter(title, value, rest, parts, tick, " ".join(filter(None, notes)), bound.rule)
+    return Meter(meter_title(bound), value, rest, parts, tick, " ".join(filter(None, notes)), bound.rule)
+
+
+_PERIODS = {"a day": "today", "a week": "this week", "a month": "this month", "at once": "now"}
+
+
+def meter_title(bound: Bound) -> str:
+    """Return the title of a meter: ``GPUs now``, ``Your GPU hours this week``, ``Team Vision: GPU hours today``."""
+    what = bound.what.replace("GPU h ", "GPU hours ")
+    for per, period in _PERIODS.items():
+        what = what.replace(per, period)
+    whose, _, team = bound.whose.partition(" in ")
+    if whose != "you":
+        return f"{bound.whose[:1].upper()}{bound.whose[1:]}: {what}"
+    return f"{'' if what.endswith(' now') else 'Your '}{what}{f' in {team}' if team else ''}"
 
 
 def first_choices(catalog: Catalog, offers: Iterable[Offer], hub_prefix: str) -> list[Choice]:

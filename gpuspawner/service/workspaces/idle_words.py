@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.idle.verdicts import Explanation, IdleState
 from gpuspawner.core.units import show_duration, show_time
 
 
 def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
-    """Return where a workspace's idleness stands, and why: ``idle 12 min of 30 min, because: GPU 0 at 1 %``.
+    """Return the idleness of a workspace and its reason: ``idle for 12 min of 30 min: GPU 0 at 1 %``.
 
     ``stops_at`` is when a grace that will be carried out is over, as people read it.
     """
@@ -15,16 +16,28 @@ def idle_words(seen: Explanation, stops_at: str | None = None) -> str:
         return "not measured yet"
     if seen.state is IdleState.BUSY:
         return f"in use: {seen.because}"
-    so_far = f"idle {show_duration(round(seen.idle_seconds))}"
+    so_far = f"idle for {show_duration(round(seen.idle_seconds))}"
     if seen.grace_left_seconds is None:
         so_far += f" of {show_duration(seen.for_seconds)}"
     if stops_at is not None:
-        so_far += f"; stops at {stops_at}"
+        so_far += f", stops at {stops_at}"
     if seen.state in {IdleState.IDLE, IdleState.GRACE}:
-        return f"{so_far}, because: {seen.because}"
+        return f"{so_far}: {seen.because}"
     if seen.idle_seconds:
-        return f"{so_far}, not counting now: {seen.because}"
-    return f"not judged now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"not idle: {seen.because}"
+        return f"{so_far}, paused now: {seen.because}"
+    return f"not measured now: {seen.because}" if seen.state is IdleState.UNKNOWN else f"in use: {seen.because}"
+
+
+def rule_words(policy: LifecyclePolicy, *, gpus: bool) -> str:
+    """Return in a sentence what a policy does with idle workspaces."""
+    idle = policy.idle_of(gpus=gpus)
+    if idle is None:
+        return "Nothing stops it for being idle."
+    below = f" below {idle.below_percent:g} %" if gpus else " without activity"
+    warns = f"Warns after {show_duration(idle.for_seconds)}{below}"
+    if policy.mode is Mode.ENFORCE:
+        return f"{warns}, stops {show_duration(idle.grace_seconds)} later."
+    return f"{warns}, stops nothing." if policy.mode is Mode.WARN else "Records idle time, stops nothing."
 
 
 def hours_words(policy: str, instead_of: str, until: float | None, now: float) -> str:
@@ -33,4 +46,4 @@ def hours_words(policy: str, instead_of: str, until: float | None, now: float) -
         return ""
     end = "" if until is None else f" until {show_time(until, now)}"
     instead = f" instead of {instead_of}" if instead_of else ""
-    return f"By the hours of the catalog, the policy {policy} holds{end}{instead}."
+    return f"By the hours of the catalog, the policy {policy} applies{end}{instead}."

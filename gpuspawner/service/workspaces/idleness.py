@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.core.administration import Restriction
+from gpuspawner.core.errors import split_sentences
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import CPU, Source
@@ -130,7 +131,7 @@ def explained(lease: Lease, shown: models.Workspace, policy: IdlePolicy) -> list
     if shown.end is not None:
         return list(_of_end(shown.end))
     if lease.phase in WAITING and shown.queue is not None:
-        why = filter(None, (shown.queue.why, shown.queue.precedence))
+        why = [one for text in (shown.queue.why, shown.queue.precedence) if text for one in split_sentences(text)]
         return [shown.queue.sentence, *why, *_of_holding_back(shown)]
     if lease.phase not in UP:
         return ["Idle time counts only once it runs."]

@@ -12,6 +12,7 @@ from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.units import show_bytes
+from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.models import WaitingRequest
 from gpuspawner.service.waiting.presenter import present_queue
@@ -21,6 +22,7 @@ from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.cards import Card, sooner_options, summary_of
 from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
 from gpuspawner.service.workspaces.ends import exact_time
+from gpuspawner.service.workspaces.idle_words import rule_words
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
     charged_gpu_hours,
@@ -108,6 +110,7 @@ class WorkspacePage(PageHandler):
             line_old_since=state.queue.old_since if in_line else None,
             lost=_lost(shown, chart),
             charged_text=f"{charged:.2f}",
+            idle_rule=rule_words(policy_of(state.catalog, lease, shown.now), gpus=lease.request.gpu is not None),
         )
 
 

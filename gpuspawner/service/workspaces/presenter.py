@@ -8,7 +8,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.events import Other, fields_of
+from gpuspawner.core.events import Granted, Other, fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
@@ -299,6 +299,8 @@ def present_audit_line(line: AuditLine) -> models.AuditLine:
 def history_words(line: AuditLine) -> str:
     """Return an audit entry as people read it."""
     event = line.event
+    if isinstance(event, Granted):
+        return event.words if len(event.gpus) == 1 else f"{len(event.gpus) or 'No'} GPUs assigned"
     words = event.words if event.name != Other.name else event.action.capitalize()
     return f"{words}: {line.why}" if line.why else words
 

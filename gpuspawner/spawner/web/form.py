@@ -16,13 +16,13 @@ from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, keys_of_form
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE
-from gpuspawner.core.errors import label_of, quoted
+from gpuspawner.core.errors import label_of, quoted, split_sentences
 from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
-from gpuspawner.spawner.web.pages import TEMPLATES, Live, judge_offline, split_sentences
+from gpuspawner.spawner.web.pages import TEMPLATES, Live, judge_offline
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
 ANCHORS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,15 +15,13 @@ from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import Catalog, resolve_all, what_is_wrong
 from gpuspawner.core.authentication import NONCE_HEADER, new_nonce, sign_ticket
-from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
+from gpuspawner.core.errors import Unavailable, split_sentences
+from gpuspawner.core.units import ordinal, show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.client import ask_service
 from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.version import describe_version
 
-SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
-"""What is allowed stays beside what was asked."""
 ANSWER_SECONDS = 2.0
 """How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
 ENDED_SHOWN = 5
@@ -127,11 +124,6 @@ def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherw
     )
 
 
-def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text: the summary of a start shows each on its own."""
-    return SENTENCE_END.split(text)
-
-
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
     """Return the workspace of a server: the live one, else the one that ended last."""
     own = [w for w in workspaces or () if w["server"] == server]
@@ -224,14 +216,22 @@ class PageView:
         return split_sentences(text)
 
     def describe(self, own: Mapping[str, Any]) -> str:
-        """Return the sizes, the team and the time of a request: ``16 cores for 12 h · Vision · requested 14:05``."""
+        """Return the sizes, the team and the time of a request: ``4 × A100, 16 cores for 12 h · Vision ...``."""
         request = own["request"]
         sizes = [
             _cores(request["cpu_cores"]) if request["cpu_cores"] else "",
             show_bytes(request["memory_bytes"]) + " memory" if request["memory_bytes"] else "",
         ]
-        asked = f"{', '.join(filter(None, sizes))} for {show_duration(request['lifetime_seconds'])}".strip()
+        gpus = request["words"].replace(" ", " \N{MULTIPLICATION SIGN} ", 1) if request["gpu"] else "No GPU"
+        asked = f"{', '.join(filter(None, [gpus, *sizes]))} for {show_duration(request['lifetime_seconds'])}"
         return " · ".join(filter(None, [asked, request["team_title"], f"requested {self.clock(own['asked_at'])}"]))
+
+    @staticmethod
+    def place(queue: Mapping[str, Any]) -> str:
+        """Return the position of a waiting request: ``You are 1st of 2 in line``."""
+        number = "" if queue["place"] is None else f"{ordinal(queue['place'])} "
+        of = f"of {queue['of']} " if number and queue["of"] else ""
+        return f"You are {number}{of}in line"
 
     def clock(self, at: float) -> str:
         """Return a time as every page shows it: ``18:30``."""

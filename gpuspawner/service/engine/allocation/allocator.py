@@ -67,6 +67,7 @@ class Allocator:
             self.observed.snapshot,
             lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
             self.estimate_records,
+            self.commits,
         )
         self.granting = GrantWriter(
             registry, self.observed, self.bounds, self.estimate_records, lambda: self.catalog, clock, self.commits

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from prometheus_client import Histogram
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import WAITING, Lease
-from gpuspawner.core.queue.calibration import MOST_OUTCOMES, Calibration, EstimateOutcome
+from gpuspawner.core.queue.calibration import MOST_OUTCOMES, Accuracy, Calibration, EstimateOutcome, accuracies
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 
@@ -20,6 +21,10 @@ log = logging.getLogger("gpuspawner.estimates")
 
 KEPT_EVERY_SECONDS = 600.0
 """Of one request, the first estimate is kept, and then one in ten minutes."""
+REPORT_SECONDS = 30 * 86400.0
+"""The period of which outcomes are reported."""
+REPORTED_EVERY_SECONDS = 600.0
+"""The interval of a new report. Arbitrary: one start changes little in the report of a month."""
 ERROR_BOUNDS = (10, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
 
 
@@ -32,6 +37,9 @@ class EstimateRecords:
         self.past: list[EstimateOutcome] = []
         """The outcomes of the last estimates, the oldest first."""
         self._pending: dict[str, list[tuple[float, EstimateOutcome]]] = {}
+        self.report: Sequence[Accuracy] = ()
+        """How often the estimates of the last 30 days were right, by horizon. Empty before the first report."""
+        self._reported_at = -inf
         self._errors = Histogram(
             "gpuspawner_queue_estimate_error_seconds",
             "By how much starts came earlier or later than the first estimate.",
@@ -83,6 +91,33 @@ class EstimateRecords:
         except Unavailable as error:  # the grant stands
             log.warning("the outcome of an estimate is not kept: %s", error)
 
+    @property
+    def is_report_due(self) -> bool:
+        """Whether a new report is due."""
+        return self._clock.now() >= self._reported_at + REPORTED_EVERY_SECONDS
+
+    async def make_report(self) -> None:
+        """Count the outcomes of the last 30 days, in a thread. Requests that are overdue now count as misses."""
+        store, now = self._registry.store, self._clock.now()
+        self._reported_at = now
+        try:
+            outcomes = await store.read(store.estimates.outcomes, now - REPORT_SECONDS, now)
+        except Unavailable as error:
+            log.warning("the report of estimates is older: %s", error)
+            return
+        self.report = await asyncio.to_thread(accuracies, outcomes)
+
     def collect(self) -> Iterator[Metric]:
-        """Yield the errors since the service started."""
+        """Yield the errors since the service started, and the report of the last 30 days."""
         yield from self._errors.collect()
+        counts = GaugeMetricFamily(
+            "gpuspawner_queue_estimates",
+            "Estimates of the last 30 days by what was shown, upper end of the estimated wait, and outcome.",
+            labels=["shown", "upto_seconds", "outcome"],
+        )
+        for one in self.report:
+            upto = "+Inf" if one.upto_seconds == inf else f"{one.upto_seconds:g}"
+            for shown, count, right in (("time", one.shown, one.shown_near), ("range", one.ranges, one.within)):
+                counts.add_metric([shown, upto, "right"], right)
+                counts.add_metric([shown, upto, "wrong"], count - right)
+        yield counts

@@ -12,9 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
+from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
+from gpuspawner.core.leases.step_results import Note, Step
+from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.core.queue.calibration import Calibration, EstimateOutcome, ShownStart, shown_start
+from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
 from gpuspawner.core.queue.estimates import MOST_DAYS, estimate_starts, later_requests
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
@@ -22,7 +26,9 @@ from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, 
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import step_each
 
 log = logging.getLogger("gpuspawner.estimates")
 
@@ -44,8 +50,10 @@ class Estimator:
         snapshot: Callable[[], Snapshot],
         owns_queue: Callable[[Lease], bool],
         records: EstimateRecords,
+        commits: LeaseCommits,
     ) -> None:
         """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
+        self._commits = commits
         self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._records = records
         self._run_times = RunTimes()
@@ -59,6 +67,8 @@ class Estimator:
         self._idle: dict[str, list[float]] = {}
         """The idle time of each running workspace at each ten minutes of its age, by lease id."""
         self._noted_at = -inf
+        self._told: dict[str, QueueState] = {}
+        """The state of the queue with the last estimate that its user knows, by lease id."""
 
     async def load(self) -> None:
         """Read the idle times of running workspaces."""
@@ -66,12 +76,19 @@ class Estimator:
         self._idle = {name: list(idle) for name, idle in (await store.read(store.idle_traces.of, names)).items()}
 
     async def look(self) -> None:
-        """Note idle times and begin to make estimates, if they are due."""
+        """Note idle times, and begin to make estimates and their report, if they are due."""
         if self._clock.now() >= self._noted_at + TRACE_SECONDS:
             self._noted_at = self._clock.now()
             await self._note_idle_times()
-        if self._is_due() and (self._running is None or self._running.done()):
-            self._running = asyncio.create_task(self._make())
+        is_due = self._records.is_report_due or self._is_due()
+        if is_due and (self._running is None or self._running.done()):
+            self._running = asyncio.create_task(self._make_due())
+
+    async def _make_due(self) -> None:
+        if self._records.is_report_due:
+            await self._records.make_report()
+        if self._is_due():
+            await self._make()
 
     async def _note_idle_times(self) -> None:
         now, store, noted = self._clock.now(), self._registry.store, list[tuple[Lease, list[float]]]()
@@ -115,7 +132,7 @@ class Estimator:
         seen = self._snapshot()
         own = {lease.id for lease in seen.leases if self._is_estimated(lease)}
         claims = [claim for claim in seen.claims if claim.id in own][:MOST_FORECAST]
-        found, self._took_seconds = await asyncio.to_thread(
+        found, states, self._took_seconds = await asyncio.to_thread(
             _estimate, seen, claims, self._run_times, self._past(seen), self._records.calibration
         )
         self._estimates, self._made_at = found, seen.now
@@ -123,6 +140,32 @@ class Estimator:
             await self._records.note(found, seen.now)
         except Unavailable as error:
             log.warning("estimates are not kept: %s", error)
+        await self._tell_users(states)
+
+    async def _tell_users(self, states: Mapping[str, QueueState]) -> None:
+        """Note for each waiting request whether its start is near, and whether and why it moved."""
+        self._told = {name: state for name, state in self._told.items() if name in self._estimates}
+        tell_if_moved = partial(self._tell_if_moved, states)
+        for step, tell in (("telling of a near start", self._tell_if_near), ("telling of a move", tell_if_moved)):
+            waiting = [lease for lease in self._registry if lease.id in self._estimates and lease.phase in WAITING]
+            if (away := await step_each(step, waiting, tell, self._registry.failures)) is not None:
+                log.warning("users are told later of their estimated start: %s", away)
+
+    def _tell_if_moved(self, states: Mapping[str, QueueState], lease: Lease) -> asyncio.Future[None] | None:
+        state = states.get(lease.id)
+        moved = None if state is None else explain_move(self._told.setdefault(lease.id, state), state)
+        if state is None or moved is None:
+            return None
+        self._told[lease.id] = state
+        return self._commits.commit(lease, Step(lease, (Note(events.EstimateMoved(*moved)),)))
+
+    def _tell_if_near(self, lease: Lease) -> asyncio.Future[None] | None:
+        shown = self.shown(lease.id)
+        if shown is None:
+            return None
+        in_seconds = shown.to_seconds if shown.seconds is None else shown.seconds
+        step = note_near_start(lease, in_seconds, self._clock.now())
+        return None if step is None else self._commits.commit(lease, step)
 
     async def _learn(self, count: int) -> None:
         """Read the last workspaces that ended, and learn from those that are new."""
@@ -149,11 +192,16 @@ def _end_of(lease: Lease) -> tuple[float, str]:
 
 def _estimate(
     seen: Snapshot, claims: Sequence[Claim], run_times: RunTimes, past: Sequence[Claim], calibration: Calibration
-) -> tuple[dict[str, EstimateOutcome], float]:
-    """Return the estimates, and the CPU seconds that they took."""
+) -> tuple[dict[str, EstimateOutcome], dict[str, QueueState], float]:
+    """Return the estimates, the state of the queue of each that has a time, and the CPU seconds that they took."""
     began = time.thread_time()
     found = estimate_starts(seen, Index(seen), claims, run_times, partial(later_requests, past, seen.now))
     estimates = {
         name: calibration.estimate(inf if point is None else point, *drawn) for name, (point, *drawn) in found.items()
     }
-    return estimates, time.thread_time() - began
+    states = {
+        claim.id: queue_state(claim, seen.now + estimates[claim.id].point_seconds, seen)
+        for claim in claims
+        if claim.id in estimates and estimates[claim.id].point_seconds < inf
+    }
+    return estimates, states, time.thread_time() - began

@@ -180,7 +180,7 @@
     return made.firstChild;
   };
   const fact = (words, name) => element("li", {}, icon(name), element("p", { textContent: words }));
-  const iconOf = (words) => (/^(It )?[Ee]nds/.test(words) ? "clock" : /does nothing|idle/.test(words) ? "pause" : "info");
+  const iconOf = (words) => (/^(It )?[Ee]nds/.test(words) ? "clock" : /idle/.test(words) ? "pause" : /^It stops/.test(words) ? "stop" : "info");
   const STATES = { starts: ["bolt", "gs-good"], waits: ["hourglass", ""], away: ["alert", "gs-warn"] };
   let summary = "";
   const summarize = (sentence, state) => {

@@ -8,11 +8,14 @@
   const api = service(root);
   const part = (name) => document.getElementById(`gs-${name}`);
   const sentence = part("sentence");
-  const say = (text) => {
-    const [first, ...rest] = text.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
+  const say = (text, title) => {
+    const [first, ...rest] = title ? [title, text] : text.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
     setText(sentence.querySelector("h2"), first);
     setText(sentence.querySelector("p"), rest.join(" "));
   };
+  const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+  const ordinal = (number) => number + ENDINGS[new Intl.PluralRules("en", { type: "ordinal" }).select(number)];
+  const place = ({ place: number, of }) => (number ? `You are ${ordinal(number)}${of ? ` of ${of}` : ""} in line` : "You are in line");
   const steps = document.getElementById("gs-steps");
   const log = document.getElementById("gs-log");
   const withdraw = document.getElementById("gs-withdraw");
@@ -165,7 +168,8 @@
       if (root.dataset.away || (!own && root.dataset.lease)) window.location.reload();
       if (!own) return;
       offset = own.now - Date.now() / 1000;
-      say(own.queue ? own.queue.sentence : `${own.words}.`);
+      if (own.queue) say(own.queue.sentence, place(own.queue));
+      else say(`${own.words}.`);
       part("page").href = own.page;
       setText(part("page"), "Details");
       show(own.queue ? "waiting" : "starting");

@@ -30,7 +30,7 @@ def test_a_home_page_open_before_the_grace_warns_within_seconds_of_it_and_offers
     expect(page.locator("#gs-warnings")).to_contain_text("The GPU has been idle for", timeout=7000)
     expect(page.locator("#gs-warnings")).to_contain_text("This workspace stops at")
     expect(own).to_contain_text("Idle on 1 simulated A100: stops soon")  # no line of the page contradicts it
-    expect(own).to_contain_text("; stops at ")
+    expect(own).to_contain_text(", stops at ")
     expect(until).to_be_hidden()
     page.locator("#gs-warnings").get_by_role("button", name="Keep").click()
     expect(page.locator("#gs-warnings")).to_be_empty()

@@ -9,6 +9,7 @@ from harness.hub import eventually
 from moved_clock import MovedClock
 
 HOUR = 3600.0
+ZURICH = ZoneInfo("Europe/Zurich")
 CATALOG = """
 version: 1
 timezone: Europe/Zurich
@@ -31,7 +32,10 @@ holds: [{group: cs231, gpu: t4, count: 1, when: Mon-Sun 09:00-11:00}]
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
     folder = tmp_path_factory.mktemp("order")
-    with ruled_hub(folder, CATALOG, "vision", "cs231", clock=MovedClock(folder), wait=600.0) as real:
+    clock = MovedClock(folder)
+    noon = datetime.fromtimestamp(clock.now(), ZURICH).replace(hour=12, minute=0)
+    clock.move_to(noon.timestamp())  # at other times the class has the T4
+    with ruled_hub(folder, CATALOG, "vision", "cs231", clock=clock, wait=600.0) as real:
         yield real
 
 
@@ -104,8 +108,7 @@ def test_a_user_over_the_share_gives_way_to_one_under_it_and_returns(hub):
 
 
 def test_gpus_are_kept_for_a_class_and_others_are_told_before_start_and_end_in_time(hub):
-    zurich = ZoneInfo("Europe/Zurich")
-    tomorrow = datetime.fromtimestamp(hub.clock.now(), zurich) + timedelta(days=1)
+    tomorrow = datetime.fromtimestamp(hub.clock.now(), ZURICH) + timedelta(days=1)
     begins = tomorrow.replace(hour=9, minute=0, second=0, microsecond=0).timestamp()
     hub.clock.move_to(begins - HOUR)
     join(hub, "iris")

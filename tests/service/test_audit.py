@@ -192,11 +192,15 @@ def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
     named = events.StopperNamed("It was stopped by bob, from the hub.")
     stop = AuditLine(NOW - 10, "runs", "alice", "hub", unnamed)
     world.call(world.parts.registry.save, audit=[stop])
-    assert [(x["actor"], x["what"]) for x in found(world, "what=stop")["audit"]] == [("hub", "Stop")]
+    assert [(x["actor"], x["what"]) for x in found(world, "what=stop")["audit"]] == [("hub", "Stopped")]
     world.call(world.parts.registry.save, audit=[AuditLine(NOW - 5, "runs", "alice", "bob", named)])
     for query in ("what=stop", "target=runs"):
         (entry,) = found(world, query)["audit"]
-        assert (entry["actor"], entry["what"], entry["why"]) == ("bob", "Stop", "It was stopped by bob, from the hub.")
+        assert (entry["actor"], entry["what"], entry["why"]) == (
+            "bob",
+            "Stopped",
+            "It was stopped by bob, from the hub.",
+        )
     again = AuditLine(NOW, "runs", "alice", "carol", events.Stopped("stopped", "It was stopped by carol."))
     world.call(world.parts.registry.save, audit=[again])
     assert [x["actor"] for x in found(world, "what=stop")["audit"]] == ["carol", "bob"], "a later stop is another one"

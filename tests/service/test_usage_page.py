@@ -128,7 +128,7 @@ def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
     page = asked(world, "console/people/bob").text
     assert "Recently ended" in page
     assert re.search(r"<dt>Idle</dt><dd>1\.0", page)
-    assert re.search(r"Stop 1\W", page)
+    assert re.search(r"Stopped 1\W", page)
     assert "No workspace of carol is running." in asked(world, "console/people/carol").text, "the hub has her"
     world.created["stranger"] = None
     assert asked(world, "console/people/stranger").status_code == 404

@@ -84,8 +84,8 @@ def page_text(hub, session, lease):  # noqa: F811
 
 
 def missing_on_page(text, view):
-    """Return the values of the API that the page lacks."""
-    words = [*view["gpus"], *([f"Ends {view['ends'][11:16]}"] if view["ends"] else [])]
+    """Return the values of the API that its user's page lacks. Ids of GPUs are for administrators."""
+    words = [f"Ends {view['ends'][11:16]}"] if view["ends"] else []
     if view["phase"] != "Running":  # the page of a running workspace shows its use instead of a sentence
         words.append(view["reason"])
     if view["position"]:

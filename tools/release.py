@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         return 1
     say(f"\nRelease {__version__} is in {DIST}. RELEASE.md has the commands that publish it.")
     if missing := [name for name in RELEASED_IMAGES if name not in requested_images()]:
-        say(f"It has no image of {' and '.join(missing)}: run make release without IMAGES to add them.")
+        say(f"It has no image of {', '.join(missing)}. Run make release without IMAGES to add them.")
     return 0
 
 

@@ -26,7 +26,7 @@ WRITTEN = [
         for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "RELEASE.md", "tests/README.md")
     ),
 ]
-HOW_TO = [path for path in WRITTEN if "how-to" in path.parts]
+HOW_TO = [path for path in WRITTEN if "how-to" in path.parts and path.stem != "index"]
 MEASURED = [path for path in WRITTEN if "measurements" in path.parts and path.stem != "index"]
 MOST_WORDS = 1500
 """Of an explanation."""
@@ -111,6 +111,22 @@ def test_each_how_to_says_what_one_gets_then_the_steps_then_what_to_do_if_it_doe
     assert title.startswith("# ")
     assert re.match(r"[A-Z]", rest), "a sentence that says what you get"
     assert "\n## If it does not work\n" in text
+
+
+@pytest.mark.parametrize("folder", ["users", "administrators"])
+def test_the_list_of_how_to_pages_names_each_by_its_title(folder):
+    index = REPO / "docs" / "how-to" / folder / "index.md"
+    pages_of_folder = [page for page in HOW_TO if page.parent == index.parent]
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages_of_folder}
+    assert {name: title for title, name in re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())} == titles
+
+
+@each
+def test_no_page_tells_people_to_install_from_an_index(page):
+    for line in lines_of(page):
+        installs = re.search(r"(pip|uv|pipx|conda) .*install .*['\" ]gpuspawner\b", line)
+        assert not installs or "--no-index" in line, line
+        assert not re.search(r"helm (install|upgrade) .*oci:|helm repo add gpuspawner", line), line
 
 
 def test_explanations_and_the_readme_are_short():

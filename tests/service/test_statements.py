@@ -119,6 +119,7 @@ def test_the_statement_of_a_closed_month_is_the_same_bytes_whatever_follows(worl
     later(world, 2, 3)
     paths = [f"console/statements{form}?team=vision&month=2027-01" for form in (".csv", ".json")]
     before = [asked(world, path).content for path in paths]
+    sums = world.parts.store.statements.sums("2027-01", "vision")
     sheet = Browser(world, "admin").look("console/statements?team=vision&month=2027-01").text
     correct = {"user": "alice", "team": "vision", "amount": "-1 GPU h", "why": "late"}
     assert api(world, "admin", "usage/corrections", "POST", correct).status_code == 201
@@ -127,6 +128,7 @@ def test_the_statement_of_a_closed_month_is_the_same_bytes_whatever_follows(worl
     later(world, 2, 5)
     end(world, "runs")
     assert [asked(world, path).content for path in paths] == before
+    assert world.parts.store.statements.sums("2027-01", "vision") == sums, "in New York some of it was in January"
     again = Browser(world, "admin").look("console/statements?team=vision&month=2027-01").text
     assert _sheet(again) == _sheet(sheet)
     assert statement(world, "2027-02")["total"]["credited"] == pytest.approx(1)

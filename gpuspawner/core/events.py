@@ -755,6 +755,13 @@ class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
         return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
 
 
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
+
+
 # --- schedules and sign-in
 
 

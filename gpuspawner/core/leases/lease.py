@@ -93,6 +93,7 @@ class Lease:
     granted_at: float | None = None
     first_granted_at: float | None = None
     running_at: float | None = None
+    billed_until: float | None = None  # the ledger has its lines until then, because a month was closed
     server_started: str = ""
     deadline_at: float | None = None
     extended_seconds: float = 0.0
@@ -154,6 +155,11 @@ class Lease:
     def kind(self) -> str | None:
         """The kind of GPU that it has, or waits for; None without one."""
         return self.given or self.request.gpu
+
+    @property
+    def unbilled_since(self) -> float | None:
+        """From when on the ledger has no lines of it; None before it runs."""
+        return self.running_at if self.billed_until is None else self.billed_until
 
     @property
     def unasked(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.catalog.models import Catalog
@@ -282,7 +283,8 @@ def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:
     """Return the usage of a running workspace so far, less what was credited, None for any other."""
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
+    unbilled = replace(lease, billed_until=None)  # as if no month had been closed meanwhile
+    lines = ledger_lines_until(unbilled, state.clock.now(), state.allocator.accounting.zone)
     hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return models.Charged(gpu_hours=float(hours), cost=float(cost) if lease.rate.price_per_hour else None)
 

@@ -548,6 +548,17 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 
 @dataclass(frozen=True)
+class EndPlanned(Event, name="end planned", words="Planned end"):
+    """The user said when they will be done, for the estimates of those who wait. None is: not soon."""
+
+    done_seconds: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the time."""
+        return "not soon" if self.done_seconds is None else f"in {show_duration(self.done_seconds)}"
+
+
+@dataclass(frozen=True)
 class Stopped(
     Event, name="stop", words="Stopped", details="{message}", told=Audience.USER, marked=True, ends_grace=True
 ):

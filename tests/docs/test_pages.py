@@ -21,9 +21,12 @@ from gpuspawner.catalog.resources.definitions import KINDS
 REPO = pages.REPO
 WRITTEN = [
     *sorted((REPO / "docs").rglob("*.md")),
-    *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "tests/README.md")),
+    *(
+        REPO / name
+        for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "RELEASE.md", "tests/README.md")
+    ),
 ]
-HOW_TO = [path for path in WRITTEN if "how-to" in path.parts]
+HOW_TO = [path for path in WRITTEN if "how-to" in path.parts and path.stem != "index"]
 MEASURED = [path for path in WRITTEN if "measurements" in path.parts and path.stem != "index"]
 MOST_WORDS = 1500
 """Of an explanation."""
@@ -110,6 +113,22 @@ def test_each_how_to_says_what_one_gets_then_the_steps_then_what_to_do_if_it_doe
     assert "\n## If it does not work\n" in text
 
 
+@pytest.mark.parametrize("folder", ["users", "administrators"])
+def test_the_list_of_how_to_pages_names_each_by_its_title(folder):
+    index = REPO / "docs" / "how-to" / folder / "index.md"
+    pages_of_folder = [page for page in HOW_TO if page.parent == index.parent]
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages_of_folder}
+    assert {name: title for title, name in re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())} == titles
+
+
+@each
+def test_no_page_tells_people_to_install_from_an_index(page):
+    for line in lines_of(page):
+        installs = re.search(r"(pip|uv|pipx|conda) .*install .*['\" ]gpuspawner\b", line)
+        assert not installs or "--no-index" in line, line
+        assert not re.search(r"helm (install|upgrade) .*oci:|helm repo add gpuspawner", line), line
+
+
 def test_explanations_and_the_readme_are_short():
     for page in (REPO / "docs" / "explanation").glob("*.md"):
         assert len(page.read_text().split()) <= MOST_WORDS, page.name
@@ -124,6 +143,31 @@ def test_each_page_of_measurements_has_one_table_with_its_command_and_commit(pag
     assert re.search(r"commits? [0-9a-f]{8}", text)
     command = re.search(r"Command \| `([^`]+)`", text) or re.search(r"\(`([^`]+)`", text)
     assert all((REPO / word).exists() for word in command[1].split() if word.startswith("bench/"))
+
+
+# --- Links in the checkout
+
+TRACKED = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+LINKING = [REPO / name for name in TRACKED if name.endswith(".md") or name == "llms.txt"]
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def anchors_of(page):
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(one, id=str(one.relative_to(REPO))) for one in LINKING])
+def test_each_link_leads_to_a_file_and_heading_of_the_checkout(page):
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
 
 
 # --- YAML

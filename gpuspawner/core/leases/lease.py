@@ -67,6 +67,13 @@ class Key:
 
 
 @dataclass(frozen=True)
+class PlannedEnd:
+    """What the user of a workspace answered when asked for the time they will be done. None is: not soon."""
+
+    at: float | None
+
+
+@dataclass(frozen=True)
 class Lease:
     """One lease. Times are seconds of the service's clock (see service.clock); None where it has not happened."""
 
@@ -91,6 +98,7 @@ class Lease:
     extended_seconds: float = 0.0
     keeps_used: int = 0
     kept_until: float | None = None
+    planned_end: PlannedEnd | None = None  # None: its user has not said when they will be done
     warned_seconds: tuple[float, ...] = ()
     streak: Streak = field(default_factory=Streak)
     sampled_at: float | None = None

@@ -72,6 +72,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         warning=present_warning(state, lease),
         going_on=present_restart(state, lease),
         arrival=present_arrival(lease, now),
+        planned_end=_present_planned_end(state, lease, now),
         charged=_present_charged(state, lease),
         end=present_end(lease, now, mine=person is None or person.owns(lease)),
         explained=[],
@@ -251,6 +252,30 @@ def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
         sentence = f"It {why}." if why.startswith("ends ") else f"{why}."
     entry = bound.name if bound.rule == BUDGET_RULE else ""
     return models.LatestEnd(at=bound.at, rule=bound.rule, entry=entry or None, words=bound.words, sentence=sentence)
+
+
+def _present_planned_end(state: Parts, lease: Lease, now: float) -> models.PlannedEnd | None:
+    """Return the question when its user will be done, or their answer.
+
+    They are asked once, while somebody waits in our queue for such a GPU.
+    """
+    if lease.phase is not Phase.RUNNING or lease.kind is None:
+        return None
+    if lease.planned_end is None:
+        waited_for = state.queue.once_a_pass("kinds waited for", lambda: _kinds_waited_for(state))
+        words = f"Somebody waits for a GPU like yours ({gpu_title(lease.kind, state.catalog)}). When will you be done?"
+        return models.PlannedEnd(asked=True, at=None, words=words) if lease.kind in waited_for else None
+    at = lease.planned_end.at
+    if at is None or at < now:
+        return None
+    return models.PlannedEnd(asked=False, at=at, words=f"You said that you will be done at about {show_time(at, now)}.")
+
+
+def _kinds_waited_for(state: Parts) -> frozenset[str]:
+    """Return the kinds of GPU for which requests wait in our own queue."""
+    waiting = [lease.request for lease in state.registry if lease.phase in WAITING and lease.request.gpu]
+    kinds = {kind for request in waiting for kind in (request.gpu, *request.substitutes) if kind}
+    return frozenset(kind for kind in kinds if not state.scheduler.capabilities_of(kind).owns_queue)
 
 
 def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:

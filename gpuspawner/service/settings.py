@@ -56,7 +56,7 @@ class Settings:
     """How many probes run at the same time, each as a process of this machine. As many again may run in workspaces
     whose last probe failed, so that these delay no others."""
     concurrent_starts: int = 20
-    """How many starts run at the same time. The hub's concurrent_spawn_limit is off, because it counts waiting users."""
+    """How many starts run at the same time. The hub's own limit is off, because it counts waiting users."""
     concurrent_starts_each: int = 5
     """How many of these starts may belong to one user."""
     keep_ended_seconds: float = 400 * 86400.0

@@ -19,6 +19,7 @@ from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
+from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
@@ -44,6 +45,7 @@ ROUTERS = (
     start.router,
     waiting.router,
     workspaces.router,
+    sizes.router,
     ssh_tickets.router,
 )
 """The endpoints of each noun."""

@@ -254,6 +254,21 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
     return 0
 
 
+@base.command("done", examples="gpuspawner done train --in 30\ngpuspawner done train --in 0     not soon")
+@base.name_argument()
+@click.option("--in", "minutes", type=click.IntRange(0, 1440), required=True, help="In how many minutes; 0: not soon.")
+@base.session_options
+def done(session: Session, name: str, minutes: int) -> None:
+    """Say when you will be done with a workspace.
+
+    The workspace does not end by that. It makes the times better that those who wait for such a GPU see.
+    """
+    one = find_to_change(session, name)
+    answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})
+    planned = answer["planned_end"]
+    session.show(answer, lambda _told: say(planned["words"] if planned else "Thank you."))
+
+
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
 
 

@@ -568,6 +568,17 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 
 @dataclass(frozen=True)
+class EndPlanned(Event, name="end planned", words="Planned end"):
+    """The user said when they will be done, for the estimates of those who wait. None is: not soon."""
+
+    done_seconds: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the time."""
+        return "not soon" if self.done_seconds is None else f"in {show_duration(self.done_seconds)}"
+
+
+@dataclass(frozen=True)
 class Stopped(
     Event, name="stop", words="Stopped", details="{message}", told=Audience.USER, marked=True, ends_grace=True
 ):
@@ -762,6 +773,13 @@ class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     def correction(self) -> str:
         """The amount, and whether it is charged or credited."""
         return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
+
+
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
 
 
 # --- schedules and sign-in

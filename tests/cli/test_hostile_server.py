@@ -15,6 +15,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 REASON = ("--reason", "a test")
 ARGUMENTS = {
+    "done": ("train", "--in", "30"),
     "keep": ("train",),
     "extend": ("train",),
     "stop": ("train",),

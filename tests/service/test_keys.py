@@ -116,6 +116,7 @@ ACTS = {
     "came": ("alice", "POST", "workspaces/asked/came", {}, ["came"]),
     "with a GPU": ("alice", "POST", "workspaces/plain/with-gpu", {}, ["stop"]),
     "consent": ("bob", "POST", "workspaces/waits/consent", {"substitutes": ["h100"]}, ["consented"]),
+    "plan the end": ("alice", "POST", "workspaces/runs/done", {"minutes": 30}, ["end planned"]),
     "take fewer": ("bob", "POST", "workspaces/waits/take", {"count": 3}, ["reduced"]),
     "withdraw a request": ("bob", "POST", "workspaces/waits/stop", {}, ["stop"]),
 }  # fmt: skip

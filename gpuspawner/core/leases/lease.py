@@ -67,6 +67,13 @@ class Key:
 
 
 @dataclass(frozen=True)
+class PlannedEnd:
+    """What the user of a workspace answered when asked for the time they will be done. None is: not soon."""
+
+    at: float | None
+
+
+@dataclass(frozen=True)
 class Lease:
     """One lease. Times are seconds of the service's clock (see service.clock); None where it has not happened."""
 
@@ -86,11 +93,13 @@ class Lease:
     granted_at: float | None = None
     first_granted_at: float | None = None
     running_at: float | None = None
+    billed_until: float | None = None  # the ledger has its lines until then, because a month was closed
     server_started: str = ""
     deadline_at: float | None = None
     extended_seconds: float = 0.0
     keeps_used: int = 0
     kept_until: float | None = None
+    planned_end: PlannedEnd | None = None  # None: its user has not said when they will be done
     warned_seconds: tuple[float, ...] = ()
     streak: Streak = field(default_factory=Streak)
     sampled_at: float | None = None
@@ -148,6 +157,11 @@ class Lease:
     def kind(self) -> str | None:
         """The kind of GPU that it has, or waits for; None without one."""
         return self.given or self.request.gpu
+
+    @property
+    def unbilled_since(self) -> float | None:
+        """From when on the ledger has no lines of it; None before it runs."""
+        return self.running_at if self.billed_until is None else self.billed_until
 
     @property
     def unasked(self) -> bool:

@@ -15,7 +15,7 @@ from gpuspawner.core.idle.verdicts import reset_idle_time
 from gpuspawner.core.leases import exits, lifetimes
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
-from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase, PlannedEnd
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import LatestEnd, WaitReason
 
@@ -199,7 +199,9 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     # If the lease was rebuilt, its user may have come meanwhile.
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
-    started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
+    started = replace(
+        lease, running_at=now, billed_until=None, server_started=server_started, failed_starts=0, unwatched=False
+    )
     return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
 
 
@@ -227,6 +229,12 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
     claimed_at = lease.claimed_at if lease.arrival is None else now
     kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=reset_idle_time(lease.streak))
     return to_phase(kept_lease, Phase.RUNNING, now, arrival=None, claimed_at=claimed_at)
+
+
+def plan_end(lease: Lease, seconds: float | None, now: float) -> Lease:
+    """The user says that they will be done in so many seconds, or with None: not soon. Nothing ends by it."""
+    require_phase(lease, UP, "planned")
+    return replace(lease, planned_end=PlannedEnd(None if seconds is None else now + seconds))
 
 
 def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) -> Lease:

@@ -64,6 +64,7 @@ EVENT_ICONS = {
     "quota granted": ("gift", "gs-good"),
     "quota taken back": ("gift", ""),
     "usage corrected": ("edit", ""),
+    "month closed": ("calendar", ""),
     "drained": ("wrench", ""),
     "quarantined": ("ban", "gs-bad"),
     "grants paused": ("pause", ""),

@@ -17,6 +17,7 @@ from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
 from gpuspawner.service.workspaces import sizes
@@ -38,6 +39,7 @@ ROUTERS = (
     audit.router,
     roles.router,
     quotas.router,
+    usage.router,
     announcements.router,
     presets.router,
     schedules.router,

@@ -81,6 +81,12 @@ class CountInput(Body):
     count: int = Field(ge=1)
 
 
+class DoneInput(Body):
+    """In how many minutes its user will be done. 0 is: not soon."""
+
+    minutes: int = Field(ge=0, le=1440)
+
+
 class LackingInput(Body):
     """The parts that do not work in a workspace."""
 
@@ -298,6 +304,12 @@ async def consent(actor: Actor, workspace: str, *, body: ConsentInput) -> models
 async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> models.Workspace:
     """Request fewer GPUs while it waits. Its place stays, so it can start as soon as these are free."""
     return await _act(actor, workspace, "take", body.count)
+
+
+@router.post("/api/v1/workspaces/{workspace}/done", Permission.ANSWER_FOR_OWN, replay=_replay)
+async def plan_end(actor: Actor, workspace: str, *, body: DoneInput) -> models.Workspace:
+    """Say when its user will be done. It does not end by that. Estimated starts of those who wait become better."""
+    return await _act(actor, workspace, "done", body.minutes)
 
 
 @router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.END, replay=_replay)

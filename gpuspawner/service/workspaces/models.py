@@ -231,6 +231,14 @@ class Arrival(Answer):
     words: str
 
 
+class PlannedEnd(Answer):
+    """When its user will be done, as they said, and whether to ask them because somebody waits for such GPUs."""
+
+    asked: bool
+    at: float | None
+    words: str
+
+
 class Port(Answer):
     """A page that a program in the workspace may serve, by its template."""
 
@@ -278,6 +286,8 @@ class Workspace(Answer):
     queue: Standing | None
     policy: PolicyNow
     arrival: Arrival | None
+    planned_end: PlannedEnd | None
+    """Null where nobody waits for such GPUs and its user said nothing."""
     idle: Idle | None
     keep: Keep
     extend: Extend

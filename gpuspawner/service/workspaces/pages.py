@@ -178,9 +178,9 @@ class Act(WorkspacePage):
             return {"sentence": self.get_body_argument("sentence", "")}
         if action == "consent":
             return {"substitutes": self.get_body_arguments("substitutes")}
-        if action == "take":
-            count = self.get_body_argument("count", "")
-            return {"count": int(count) if count.isdecimal() and len(count) < MAX_DIGITS else count}
+        if action in NUMBERS:
+            text = self.get_body_argument(NUMBERS[action], "")
+            return {NUMBERS[action]: int(text) if text.isdecimal() and len(text) < MAX_DIGITS else text}
         return {}
 
     def _back(self, lease: Lease) -> None:
@@ -192,4 +192,6 @@ class Act(WorkspacePage):
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
 
 
+NUMBERS = {"take": "count", "done": "minutes"}
+"""The fields with a number, by action."""
 MAX_DIGITS = 6

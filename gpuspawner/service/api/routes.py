@@ -28,7 +28,7 @@ class Document(BaseHandler):
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
-        """Answer the document."""
+        """Return this API as an OpenAPI document."""
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 

@@ -90,7 +90,7 @@ def test_waiting_gpus_are_shown_next_to_used_gpus(world):
     browser = Browser(world, "bob")
     line = "0 of 1 GPU (up to 4 if available), 3 waiting"
     assert "GPUs now 0 of 4 3 more requested." in text_of(browser.home.text)
-    assert line in section(browser.look("quota").text, "have")
+    assert "GPUs now 0 of 4 3 more requested. Your share is 1." in section(browser.look("quota").text, "have")
     (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")
     assert (limit["used"], limit["waiting"], limit["left"], limit["words"]) == (0, 3, 1, line)
 

@@ -61,7 +61,7 @@ def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     assert (week["entry"], week["limit"], week["per"], week["whose"]) == ("each-user", "gpu_hours", "week", "you")
     assert (week["used"], week["set_aside"], week["left"], week["soft"], week["hard"]) == (3, 7, 30, 10, 40)
     assert week["words"].startswith(
-        "30 of your 40 GPU hours this week left, 7 reserved by running workspaces. Resets Mon"
+        "30 left of your 40 GPU hours this week. 7 reserved by running workspaces. Resets on Mon"
     )
     assert week["lasts_until"] == NOW + 37 * HOUR
     assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team

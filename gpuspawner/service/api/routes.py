@@ -13,6 +13,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
@@ -28,7 +29,7 @@ class Document(BaseHandler):
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
-        """Answer the document."""
+        """Return this API as an OpenAPI document."""
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
@@ -39,6 +40,7 @@ ROUTERS = (
     audit.router,
     roles.router,
     quotas.router,
+    corrections.router,
     usage.router,
     announcements.router,
     presets.router,

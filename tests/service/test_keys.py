@@ -108,6 +108,8 @@ ACTS = {
     "move": ("alice", "POST", "workspaces/bad/move", {}, ["stop"]),
     "stop": ("alice", "POST", "workspaces/runs/stop", {}, ["stop"]),
     "without a GPU": ("alice", "POST", "workspaces/runs/without-gpu", {}, ["stop"]),
+    "size": ("alice", "POST", "workspaces/runs/size", {"cpu": 4, "at_once": True}, ["size change", "stop"]),
+    "withdraw a size": ("alice", "DELETE", "workspaces/runs/size", {}, []),
     "seen": ("alice", "POST", "workspaces/gone/seen", {}, []),
     "share": ("alice", "POST", "workspaces/gone/share", {}, ["shared"]),
     "dispute": ("alice", "POST", "workspaces/gone/dispute", {"sentence": "It worked."}, ["disputed"]),

@@ -18,7 +18,7 @@ from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
-from gpuspawner.core.leases.request import Next, Request
+from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.rules import EndNotice, LatestEnd, LostInterval, Rate, WaitReason
 
 
@@ -146,6 +146,8 @@ class Lease:
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
+    size_change: SizeChange | None = None  # the size that it changes to as soon as that can start
+    assigned: tuple[Slot, ...] = ()  # GPUs that are held for this request: its workspace stopped to change its size
     follows: str = ""  # the lease that it continues, without a new request of its user
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen

@@ -141,6 +141,7 @@ _INNER = {
     "fixed_end": ("at",),
     "notice": ("at",),
     "wait_reason": ("since",),
+    "size_change": ("asked_at",),
 }
 """The records of a lease that hold times, and which."""
 

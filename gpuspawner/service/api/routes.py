@@ -21,6 +21,7 @@ from gpuspawner.service.start import presets, schedules
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
+from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
@@ -28,7 +29,7 @@ class Document(BaseHandler):
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
-        """Answer the document."""
+        """Return this API as an OpenAPI document."""
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
@@ -48,6 +49,7 @@ ROUTERS = (
     start.router,
     waiting.router,
     workspaces.router,
+    sizes.router,
     ssh_tickets.router,
 )
 """The endpoints of each noun."""

@@ -32,7 +32,7 @@ router = Router()
 
 @router.get("/api/v1/quota", Permission.SEE_QUOTAS)
 async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
-    """Answer each limit and budget: used, set aside, left, its next reset and its end at the present use."""
+    """Return each limit and budget: used, reserved, left, its next reset, and when it ends at the present usage."""
     state, name, owner = actor.state, actor.person.name, actor.person.owner
     of_other = bool(query.user) and query.user != name
     whose = actor.whose(Permission.SEE_QUOTAS, everybody=of_other)
@@ -48,7 +48,7 @@ async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
 
 @router.get("/api/v1/usage", Permission.SEE_USAGE)
 async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
-    """Answer GPU hours and money, of these days: by default of this month."""
+    """Return GPU hours and money of some days, by default of this month."""
     whose = actor.whose(Permission.SEE_USAGE, everybody=query.all)
     if query.by not in GROUPS:
         raise RequestRefused("by", quoted(query.by), ", ".join(GROUPS), "Choose one of them.")
@@ -67,7 +67,7 @@ def _day(actor: Actor, name: str, text: str) -> str:
 
 @router.get("/api/v1/quota-grants", Permission.SEE_GRANTS)
 async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
-    """Answer the grants, the newest first."""
+    """Return the grants of extra quota, newest first."""
     whose = actor.whose(Permission.SEE_GRANTS)
     grants = enumerate(actor.state.accounting.all_grants())  # they are appended, never removed
     numbered = [one for one in grants if whose is None or one[1].account.team in whose][::-1]
@@ -77,7 +77,7 @@ async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
 
 @router.post("/api/v1/quota-grants", Permission.GRANT, status=201, audit="grant")
 async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
-    """Grant more. The grant is in force at once, or from ``since``."""
+    """Grant extra quota. It is in force at once, or from ``since``."""
     whose, teams = actor.whose(Permission.GRANT), ", ".join(actor.teams_led)
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
         raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
@@ -105,7 +105,7 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
 
 @router.delete("/api/v1/quota-grants/{grant}", Permission.GRANT, audit="take a grant back")
 async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Grant:
-    """Take a grant back. Running workspaces go on to their end. The grant extends and starts no other."""
+    """Take a grant back. Running workspaces continue to their end, but no workspace is extended or started by it."""
     whose = actor.whose(Permission.GRANT)
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
     if found is None or not (whose is None or (found.account.team in whose and found.user)):

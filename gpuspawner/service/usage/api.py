@@ -33,13 +33,13 @@ class StatementQuery(MonthQuery):
 
 @router.get("/api/v1/statements", Permission.SEE_USAGE)
 async def list_statements(actor: Actor, *, query: MonthQuery) -> StatementList:
-    """Answer what the statements of a month come to: of the teams that one leads, or of all."""
+    """Return the totals of the statements of a month, for all teams or for those that you lead."""
     return await find_statements(actor.state, _month(actor, query.month), teams_with_statements(actor))
 
 
 @router.get("/api/v1/statement", Permission.SEE_USAGE)
 async def get_statement(actor: Actor, *, query: StatementQuery) -> Statement:
-    """Answer the statement of a team for a month. That of a closed month never changes."""
+    """Return the statement of a team for a month. The statement of a closed month never changes."""
     team, teams = query.team or "", teams_with_statements(actor)
     if actor.person.reach(Permission.SEE_USAGE) is not Reach.ALL and team not in teams:
         led = f"{team[:40]} is not a team that you lead. " if team else ""

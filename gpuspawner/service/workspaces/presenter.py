@@ -24,6 +24,7 @@ from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy
 from gpuspawner.service.workspaces.restarts import present_restart
+from gpuspawner.service.workspaces.size_words import present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
 DEFAULT_NAME = "default workspace"
@@ -72,6 +73,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         extend=present_extend(state, lease),
         warning=present_warning(state, lease),
         going_on=present_restart(state, lease),
+        size_change=present_size_change(state, lease),
         arrival=present_arrival(lease, now),
         planned_end=_present_planned_end(state, lease, now),
         charged=_present_charged(state, lease),

@@ -1,3 +1,3 @@
 """GPU workspaces for JupyterHub: one GPU request, one quota, one lifecycle."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,9 +54,16 @@ def builder(settings: Mapping[str, str]) -> list[str]:
     if settings.get("BUILDER"):
         return settings["BUILDER"].split()
     for program, command in BUILDERS.items():
-        if shutil.which(program):
+        if shutil.which(program) and (program != "docker" or _docker_answers()):
             return command
-    raise StepError(f"Images are built by {', '.join(BUILDERS)}: none is on the PATH. Install one, and run it again.")
+    raise StepError(
+        f"Images are built by {', '.join(BUILDERS)}: none of them works here. Install one, and run it again."
+    )
+
+
+def _docker_answers() -> bool:
+    """Return whether the daemon of docker works here. Its command alone builds nothing."""
+    return subprocess.run(["docker", "info"], check=False, capture_output=True).returncode == 0
 
 
 def chosen(settings: Mapping[str, str]) -> list[Image]:

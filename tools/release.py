@@ -1,16 +1,17 @@
 """``make release``: build everything that a release publishes, into ``dist/``, and try it.
 
-    python -m tools.release           check, build and try
-    python -m tools.release check     check alone: versions, changelog, clean checkout, tag
+    python -m tools.release                   check, build and try
+    python -m tools.release check             check alone: versions, changelog, clean checkout, tag
+    python -m tools.release version 1.1.0     write a version into each file that names it
 
-``IMAGES="service hub"`` also builds images, saves them as OCI archives and pins the chart to the service's digest.
-RELEASE.md has the steps of a release, and the commands that publish what is built here.
+Images are saved as OCI archives, and the chart is pinned to the digest of the service's image. ``IMAGES="service hub"``
+builds fewer of them, ``IMAGES=none`` builds no image. RELEASE.md has the steps of a release, and the commands that
+publish what is built here.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -26,22 +27,31 @@ from tools import images, package
 from tools.cluster.helm import Helm
 from tools.install import ROOT
 from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.versions import find_versions, write_version
 
 DIST = package.DIST
 CHARTS = ("gpuspawner-crds", "gpuspawner")
 """``gpuspawner-jupyterhub`` needs Zero to JupyterHub's chart, so its user packages it (docs, Zero to JupyterHub)."""
+RELEASED_IMAGES = ("service", "hub", "workspace")
 LOG = ROOT / ".run" / "logs" / "release.log"
 HEADING = re.compile(r"^## \[?(?P<version>\d+\.\d+\.\d+)\]? - (?P<date>\d{4}-\d{2}-\d{2})$", re.MULTILINE)
-CHART_VERSION = re.compile(
-    r"^(?P<key>version|appVersion|  - name: gpuspawner\n    version): (?P<version>\S+)$", re.MULTILINE
-)
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+SAVES = {
+    "docker": ["save", "--output={archive}", "{image}"],
+    "podman": ["save", "--format=oci-archive", "--output={archive}", "{image}"],
+    "buildah": ["push", "--quiet", "{image}", "oci-archive:{archive}"],
+}
+"""How each program writes an image into an OCI archive."""
 
 
 def main(arguments: list[str]) -> int:
     """Check, build and try the release. Return 0 if all of it succeeded."""
     steps = Steps()
     try:
+        if arguments[:1] == ["version"]:
+            for path in write_version("".join(arguments[1:])):
+                say(str(path.relative_to(ROOT)))
+            return 0
         with steps.step("Versions, changelog, checkout and tag"):
             notes = check_release(ROOT)
         if arguments == ["check"]:
@@ -51,7 +61,15 @@ def main(arguments: list[str]) -> int:
         report_failure(error)
         return 1
     say(f"\nRelease {__version__} is in {DIST}. RELEASE.md has the commands that publish it.")
+    if missing := [name for name in RELEASED_IMAGES if name not in requested_images()]:
+        say(f"It has no image of {', '.join(missing)}. Run make release without IMAGES to add them.")
     return 0
+
+
+def requested_images() -> list[str]:
+    """Return the images to build: those of the variable IMAGES, by default all that a release has."""
+    names = os.environ.get("IMAGES", " ".join(RELEASED_IMAGES)).split()
+    return [] if names == ["none"] else names
 
 
 def build_release(steps: Steps, notes: str) -> None:
@@ -62,11 +80,10 @@ def build_release(steps: Steps, notes: str) -> None:
     with steps.step("Licences and bill of materials"):
         package.write_sbom(wheel)
     digest = ""
-    if names := os.environ.get("IMAGES", "").split():
-        for name in names:
-            with steps.step(f"Image {name} (minutes the first time)"):
-                found = save_image(name, DIST)
-                digest = found if name == "service" else digest
+    for name in requested_images():
+        with steps.step(f"Image {name} (minutes the first time)"):
+            found = save_image(name, DIST)
+            digest = found if name == "service" else digest
     with steps.step("Charts"):
         for chart in CHARTS:
             package_chart(ROOT / "helm" / chart, DIST, digest)
@@ -90,9 +107,12 @@ def check_release(root: Path) -> str:
     Raises:
         StepError: versions differ, the changelog has no entry, tracked files differ, or the tag is on another commit.
     """
-    for file, version in versions(root).items():
+    for file, version in find_versions(root).items():
         if version != __version__:
-            raise StepError(f"{file} says version {version}, and gpuspawner/__init__.py says {__version__}.")
+            raise StepError(
+                f"{file} says version {version}, and gpuspawner/__init__.py says {__version__}. "
+                f"Run: python -m tools.release version {__version__}"
+            )
     notes = release_notes((root / "CHANGELOG.md").read_text(), __version__)
     if changed := _git(root, "status", "--porcelain", "--untracked-files=no"):
         raise StepError(f"The checkout has changes. Commit them first:\n{changed}")
@@ -104,27 +124,18 @@ def check_release(root: Path) -> str:
     return notes
 
 
-def versions(root: Path) -> dict[str, str]:
-    """Return the version that each file with one names, by its path."""
-    found = {}
-    for chart in sorted(root.glob("helm/*/Chart.yaml")):
-        for line in CHART_VERSION.finditer(chart.read_text()):
-            key = "dependency" if "name" in line["key"] else line["key"]
-            found[f"{chart.relative_to(root)} ({key})"] = line["version"]
-    extension = Path("gpuspawner/workspace/labextension/package.json")
-    return {**found, str(extension): json.loads((root / extension).read_text())["version"]}
-
-
 def release_notes(changelog: str, version: str) -> str:
     """Return the changelog's entry of ``version``, without its heading.
 
     Raises:
-        StepError: the changelog lacks the entry, another entry is first, or its date is in the future.
+        StepError: the changelog lacks the entry, has lines above it, or dates it in the future.
     """
     found = HEADING.search(changelog)
     if found is None or found["version"] != version:
         first = f"its first release is {found['version']}" if found else "it has no release"
         raise StepError(f"CHANGELOG.md needs '## {version} - {_today().isoformat()}' at its top: {first}.")
+    if "\n- " in changelog[: found.start()]:
+        raise StepError(f"CHANGELOG.md has lines above {version}. Move them into its entry.")
     if date.fromisoformat(found["date"]) > _today():
         raise StepError(f"CHANGELOG.md dates {version} in the future: {found['date']}.")
     following = HEADING.search(changelog, found.end())
@@ -151,19 +162,16 @@ def save_image(name: str, folder: Path) -> str:
         StepError: it is not built, or no program here saves OCI archives.
     """
     settings = os.environ
-    image = images.chosen({"IMAGES": name})[0]
+    (image,) = images.chosen({"IMAGES": name})
     build = images.builder(settings)
-    run_logged(images.command_of(image, settings, build), LOG, f"The image {name} is not built. {LOG} says why.")
+    hint = f"{LOG} says why. IMAGES=none leaves images out."
+    program = next((word for word in build if Path(word).name in SAVES), "")
+    if not program:
+        raise StepError(f"Images are saved by {', '.join(SAVES)}, and BUILDER is {' '.join(build)}.")
+    run_logged(images.command_of(image, settings, build), LOG, f"The image {name} is not built. {hint}")
     archive, whole = folder / f"gpuspawner-{name}-{__version__}.oci.tar", images.whole_name(name, settings)
-    program = Path(build[0]).name
-    saves = {
-        "docker": ["docker", "save", f"--output={archive}", whole],
-        "podman": ["podman", "save", "--format=oci-archive", f"--output={archive}", whole],
-        "buildah": ["buildah", "push", whole, f"oci-archive:{archive}"],
-    }
-    if program not in saves:
-        raise StepError(f"Images are saved by {', '.join(saves)}, and BUILDER is {program}.")
-    run_logged(saves[program], LOG, f"The image {name} is not saved. {LOG} says why.")
+    words = [word.format(archive=archive, image=whole) for word in SAVES[Path(program).name]]
+    run_logged([*build[: build.index(program) + 1], *words], LOG, f"The image {name} is not saved. {hint}")
     with tarfile.open(archive) as content:
         index = content.extractfile("index.json")
         found = DIGEST.search(index.read().decode()) if index else None

@@ -1,8 +1,8 @@
-"""An upgrade tried with wheels: a hub of an earlier commit, then this checkout's on the same folder, then back.
+"""Try an upgrade with wheels: a hub of an earlier release, then this checkout's on the same folder, then back.
 
-    python -m tools.upgrade COMMIT     the versions of both must be installable; .venv has the hub's proxy
+    python -m tools.upgrade COMMIT     the earlier release, by default HEAD; .venv has the hub's proxy
 
-One workspace runs and one waits all the time. The output is each version's report on both workspaces.
+One workspace runs and one waits all the time. Each release reports both workspaces.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tools import main_job
-from tools.install import LOG, ROOT, VENV, install
+from tools.install import LOG, ROOT, VENV
 from tools.package import new_environment
 from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.versions import write_version
 
 CATALOG = main_job.CATALOG.replace("mode: enforce", "mode: observe")
 KEPT = ("id", "phase", "asked_at", "ends_at", "started_at", "gpus")
@@ -31,108 +33,132 @@ EXTRAS = "hub,workspace"
 
 
 def main(arguments: list[str]) -> int:
-    """Go there and back; 0 where all was kept, or refused in words."""
+    """Upgrade and go back. Return 0 if everything was kept, or refused with a sentence."""
     steps, (commit,) = Steps(), arguments or ["HEAD"]
     with tempfile.TemporaryDirectory(prefix="gpuspawner-upgrade-") as name:
+        folder = Path(name)
         try:
-            with steps.step("Both versions, as wheels"):
-                old, new = (_installed(Path(name) / which, which, commit) for which in ("old", "new"))
+            with steps.step("Both releases, as wheels"):
+                old = install_release(folder / "old", extract_commit(folder / "source", commit))
+                new = install_release(folder / "new", ROOT)
             with steps.step(f"From {commit} to this checkout, and back", streams=True):
-                folder = Path(name) / "hub"
-                folder.mkdir()
-                try:
-                    _there_and_back(folder, old, new)
-                finally:
-                    _end_servers(folder)
+                for line in try_upgrade(folder / "hub", old, new):
+                    say(f"     {line}")
         except StepError as error:
             report_failure(error)
             return 1
     return 0
 
 
-def _there_and_back(folder: Path, old: Path, new: Path) -> None:
+def try_upgrade(folder: Path, old: Path, new: Path) -> list[str]:
+    """Start a hub of the old release in a new folder, then of the new one, then of the old one again.
+
+    Args:
+        folder: the hub's folder, which does not exist yet.
+        old: the Python that has the old release.
+        new: the Python that has the new release.
+
+    Returns:
+        What the releases reported, a line each. If the schema changed, one line is the refusal of the old release.
+
+    Raises:
+        StepError: a workspace was lost or changed, or a release did not start.
+    """
+    folder.mkdir()
+    try:
+        return _there_and_back(folder, old, new)
+    finally:
+        _end_servers(folder)
+
+
+def _there_and_back(folder: Path, old: Path, new: Path) -> list[str]:
     url, store = main_job.configured(folder, ends_servers=False, catalog=CATALOG), folder / "gpuspawner-data"
     with _hub(old, folder) as ask:
-        ask.until(f"{url}/services/gpu/api/v1/", lambda answer: bool(answer["version"]))
+        version = _version(ask, url)
         for user, phase in zip(USERS, ("running", "queued"), strict=True):
             ask.send(f"{url}/hub/api/users/{user}")
             ask.send(f"{url}/hub/api/users/{user}/server", {"template": "lab"})
-            ask.until(_workspaces(url), lambda answer, phase=phase: phase in _phases(answer))
-        before = _told(ask, url)
+            ask.until(_address(url), partial(_has_phase, phase))
+        before = _workspaces(ask, url)
     schema = _schema(store)
-    say(f"     old: {_words(before)}; schema {schema}")
-    say(_indented(_said(new, "server", "store", "check", "--data", store)))
+    report = [f"old, {version}: {_summary(before)}; schema {schema}", *_run_cli(new, "check", "--data", store)]
     backup = folder / "before.tar"
-    _said(old, "server", "store", "backup", backup, "--data", store)
+    _run_cli(old, "backup", backup, "--data", store)
     with _hub(new, folder) as ask:
-        _compare("new", _told(ask, url), before)
+        report.append(_compare(f"new, {_version(ask, url)}", _workspaces(ask, url), before))
     if _schema(store) != schema:
         with _hub(old, folder):
-            refused = _line_of(folder / "hub.log", "another version")
-        say(f"     old, on the new schema: {refused}")
-        say(_indented(_said(old, "server", "store", "restore", backup, "--data", store)))
+            report.append(f"old, on the new schema: {_line_of(folder / 'hub.log', 'another version')}")
+        report += _run_cli(old, "restore", backup, "--data", store)
     with _hub(old, folder) as ask:
-        _compare("old again", _told(ask, url), before)
+        report.append(_compare(f"old again, {_version(ask, url)}", _workspaces(ask, url), before))
+    return report
 
 
-def _installed(folder: Path, which: str, commit: str) -> Path:
-    """Build the wheel of a commit, or of this checkout, and install it; return its Python."""
+def extract_commit(folder: Path, commit: str, version: str = "") -> Path:
+    """Write the files of a commit into a new folder, with another version if one is given. Return the folder.
+
+    Raises:
+        StepError: there is no such commit.
+    """
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=False, capture_output=True)
+    if archive.returncode:
+        raise StepError(f"There is no commit {commit}: git log names them.")
     folder.mkdir()
-    source = ROOT
-    if which == "old":
-        source = folder / "source"
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=False, capture_output=True)
-        if archive.returncode:
-            raise StepError(f"There is no commit {commit}: git log names them.")
-        source.mkdir()
-        # Python's own tarfile asks for a filter from 3.12 on, and older ones know none.
-        subprocess.run(["tar", "--extract"], cwd=source, input=archive.stdout, check=True)
-        (source / ".git").mkdir()  # so that it is built by itself, and by no ignore file above it
-    build: list[str | Path] = [
-        "env",
-        f"--chdir={source}",
-        sys.executable,
-        "-m",
-        "hatchling",
-        "build",
-        "-t",
-        "wheel",
-        "-d",
-        folder / "dist",
-    ]
-    run_logged(build, LOG, "The package is not built.")
+    # Python's own tarfile asks for a filter from 3.12 on, and older ones know none.
+    subprocess.run(["tar", "--extract"], cwd=folder, input=archive.stdout, check=True)
+    if version:
+        write_version(version, folder)
+    return folder
+
+
+def install_release(folder: Path, source: Path) -> Path:
+    """Build the wheel of a source folder and install it into a new environment. Return its Python.
+
+    Raises:
+        StepError: it is not built or not installed.
+    """
+    folder.mkdir()
+    python: list[str | Path] = ["env", f"--chdir={source}", sys.executable, "-m", "hatchling"]
+    run_logged([*python, "build", "-t", "wheel", "-d", folder / "dist"], LOG, "The package is not built.")
     (wheel,) = (folder / "dist").glob("*.whl")
-    python = new_environment(folder / "venv", sys.executable, f"{wheel}[{EXTRAS}]")
-    install(python, ["jupyter-server"])  # which the extras of early commits do not have
-    return python
+    return new_environment(folder / "venv", sys.executable, f"{wheel}[{EXTRAS}]")
 
 
-def _hub(python: Path, folder: Path) -> Any:
+def _hub(python: Path, folder: Path) -> AbstractContextManager[main_job.Asker]:
     return main_job.started(python, folder, f"{python.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}")
 
 
-def _workspaces(url: str) -> str:
+def _address(url: str) -> str:
     return f"{url}/services/gpu/api/v1/workspaces?all=1"
+
+
+def _has_phase(phase: str, answer: dict[str, Any]) -> bool:
+    return phase in _phases(answer)
 
 
 def _phases(answer: dict[str, Any]) -> list[str]:
     return [one["phase"] for one in answer["workspaces"]]
 
 
-def _told(ask: main_job.Asker, url: str) -> list[dict[str, Any]]:
+def _version(ask: main_job.Asker, url: str) -> str:
+    return str(ask.until(f"{url}/services/gpu/api/v1/", lambda answer: bool(answer["version"]))["version"])
+
+
+def _workspaces(ask: main_job.Asker, url: str) -> list[dict[str, Any]]:
     """Return both workspaces once they have their old phases. A new service first looks at running workspaces."""
     found = ask.until(
-        _workspaces(url), lambda answer: {*_phases(answer)} in ({"running", "queued"}, {"running", "parked"})
+        _address(url), lambda answer: {*_phases(answer)} in ({"running", "queued"}, {"running", "parked"})
     )
     return sorted(found["workspaces"], key=lambda one: str(one["user"]))
 
 
-def _compare(which: str, now: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
-    say(f"     {which}: {_words(now)}")
+def _compare(release: str, now: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
     for is_now, was in zip(now, before, strict=True):
         for name in KEPT:
             if _lasting(is_now.get(name)) != _lasting(was.get(name)):
-                raise StepError(f"{which}: {name} of {was['user']} was {was.get(name)} and is {is_now.get(name)}")
+                raise StepError(f"{release}: {name} of {was['user']} was {was.get(name)} and is {is_now.get(name)}")
+    return f"{release}: {_summary(now)}"
 
 
 def _lasting(value: object) -> object:
@@ -142,8 +168,8 @@ def _lasting(value: object) -> object:
     return "queued" if value == "parked" else value
 
 
-def _words(told: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{one['user']} {one['phase']} {one['id'][:6]} until {one['ends_at']}" for one in told)
+def _summary(workspaces: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{one['user']} {one['phase']} {one['id'][:6]} until {one['ends_at']}" for one in workspaces)
 
 
 def _schema(store: Path) -> str:
@@ -151,17 +177,12 @@ def _schema(store: Path) -> str:
         return str(database.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
-def _said(python: Path, *words: str | Path) -> str:
-    done = subprocess.run(
-        [python, "-m", "gpuspawner.cli", *words], check=False, capture_output=True, text=True, cwd="/"
-    )
+def _run_cli(python: Path, *words: str | Path) -> list[str]:
+    command = [python, "-m", "gpuspawner.cli", "server", "store", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
     if done.returncode:
-        raise StepError(f"gpuspawner {' '.join(map(str, words))}: {done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def _indented(text: str) -> str:
-    return "".join(f"     | {line}\n" for line in text.splitlines()).rstrip()
+        raise StepError(f"gpuspawner server store {' '.join(map(str, words))}: {done.stdout}{done.stderr}")
+    return done.stdout.splitlines()
 
 
 def _line_of(log: Path, part: str) -> str:
@@ -174,7 +195,7 @@ def _line_of(log: Path, part: str) -> str:
 
 
 def _end_servers(folder: Path) -> None:
-    """End the workspaces, which outlive their hub. Finds all processes that know the hub's address."""
+    """End the workspaces, which outlive their hub: all processes that know the hub's address."""
     written = re.search(r'hub_bind_url = "(.*)"', (folder / "jupyterhub_config.py").read_text())
     api = f"{written[1] if written else folder}/hub/api".encode()
     for process in Path("/proc").glob("[0-9]*"):

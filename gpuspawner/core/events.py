@@ -388,6 +388,26 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
     count: int = 0
 
 
+@dataclass(frozen=True)
+class SizeChangeAsked(Event, name="size change", words="New size requested", details="{size}"):
+    """The user of a running workspace asked for another size. ``size`` are its GPUs, CPU and memory."""
+
+    size: str = ""
+
+
+class SizeChangeWithdrawn(Event, name="size change withdrawn", words="New size no longer requested"):
+    """The user of a running workspace no longer wants the new size."""
+
+
+@dataclass(frozen=True)
+class SizeChangeRefused(
+    Event, name="size change refused", words="New size refused", details="{refusal}", told=Audience.USER
+):
+    """The new size of a running workspace is not allowed any more. The workspace runs on."""
+
+    refusal: str = ""
+
+
 # --- warnings
 
 
@@ -569,6 +589,17 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
     def describe(self, at: float) -> str:
         """Return the time and the reason."""
         return f"by {show_duration(self.more_seconds)}{f': {self.reason}' if self.reason else ''}"
+
+
+@dataclass(frozen=True)
+class EndPlanned(Event, name="end planned", words="Planned end"):
+    """The user said when they will be done, for the estimates of those who wait. None is: not soon."""
+
+    done_seconds: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the time."""
+        return "not soon" if self.done_seconds is None else f"in {show_duration(self.done_seconds)}"
 
 
 @dataclass(frozen=True)
@@ -766,6 +797,13 @@ class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     def correction(self) -> str:
         """The amount, and whether it is charged or credited."""
         return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
+
+
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
 
 
 # --- schedules and sign-in

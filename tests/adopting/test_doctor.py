@@ -132,7 +132,7 @@ async def test_a_right_that_is_missing_is_named_with_what_stops_without_it(exami
     found = (await examine())["rights"]
     assert found["state"] == "bad"
     assert "hub_config/kubernetes-service-rbac.yaml" in found["remedy"]
-    assert "The right to create pods/exec in namespace jhub is missing: no GPU is measured" in found["words"]
+    assert "The right to create pods/exec in namespace jhub is missing: the service measures no GPU" in found["words"]
 
 
 def no_device_plugin(api):
@@ -210,22 +210,32 @@ def wrong_clock(api):
 @pytest.mark.parametrize(
     ("broken", "check", "words", "remedy"),
     [
-        (no_device_plugin, "device plugin", "gpu-2 has an NVIDIA GPU, and advertises none", "GPU Operator or device"),
+        (
+            no_device_plugin,
+            "device plugin",
+            "gpu-2 has an NVIDIA GPU but does not advertise it",
+            "GPU Operator or device",
+        ),
         (plugin_ended, "device plugin", "gpu-2: all 8 nvidia.com/gpu are unhealthy", "the device plugin's pod"),
         (one_unhealthy, "device plugin", "gpu-2: 1 of 8 nvidia.com/gpu are unhealthy.", "After the repair restart"),
-        (unhealthy_in_a_workspace, "GPU health", "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.", "can move it"),
+        (
+            unhealthy_in_a_workspace,
+            "GPU health",
+            "jupyter-ada on gpu-1 has unhealthy GPUs: GPU-1.",
+            "can move the workspace",
+        ),
         (
             old_driver,
             "CUDA",
             "The image lab:cu130 of the template lab has CUDA 13.0, and the driver 535.261.03 on gpu-2, gpu-3 supports",
             "Update the driver",
         ),
-        (no_labels, "GPU labels", "gpu-2: no label says the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
+        (no_labels, "GPU labels", "gpu-2: no label gives the model of its 2 nvidia.com/gpu", "GPU Feature Discovery"),
         (another_model, "catalog", "No GPU matches the kind a100", "match: '*Tesla-T4*'"),
-        (closed_network, "network policy", "not to port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
-        (no_class, "priority", "There is no class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
-        (preempting_class, "priority", "may preempt what others run", "hub_config/kubernetes-hub.yaml"),
-        (no_exec, "exec", "No exec in the pod jupyter-ada: HTTP 403", "pods/exec: get and create"),
+        (closed_network, "network policy", "from port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
+        (no_class, "priority", "There is no priority class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
+        (preempting_class, "priority", "may preempt the pods of others", "hub_config/kubernetes-hub.yaml"),
+        (no_exec, "exec", "An exec in the pod jupyter-ada failed: HTTP 403", "pods/exec: get and create"),
         (two_hubs, "one hub", "Workspaces of 2 hubs run in namespace jhub.", "Give each hub a namespace of its own."),
         (no_namespace, "namespace", "There is no namespace jhub.", "Name the workspaces' namespace by --namespace"),
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),
@@ -284,7 +294,9 @@ async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_pat
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["hub"]["state"] == "bad"
     told = found.get("rights", found["API server"])["words"] + found["hub"]["words"]
-    assert any(part in told for part in ("no JSON object", "longer than 1 MiB", "does not say what is allowed")), told
+    assert any(
+        part in told for part in ("no JSON object", "longer than 1 MiB", "did not say which rights the account has")
+    ), told
 
 
 def test_a_token_without_the_service_s_scopes():
@@ -308,7 +320,7 @@ def test_versions_that_do_not_go_together(hub, service, words):
 
 def test_a_service_that_was_told_another_prefix_than_its_hub():
     (found,) = hub_checks.below_prefix("/jupyter", Answer(404, "<html>"))
-    assert "nothing at /jupyter/services/gpu/" in found.words
+    assert "no pages at /jupyter/services/gpu/" in found.words
     assert "--base-url /jupyter/" in found.remedy
     assert list(hub_checks.below_prefix("", Answer(200, {"version": __version__}))) == []
 
@@ -396,7 +408,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
 def test_an_invalid_address_is_reported_like_an_unreachable_one(address, capsys):
     assert main(["server", "doctor", "--hub", address, "--service", address]) == BAD
     told = capsys.readouterr().out
-    assert f"Nobody answers at {address.rstrip('/')} (" in told
+    assert f"No hub answers at {address.rstrip('/')} (" in told
     assert "No GPU service answers at" in told
 
 

@@ -23,20 +23,23 @@ def found(*arguments):
 
 def test_a_kind_whose_devices_are_there_is_good():
     ((state, words, _),) = found(kinds(), SLICES, CLASSES)
-    assert (state, words) == (State.GOOD, "Devices are of each of the 1 kinds that are claimed.")
+    assert (state, words) == (State.GOOD, "The kind with claims has devices.")
 
 
 def test_a_kind_that_no_device_is_of_is_told_with_what_shows_them():
     ((state, words, remedy),) = found(kinds("Tesla T4"), SLICES, CLASSES)
     assert (state, words) == (State.BAD, "No device of a ResourceSlice is of the kind one.")
-    assert remedy.startswith("kubectl get resourceslices --output=yaml shows what devices say")
+    assert remedy.startswith("Correct the kind's selectors or capacity: kubectl get resourceslices --output=yaml")
     ((_, _, remedy),) = found(kinds(device_class="amd.example.org"), SLICES, CLASSES)
     assert remedy.startswith("There is no DeviceClass amd.example.org: install the DRA driver")
 
 
 def test_an_unreadable_part_is_reported_with_the_required_rights():
     ((state, words, remedy),) = found(kinds(), Answer(403), CLASSES)
-    assert (state, words) == (State.BAD, "ResourceSlices are not told (403): no GPU that is claimed is seen.")
+    assert (state, words) == (
+        State.BAD,
+        "The API server did not list ResourceSlices (403), so the service sees no GPU with claims.",
+    )
     assert "hub_config/kubernetes-claims-rbac.yaml" in remedy
 
 

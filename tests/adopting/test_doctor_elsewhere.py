@@ -42,7 +42,7 @@ async def test_each_other_cluster_is_looked_at_there(tmp_path):
         "The right to create services in namespace jhub is missing: no workspace is" in found["rights of north"].words
     )
     assert OTHER_MANIFEST in found["rights of north"].remedy
-    assert "kubeconfig in the catalog" in found["API server of south"].remedy
+    assert "kubeconfig that the catalog names" in found["API server of south"].remedy
     assert _of_home(catalog) == catalog.clusters["west"].scheduler
     assert _of_home(None) is None
 

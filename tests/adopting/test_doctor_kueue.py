@@ -131,9 +131,14 @@ async def test_where_all_is_well_each_check_says_so():
         (old, {"Kueue"}, "older than 0.19", "0.19"),
         (kind_missing, {"Kueue"}, "does not serve Kueue's admissionchecks, clusterqueues", "0.19"),
         (right_missing, {"Kueue's rights"}, "The right to update workloads/status in namespace jhub", "rights.kueue"),
-        (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Make it"),
-        (no_cluster_queue, {"queue lq", "queue of-ml"}, "There is no ClusterQueue cq, to which the", "Make it"),
-        (leads_nowhere, {"queue of-ml"}, "The LocalQueue of-ml names no ClusterQueue", "Make it anew"),
+        (no_local_queue, {"queue of-ml"}, "There is no LocalQueue of-ml in namespace jhub", "Create it"),
+        (
+            no_cluster_queue,
+            {"queue lq", "queue of-ml"},
+            "There is no ClusterQueue cq, which the LocalQueue",
+            "Create it",
+        ),
+        (leads_nowhere, {"queue of-ml"}, "The LocalQueue of-ml names no ClusterQueue", "Create it again"),
         (inactive, {"queue lq", "queue of-ml"}, "is not active: it references missing", "describe clusterqueue"),
         (elsewhere, {"queue lq", "queue of-ml"}, "MultiKueue", "Name another"),
         (moves, {"queue lq", "queue of-ml"}, "ConcurrentAdmission", "Name another"),
@@ -169,7 +174,12 @@ async def test_an_unreadable_part_is_not_reported_as_missing():
     unseen = ("queue lq", "queue of-ml", "priority class")
     states = {"Kueue's rights": State.BAD, **dict.fromkeys(unseen, State.UNKNOWN)}
     assert {name: one.state for name, one in found.items()} == states
-    assert all("is not told (403)" in found[one].words and "Kueue's rights" in found[one].remedy for one in unseen)
+    assert all(
+        "did not say whether" in found[one].words
+        and "(403)" in found[one].words
+        and "Kueue's rights" in found[one].remedy
+        for one in unseen
+    )
 
 
 async def test_an_api_server_that_does_not_answer_does_not_say_that_there_is_no_kueue():

@@ -89,9 +89,9 @@ async def test_where_all_is_well_each_check_says_so(system, default):
         (not_there, "Volcano", "does not serve the PodGroups of scheduling.volcano.sh/v1beta1", "Install Volcano"),
         (other_kinds, "Volcano", "does not serve the PodGroups", "Install Volcano"),
         (right_missing, "Volcano's rights", "The right to watch podgroups in namespace jhub", "podgroups-rbac"),
-        (no_queue, "queue of-ml", "Volcano has no queue of-ml", "Make it"),
+        (no_queue, "queue of-ml", "Volcano has no queue of-ml", "Create it"),
         (closed, "queue of-ml", "The queue of-ml is closed", "vcctl queue operate -a open -n of-ml"),
-        (no_class, "priority class urgent", "There is no PriorityClass urgent", "Make it"),
+        (no_class, "priority class urgent", "There is no PriorityClass urgent", "Create it"),
     ],
 )
 async def test_a_broken_kueue_is_found_with_its_remedy(broken, check, words, remedy):

@@ -22,7 +22,7 @@ def series(metric, uuid="GPU-a", every=15):
 @pytest.mark.parametrize(
     ("found", "refused", "state", "words"),
     [
-        ([series(ACTIVITY), series(ACTIVITY, "GPU-b")], "", State.GOOD, "tells the engine activity of 2 GPUs."),
+        ([series(ACTIVITY), series(ACTIVITY, "GPU-b")], "", State.GOOD, "reports the engine activity of 2 GPUs."),
         ([], "", State.BAD, "Prometheus at http://p has no metric of DCGM exporter."),
         ([series(UTILIZATION)], "", State.BAD, "tells no DCGM_FI_PROF_GR_ENGINE_ACTIVE, so it sees an instant"),
         ([series(ACTIVITY, every=60)], "", State.BAD, "every 60 s, and the exporter collects every 30 s"),
@@ -38,7 +38,7 @@ def test_values_of_the_exporter_in_prometheus_are_judged(found, refused, state, 
 def test_an_exporter_that_is_asked_for_no_activity_is_good():
     exporter = Exporter("http://p", activity="")
     finding = source_checks.judge_exporter(exporter, [series(UTILIZATION)], "")
-    assert (finding.state, finding.words) == (State.GOOD, "DCGM exporter tells the utilization of 1 GPU.")
+    assert (finding.state, finding.words) == (State.GOOD, "DCGM exporter reports the utilization of 1 GPU.")
 
 
 def test_an_unreachable_prometheus_is_bad_and_a_missing_one_is_not_mentioned():

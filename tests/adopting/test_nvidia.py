@@ -110,7 +110,7 @@ def test_a_driver_that_is_gone_is_named(machine, capsys, tmp_path):
     (tmp_path / "catalog.yaml").write_text(CATALOG % "lab")
     driver.remove_library()
     ((state, words, remedy),) = examined(capsys, "catalog.yaml")
-    assert (state, remedy) == ("bad", "Mend the driver: nvidia-smi must list the GPUs.")
+    assert (state, remedy) == ("bad", "Repair the driver: nvidia-smi must list the GPUs.")
     assert "couldn't find libnvidia-ml.so" in words
     assert main(["server", "init", "-"]) != 0
     assert "couldn't find libnvidia-ml.so" in capsys.readouterr().err

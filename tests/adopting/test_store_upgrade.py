@@ -12,6 +12,7 @@ from harness.waiting import eventually
 from lease_builders import a_lease
 from store_builders import FULL_LEASE, line, reading
 
+from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
@@ -219,7 +220,7 @@ def test_a_store_of_a_later_version_is_refused_in_words_that_name_it_and_stays_a
     with pytest.raises(Unavailable) as refused:
         contents(data)
     for words in (str(refused.value), check(capsys, data, INVALID)):
-        assert "It has schema 9999, and gpuspawner 0.1.0 knows 0001 at most: nothing of it is served" in words
+        assert f"It has schema 9999, and gpuspawner {__version__} knows 0001 at most: nothing of it is served" in words
         assert "Install gpuspawner 1.12.3 or a later one." in words
         assert "To stay with this version, restore the backup from before the upgrade." in words
     assert (data / DATABASE).read_bytes() == before

@@ -15,9 +15,11 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 REASON = ("--reason", "a test")
 ARGUMENTS = {
+    "done": ("train", "--in", "30"),
     "keep": ("train",),
     "extend": ("train",),
     "stop": ("train",),
+    "change": ("train", "--cpu", "2"),
     "with-gpu": ("train",),
     "without-gpu": ("train",),
     "ssh": ("train",),

@@ -76,7 +76,7 @@ def test_an_impossible_run_has_ended_and_every_other_is_stopping(phase, gone):
 
 def test_a_later_name_replaces_only_what_was_told_without_one():
     untold = exits.stopped_from_hub("")
-    assert untold.message == "It was stopped from the hub; by whom is not known.", "nobody is guessed"
+    assert untold.message == "It was stopped from the hub. It is not known who stopped it.", "nobody is guessed"
     assert exits.named(untold, "ann", "root") == exits.stopped_from_hub("root")
     cancelled = exits.released("cancelled", user="ann", up=False, disruption="", stopper="")
     assert exits.named(cancelled, "ann", "ann") is None

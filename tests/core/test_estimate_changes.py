@@ -6,7 +6,7 @@ import pytest
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.events import EstimateMoved
-from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.lease import Phase, PlannedEnd
 from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
@@ -27,6 +27,8 @@ BEFORE = QueueState(5000.0, {"anna": 9000.0, "bert": 9000.0, "new": None}, froze
         (-1200, {"earlier": frozenset(), "deadlines": {**BEFORE.deadlines, "carl": None}}, None),
         (1200, {"usable_gpus": 2}, "2 GPUs are out of service"),
         (-1200, {"usable_gpus": 5, "deadlines": {"new": None}}, "2 workspaces ended; 1 more GPU is in service"),
+        (1200, {"planned": frozenset({("anna", 8000.0)})}, "1 user said when they will be done"),
+        (-1200, {"planned": frozenset({("anna", 1.0), ("bert", 2.0)})}, "2 users said when they will be done"),
         (1200, {}, None),
     ],
 )
@@ -56,6 +58,8 @@ def test_only_the_gpus_that_a_request_may_get_count():
     seen = Snapshot(NOW, KINDS, leases, gpus)
     deadlines = {"up": NOW + 3600, "half": NOW + 3600}
     assert queue_state(claim_of(waits), 5000.0, seen) == QueueState(5000.0, deadlines, frozenset({"before"}), 2)
+    answered = [replace(one, planned_end=PlannedEnd(NOW + 60 if one.id == "up" else None)) for one in leases]
+    assert queue_state(claim_of(waits), 5000.0, Snapshot(NOW, KINDS, answered, gpus)).planned == {("up", NOW + 60)}
     either = a_lease("either", request=a_request(substitutes=("t4",)))
     state = queue_state(claim_of(either), 5000.0, seen)
     assert (state.deadlines.keys(), state.usable_gpus) == ({"up", "half", "other"}, 3)

@@ -10,7 +10,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.idle.verdicts import Streak
-from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.leases.lease import Key, Phase, PlannedEnd
 from gpuspawner.core.queue.estimates import (
     WINDOW_SECONDS,
     estimate_of,
@@ -52,6 +52,16 @@ def test_a_workspace_is_expected_to_end_as_one_that_ran_longer_than_it_has_by_no
 def test_an_idle_workspace_ends_with_its_idle_clock():
     idle = replace(RUNS, phase=Phase.RECLAIMING, streak=Streak(countdown_seconds=90.0, mode=Mode.ENFORCE))
     assert set(ends(idle, RunTimes(runs(2400)))) == {90}
+
+
+def test_a_workspace_ends_at_about_the_time_that_its_user_said():
+    past = RunTimes(runs(2400))
+    said = set(ends(replace(RUNS, planned_end=PlannedEnd(NOW + 1500)), past))
+    assert 900 <= min(said) < 1100
+    assert 1900 < max(said) <= 2100
+    assert max(ends(replace(RUNS, planned_end=PlannedEnd(NOW + 3000)), past)) == 3000, "no later than by its deadline"
+    for unsaid in (PlannedEnd(None), PlannedEnd(NOW - 1)):
+        assert set(ends(replace(RUNS, planned_end=unsaid), past)) == {1800}, "not soon, or the time has passed"
 
 
 def test_a_stopping_workspace_ends_now():

@@ -1,15 +1,22 @@
 """The pages: their commands and catalogs are valid, their numbers are those of the code, and their form is right."""
 
+import ast
 import copy
+import inspect
 import re
 import shlex
 import subprocess
+from dataclasses import fields
 
 import pytest
 import yaml
+from dockerspawner import DockerSpawner
 from facts import FACTS
 from harness import command_lines, pages
 from harness.command_lines import read_command
+from jupyterhub.app import JupyterHub
+from jupyterhub.auth import Authenticator
+from jupyterhub.spawner import Spawner
 from pydantic import TypeAdapter
 
 from gpuspawner import __version__
@@ -17,13 +24,18 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
+from gpuspawner.service.settings import Settings
+from gpuspawner.spawner import GPUSpawner, configure
 
 REPO = pages.REPO
 WRITTEN = [
     *sorted((REPO / "docs").rglob("*.md")),
-    *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "tests/README.md")),
+    *(
+        REPO / name
+        for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "RELEASE.md", "tests/README.md")
+    ),
 ]
-HOW_TO = [path for path in WRITTEN if "how-to" in path.parts]
+HOW_TO = [path for path in WRITTEN if "how-to" in path.parts and path.stem != "index"]
 MEASURED = [path for path in WRITTEN if "measurements" in path.parts and path.stem != "index"]
 MOST_WORDS = 1500
 """Of an explanation."""
@@ -110,6 +122,22 @@ def test_each_how_to_says_what_one_gets_then_the_steps_then_what_to_do_if_it_doe
     assert "\n## If it does not work\n" in text
 
 
+@pytest.mark.parametrize("folder", ["users", "administrators"])
+def test_the_list_of_how_to_pages_names_each_by_its_title(folder):
+    index = REPO / "docs" / "how-to" / folder / "index.md"
+    pages_of_folder = [page for page in HOW_TO if page.parent == index.parent]
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages_of_folder}
+    assert {name: title for title, name in re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())} == titles
+
+
+@each
+def test_no_page_tells_people_to_install_from_an_index(page):
+    for line in lines_of(page):
+        installs = re.search(r"(pip|uv|pipx|conda) .*install .*['\" ]gpuspawner\b", line)
+        assert not installs or "--no-index" in line, line
+        assert not re.search(r"helm (install|upgrade) .*oci:|helm repo add gpuspawner", line), line
+
+
 def test_explanations_and_the_readme_are_short():
     for page in (REPO / "docs" / "explanation").glob("*.md"):
         assert len(page.read_text().split()) <= MOST_WORDS, page.name
@@ -124,6 +152,88 @@ def test_each_page_of_measurements_has_one_table_with_its_command_and_commit(pag
     assert re.search(r"commits? [0-9a-f]{8}", text)
     command = re.search(r"Command \| `([^`]+)`", text) or re.search(r"\(`([^`]+)`", text)
     assert all((REPO / word).exists() for word in command[1].split() if word.startswith("bench/"))
+
+
+# --- Links in the checkout
+
+TRACKED = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+LINKING = [REPO / name for name in TRACKED if name.endswith(".md") or name == "llms.txt"]
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def anchors_of(page):
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(one, id=str(one.relative_to(REPO))) for one in LINKING])
+def test_each_link_leads_to_a_file_and_heading_of_the_checkout(page):
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+def sections_of(model):
+    """Return the names of the keys below each section of a model, by the section's key."""
+    found = {}
+    for name, key in keys_of(model).items():
+        if key.section is not None:
+            below = sections_of(key.section)
+            found[name] = found.get(name, set()) | set(keys_of(key.section))
+            for one, keys in below.items():
+                found[one] = found.get(one, set()) | keys
+    return found
+
+
+@each
+def test_each_value_of_the_chart_and_each_nested_catalog_key_that_a_page_names_exists(page):
+    chart = yaml.safe_load((REPO / "helm" / "gpuspawner" / "values.yaml").read_text())
+    known = {name: set(value) for name, value in chart.items() if isinstance(value, dict)}
+    known["settings"] = {one.name for one in fields(Settings)}
+    for name, keys in sections_of(WrittenCatalog).items():
+        known[name] = known.get(name, set()) | keys
+    for path in re.findall(r"`([a-z]\w*(?:\.[a-z]\w*)+)(?:=[^`]*)?`", page.read_text()):
+        first, second, *_ = path.split(".")
+        if first in known and not path.endswith((".lock", ".yaml", ".org")):
+            assert second in known[first], path
+
+
+# --- Configuration of the hub
+
+CLASSES = {
+    "Authenticator": Authenticator,
+    "DockerSpawner": DockerSpawner,
+    "GPUSpawner": GPUSpawner,
+    "JupyterHub": JupyterHub,
+    "KubeSpawner": GPUSpawner,  # with the mixin, as configure() makes it
+    "Spawner": Spawner,
+}
+"""The classes that pages configure."""
+
+
+@each
+def test_each_setting_of_the_hub_is_one_of_its_class(page):
+    for name, setting in re.findall(r"\bc\.([A-Z]\w+)\.(\w+)", page.read_text()):
+        assert setting in CLASSES[name].class_trait_names(config=True), f"c.{name}.{setting}"
+
+
+@each
+def test_each_block_of_python_is_valid_and_configures_what_is_there(page):
+    known = set(inspect.signature(configure).parameters)
+    settings = {one.name for one in fields(Settings)}
+    for block in pages.blocks(page.read_text(), "python"):
+        tree = ast.parse(block)
+        calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "configure")
+        for given in (keyword for call in calls for keyword in call.keywords):
+            assert given.arg in known, block
+            if given.arg == "service_settings":
+                assert set(ast.literal_eval(given.value)) <= settings, block
 
 
 # --- YAML

@@ -11,6 +11,7 @@ from gpuspawner.catalog.keys import descriptions_of, keys_of
 from gpuspawner.catalog.models import Bounds, Defaults
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from tools.docs import diagrams, site, staging
+from tools.docs.reference import PAGES, write_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx API")
 """Sphinx's own extensions still use an old Sphinx API."""
@@ -30,6 +31,18 @@ def test_the_site_is_built_without_a_warning_and_takes_nothing_from_elsewhere(tm
     assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", styles)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_of_the_reference_is_the_one_that_the_code_makes(name):
+    assert (REPO / "docs" / "reference" / f"{name}.md").read_text() == PAGES[name](), (
+        "run: python -m tools.docs.reference"
+    )
+
+
+def test_the_reference_is_written_into_a_folder(tmp_path):
+    write_reference(tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.md")} == set(PAGES)
+
+
 def test_each_diagram_is_a_picture_of_what_its_block_says():
     pages = (REPO / "docs").rglob("*.md")
     drawn = {diagrams.file_of(page, block) for page in pages for block in diagrams.BLOCK.findall(page.read_text())}
@@ -42,7 +55,7 @@ def test_each_diagram_is_a_picture_of_what_its_block_says():
 @pytest.fixture
 def own_pages(tmp_path, monkeypatch):
     """Let the site be of one page, whose text is given."""
-    for name, value in {"ROOT": tmp_path, "DOCS": tmp_path / "docs", "FROM_ROOT": {}, "PAGES": {}}.items():
+    for name, value in {"ROOT": tmp_path, "DOCS": tmp_path / "docs", "FROM_ROOT": {}}.items():
         monkeypatch.setattr(staging, name, value)
     (tmp_path / "docs").mkdir()
 

@@ -140,7 +140,9 @@ def test_a_user_who_left_the_group_while_waiting_is_told_at_the_grant(hub):
     hub.stop("otto")
     end = hub.until_ended("uma", "not allowed")
     assert end["id"] == waiting["id"]
-    assert end["end"]["message"] == "You are no longer in leads. Press Start to ask anew, for another team or template."
+    assert (
+        end["end"]["message"] == "You are no longer in leads. Press Start to request one for another team or template."
+    )
     eventually(lambda: hub.server("uma") is None, what="its start is over")
     assert hub.workspace_pids(waiting["id"]) == []
 

@@ -38,7 +38,7 @@ def test_an_image_that_is_not_there_and_a_machine_without_a_builder_are_told(mon
     with pytest.raises(StepError, match=r"There is no image hubb\. There are: service, hub, workspace"):
         chosen({"IMAGES": "hubb"})
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(StepError, match="docker, podman, buildah: none is on the PATH"):
+    with pytest.raises(StepError, match="docker, podman, buildah: none of them works here"):
         builder({})
 
 

@@ -7,7 +7,8 @@ import pytest
 from gpuspawner import __version__
 from tools.install import ROOT
 from tools.progress import StepError
-from tools.release import check_release, release_notes, versions, write_checksums
+from tools.release import check_release, main, release_notes, requested_images, write_checksums
+from tools.versions import PLACES, find_versions, write_version
 
 CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-01-02\n\n- One line.\n\n## 0.0.1 - 2025-01-02\n\n- Older.\n"
 
@@ -20,7 +21,7 @@ def git(folder, *arguments):
 @pytest.fixture
 def checkout(tmp_path):
     """A committed copy of the files that name the version."""
-    for path in (*ROOT.glob("helm/*/Chart.yaml"), ROOT / "gpuspawner/workspace/labextension/package.json"):
+    for path in (path for pattern in PLACES for path in ROOT.glob(pattern)):
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(path.read_text())
@@ -32,9 +33,38 @@ def checkout(tmp_path):
 
 
 def test_every_file_that_names_the_version_names_the_same_one():
-    found = versions(ROOT)
+    found = find_versions()
     assert set(found.values()) == {__version__}
-    assert len(found) == 8  # three charts with two versions each, one dependency, one extension
+    assert {name.partition("/")[0].partition(":")[0] for name in found} == {
+        "CITATION.cff",
+        "docs",
+        "gpuspawner",
+        "helm",
+        "hub_config",
+    }
+
+
+def test_the_version_is_written_everywhere_and_nothing_else_changes(checkout):
+    before = find_versions(checkout)
+    write_version("12.3.45", checkout)
+    assert find_versions(checkout) == dict.fromkeys(before, "12.3.45")
+    write_version(__version__, checkout)
+    assert subprocess.run(["git", "diff", "--quiet"], cwd=checkout, check=False).returncode == 0
+
+
+def test_what_is_no_version_is_refused(checkout, capsys):
+    assert main(["version", "v2"]) == 1
+    assert "'v2' is no version. Write three numbers" in capsys.readouterr().err
+    assert set(find_versions().values()) == {__version__}
+
+
+def test_images_are_those_of_a_release_unless_they_are_named(monkeypatch):
+    monkeypatch.delenv("IMAGES", raising=False)
+    assert requested_images() == ["service", "hub", "workspace"]
+    monkeypatch.setenv("IMAGES", "service")
+    assert requested_images() == ["service"]
+    monkeypatch.setenv("IMAGES", "none")
+    assert requested_images() == []
 
 
 def test_the_notes_of_a_release_are_its_own_entry(checkout):
@@ -46,6 +76,7 @@ def test_the_notes_of_a_release_are_its_own_entry(checkout):
     [
         ("# Changelog\n\n## Unreleased\n", "it has no release"),
         ("# Changelog\n\n## 0.0.1 - 2025-01-02\n", "its first release is 0.0.1"),
+        (f"# Changelog\n\n## Unreleased\n\n- New.\n\n## {__version__} - 2026-01-02", "has lines above"),
         (f"# Changelog\n\n## {__version__} - 2999-01-02\n", "dates .* in the future: 2999-01-02"),
     ],
 )
@@ -57,7 +88,7 @@ def test_a_changelog_without_this_release_is_refused(changelog, words):
 def test_a_chart_of_another_version_is_refused(checkout):
     chart = checkout / "helm" / "gpuspawner" / "Chart.yaml"
     chart.write_text(chart.read_text().replace(f"appVersion: {__version__}", "appVersion: 9.9.9"))
-    with pytest.raises(StepError, match=r"helm/gpuspawner/Chart\.yaml \(appVersion\) says version 9\.9\.9"):
+    with pytest.raises(StepError, match=r"helm/gpuspawner/Chart\.yaml:7 says version 9\.9\.9"):
         check_release(checkout)
 
 
@@ -73,6 +104,10 @@ def test_a_tag_on_another_commit_is_refused(checkout):
     git(checkout, "commit", "--quiet", "--allow-empty", "--message", "Go on")
     with pytest.raises(StepError, match=f"The tag v{__version__} is on another commit"):
         check_release(checkout)
+
+
+def test_the_entry_of_a_release_has_at_most_forty_lines():
+    assert len(release_notes((ROOT / "CHANGELOG.md").read_text(), __version__).splitlines()) <= 40
 
 
 def test_sha256sum_accepts_the_checksums(tmp_path):

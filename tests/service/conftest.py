@@ -22,17 +22,20 @@ sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service"
 KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
 """The store of these tests' services, except the tests in ON_BOTH: sqlite or postgresql."""
 ON_BOTH = {
+    "admin_lists",
     "adoption",
     "audit",
-    "console_lists",
-    "console_use",
     "disputes",
     "inbox",
     "presets",
     "ready_api",
     "usage_api",
+    "usage_page",
 }
 """Files that run over both databases. `make test` does so with the tests that are marked `postgresql`."""
+MISSING = [name for name in ON_BOTH if not (Path(__file__).parent / f"test_{name}.py").exists()]
+if MISSING:
+    raise RuntimeError(f"ON_BOTH names files that are not here: {MISSING}")
 
 
 def pytest_generate_tests(metafunc):

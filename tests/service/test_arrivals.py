@@ -72,7 +72,7 @@ async def test_an_absent_user_is_warned_halfway_loses_the_gpu_and_may_join_the_e
     await world.go_on(15 * MINUTE)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.NOBODY_CAME, "gpuspawner")
-    told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so it goes to who waits"
+    told = "In the 30 min since it was ready nobody opened it, connected to it or used its GPU, so its GPU goes to "
     assert ended.message.startswith(told), "true also of who pressed Start, or ran the command, a moment before"
     assert "Asking again joins the end of the queue." in present_workspace(world.parts, ended).end.why
     assert world.did(lease)[-2:] == ["warned nobody came", "stop"]

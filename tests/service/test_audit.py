@@ -188,7 +188,7 @@ def test_filters(world, query, targets):
 
 @pytest.mark.postgresql
 def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
-    unnamed = events.Stopped("stopped", "It was stopped from the hub; by whom is not known.")
+    unnamed = events.Stopped("stopped", "It was stopped from the hub. It is not known who stopped it.")
     named = events.StopperNamed("It was stopped by bob, from the hub.")
     stop = AuditLine(NOW - 10, "runs", "alice", "hub", unnamed)
     world.call(world.parts.registry.save, audit=[stop])

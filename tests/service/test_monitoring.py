@@ -4,6 +4,7 @@ import re
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import page_world
@@ -17,6 +18,7 @@ from test_web_metrics import metrics
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.calibration import Accuracy
 from gpuspawner.service.metrics.api import keep
 from tools.monitoring.__main__ import FILES, files
 from tools.monitoring.alerts import ALERTS, rules
@@ -72,6 +74,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
     lease = page_world.running("idles", streak=page_world.idle_streak(12), sampled_at=page_world.NOW - 70)
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
+    world.parts.allocator.estimate_records.report = [Accuracy(inf, 40, 25, 24, 20, 10, 8)]
     names = {name for name, *_ in metrics(world, "prometheus")} | {"up"}
     with scraping(tmp_path, world) as address:
         scraped(address, world, 2)

@@ -201,7 +201,7 @@ async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world)
     await world.round()
     ended = world.now_of(bob)
     assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.NOT_ALLOWED)
-    assert ended.message == "You are no longer in leads. Press Start to ask anew, for another team or template."
+    assert ended.message == "You are no longer in leads. Press Start to request one for another team or template."
     assert [call for call in world.hub.calls if call[:2] == ("start", "bob")] == []
 
 

@@ -41,6 +41,7 @@ TICKET = sign_ssh_ticket(b"s" * 32, "own", "alice", NOW)
 BODIES = {
     "consent": {"substitutes": []},
     "take": {"count": 1},
+    "done": {"minutes": 10},
     "lacking": {"lacks": []},
     "check": {"ticket": TICKET},
 }

@@ -169,7 +169,7 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
     end = present_workspace(world.parts, world.now_of(bob)).end
     assert (end.reason, end.by) == ("failed", "gpuspawner")
     assert why in end.why
-    assert end.why.endswith("Press Start to ask anew.")
+    assert end.why.endswith("Press Start to request it again.")
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ async def test_a_refusal_by_the_scheduler_ends_with_its_words(world):
     await world.round()
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
-    assert ended.message == "Its scheduler refused it: Your project is closed. Press Start to ask anew."
+    assert ended.message == "Its scheduler refused it: Your project is closed. Press Start to request it again."
 
 
 USERS = ["alice", "bob", "carol"]

@@ -1,6 +1,8 @@
 """Two services on one store, each a process of its own; and what an orchestrator asks of them."""
 
+import contextlib
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -49,6 +51,17 @@ def ready(one):
     return answer is not None and answer.status_code == 200
 
 
+@contextlib.contextmanager
+def no_writer(database):
+    """Have nobody write to SQLite's file. A process that is frozen while it writes keeps the file's only lock."""
+    path = database.url.removeprefix("sqlite:///")
+    with contextlib.ExitStack() as stack:
+        if path != database.url:
+            lock = stack.enter_context(contextlib.closing(sqlite3.connect(path, timeout=20, isolation_level=None)))
+            lock.execute("BEGIN IMMEDIATE")
+        yield
+
+
 @pytest.mark.parametrize(
     ("database", "ends_by"),
     [
@@ -81,12 +94,13 @@ def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_
         assert (first.ends(), "ended" in first.text) == (0, True)
 
 
-def test_a_frozen_service_writes_nothing_afterwards_and_ends(service):
+def test_a_frozen_service_writes_nothing_afterwards_and_ends(service, database):
     first = service()
     eventually(lambda: ready(first))
     second = service()
     second.says("stands by")
-    first.process.send_signal(signal.SIGSTOP)
+    with no_writer(database):
+        first.process.send_signal(signal.SIGSTOP)
     eventually(lambda: ready(second))
     first.process.send_signal(signal.SIGCONT)
     first.says("A newer service owns the store (epoch 2; this is 1)")

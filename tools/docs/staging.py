@@ -1,4 +1,4 @@
-"""The pages as the site has them: those of docs/, some of the repository's own, and those made of the code.
+"""The pages as the site has them: those of docs/, and some of the repository's own.
 
 A link that leaves the pages, to a file of the repository, becomes one to a copy of that file in the site.
 """
@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 
 from tools.docs import diagrams
-from tools.docs.reference import PAGES
 from tools.install import ROOT
 
 DOCS = ROOT / "docs"
@@ -42,13 +41,10 @@ def stage(folder: Path) -> None:
     """
     pages = {path: path.relative_to(DOCS) for path in sorted(DOCS.rglob("*.md"))}
     pages |= {ROOT / name: Path(called) for name, called in FROM_ROOT.items()}
-    made = {DOCS / "reference" / f"{name}.md": make() for name, make in PAGES.items()}
-    called = pages | {path: path.relative_to(DOCS) for path in made}
-    texts = {path: path.read_text() for path in pages} | made
-    for path, text in texts.items():
-        target = folder / called[path]
+    for path, called in pages.items():
+        target = folder / called
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_linked(_drawn(text, path), path, called, folder))
+        target.write_text(_linked(_drawn(path.read_text(), path), path, pages, folder))
 
 
 def _drawn(text: str, page: Path) -> str:

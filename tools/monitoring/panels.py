@@ -174,6 +174,15 @@ QUEUE = Dashboard(
             "Difference between the shown start and the real start, over six hours.",
             SECONDS,
         ),
+        Panel(
+            "Right estimates, last 30 days",
+            {
+                "{{shown}}": f'sum by (shown) (gpuspawner_queue_estimates{{{HERE}, outcome="right"}}) '
+                f"/ (sum by (shown) (gpuspawner_queue_estimates{{{HERE}}}) > 0)"
+            },
+            "Times that were right within 10 minutes, and ranges that held the start. An overdue start is wrong.",
+            RATIO,
+        ),
     ),
 )
 WASTE = Dashboard(

@@ -45,13 +45,13 @@ def rights_to(resource: str, verbs: str, without: str, *, everywhere: bool = Fal
 
 
 RIGHTS = (
-    *rights_to("nodes", "list watch", "no GPU is seen, and none is given", everywhere=True),
-    *rights_to("pods", "list watch", "GPUs that others use are called free", everywhere=True),
-    *rights_to("pods", "list watch", "workspaces are not seen"),
-    *rights_to("pods", "delete", "what is left of a workspace is not ended"),
-    *rights_to("pods/exec", "get create", "no GPU is measured: nothing is ever idle"),
-    *rights_to("resourcequotas", "list watch", "the cluster refuses what people were told would start"),
-    *rights_to("limitranges", "list watch", "the cluster refuses what people were told would start"),
+    *rights_to("nodes", "list watch", "the service sees no GPU and grants no GPU", everywhere=True),
+    *rights_to("pods", "list watch", "the service shows GPUs as free that other pods use", everywhere=True),
+    *rights_to("pods", "list watch", "the service does not see workspaces"),
+    *rights_to("pods", "delete", "the service cannot remove the pods that a workspace left behind"),
+    *rights_to("pods/exec", "get create", "the service measures no GPU, so no workspace counts as idle"),
+    *rights_to("resourcequotas", "list watch", "the service promises starts that the cluster then refuses"),
+    *rights_to("limitranges", "list watch", "the service promises starts that the cluster then refuses"),
 )
 """The rights of hub_config/kubernetes-service-rbac.yaml. A test compares them."""
 
@@ -60,9 +60,9 @@ OTHER_MANIFEST = "kubernetes-other-cluster.yaml"
 _NOT_STARTED, _NOT_REACHED = "no workspace starts there", "no workspace is reached there"
 OF_HUB_THERE = (
     *rights_to("pods", "get create", _NOT_STARTED),
-    *rights_to("events", "list watch", "nobody reads why a start takes long"),
+    *rights_to("events", "list watch", "users cannot see why a start takes long"),
     *rights_to("persistentvolumeclaims", "get create", _NOT_STARTED),
-    *rights_to("persistentvolumeclaims", "delete", "homes of deleted users stay"),
+    *rights_to("persistentvolumeclaims", "delete", "the home volumes of deleted users are not deleted"),
 )
 """The hub's rights in another cluster, in addition to RIGHTS and the rights of the way there."""
 SERVICES_THERE = (*rights_to("services", "get create", _NOT_REACHED),)
@@ -97,8 +97,8 @@ def rights(
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
         if status is None:
-            words = f"The API server does not say what is allowed ({answer.problem or answer.status})."
-            return [unknown(check, words, "Mend what is said of the API server first.")]
+            words = f"The API server did not say which rights the account has ({answer.problem or answer.status})."
+            return [unknown(check, words, "Fix the finding about the API server first.")]
         if not status.get("allowed"):
             where = "in all namespaces" if right.everywhere else f"in namespace {namespace}"
             words = f"The right to {right.verb} {right.resource} {where} is missing: {right.without}."
@@ -106,8 +106,10 @@ def rights(
     return found or [good(check, f"The account has the {len(answers)} rights that the service needs.")]
 
 
-WAY_HERE = "Name the way there: --kubeconfig and --context, or run this in the service's pod."
-WAY_THERE = "Mend what its kubeconfig in the catalog says, or run this where that file is, as in the service's pod."
+WAY_HERE = "Name the cluster by --kubeconfig and --context, or run this in the service's pod."
+WAY_THERE = (
+    "Correct the kubeconfig that the catalog names, or run this where that file is, for example in the service's pod."
+)
 
 
 def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
@@ -149,7 +151,7 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
         gpus = {name: number for name, number in node.capacity.items() if number}
         count += sum(gpus.values())
         if not gpus and node.name not in claimed and any(labels.get(name) == "true" for name in PRESENT):
-            words = f"{node.name} has an NVIDIA GPU, and advertises none: its device plugin does not run."
+            words = f"{node.name} has an NVIDIA GPU but does not advertise it. Its device plugin does not run."
             remedy = (
                 f"Install NVIDIA's GPU Operator or device plugin. If it is there, look at its pod on that node. {PAGE}"
             )
@@ -158,12 +160,12 @@ def devices(nodes: Iterable[Mapping[str, Any]], claimed: frozenset[str] = frozen
             if (left := node.allocatable.get(name, 0)) < number:
                 found.append(_unhealthy(node.name, name, number, left))
             if not model_of(node.labels, name).name:
-                words = f"{node.name}: no label says the model of its {number} {name}, so no match: fits."
+                words = f"{node.name}: no label gives the model of its {number} {name}, so no match: includes them."
                 remedy = f"Install GPU Feature Discovery, or give the kind resource: alone. {PAGE}"
                 found.append(bad("GPU labels", words, remedy))
     if not count and not found and not claimed:
         return [bad("device plugin", "No node advertises a GPU.", f"Install the device plugin on GPU nodes. {PAGE}")]
-    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and labels say their models.")]
+    return found or [good("GPU labels", f"The nodes advertise {count} GPUs, and their labels give the models.")]
 
 
 def _unhealthy(node: str, resource: str, number: int, left: int) -> Finding:
@@ -185,7 +187,9 @@ def unhealthy_of_pods(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
         pod = to_pod(item)
         if pod is not None and pod.unhealthy:
             words = f"The pod {pod.name} on {pod.node} has unhealthy GPUs: {', '.join(pod.unhealthy)}."
-            yield bad("GPU health", words, "Its user is told and can move it. Repair the GPU, or reset it.")
+            yield bad(
+                "GPU health", words, "Its user gets a message and can move the workspace. Repair or reset the GPU."
+            )
 
 
 def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
@@ -207,14 +211,14 @@ def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
 def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:
     """Judge whether network policies let workspaces out to the service's port: warnings and Keep go there."""
     if not policies.ok:
-        remedy = "Ask as somebody who may list networkpolicies."
-        return unknown("network policy", "The namespace's network policies were not told.", remedy)
+        remedy = "Run this with an account that may list networkpolicies."
+        return unknown("network policy", "The API server did not list the namespace's network policies.", remedy)
     egress = [item["spec"] for item in policies.body if _binds(item["spec"], labels)]
     if any(_lets_out(rule, port) for spec in egress for rule in spec.get("egress") or ()) or not egress:
         return good("network policy", f"No network policy keeps workspaces from the service's port {port}.")
-    words = f"Network policies let workspaces out, and not to port {port}: warnings and Keep in JupyterLab are dead."
+    words = f"Network policies keep workspaces from port {port}: warnings and Keep in JupyterLab do not work."
     remedy = (
-        f"Let them out; with Zero to JupyterHub by singleuser.networkPolicy.egress: [{{ports: [{{port: {port}}}], "
+        f"Allow that port; with Zero to JupyterHub by singleuser.networkPolicy.egress: [{{ports: [{{port: {port}}}], "
         "to: [{podSelector: {matchLabels: {component: hub}}}]}], as in hub_config/z2jh-values.yaml."
     )
     return bad("network policy", words, remedy)
@@ -247,8 +251,8 @@ def _is_port(written: Mapping[str, Any], port: int) -> bool:
 def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
     """Judge what workspaces preempt, and whether nodes are started for them, by the classes of those that run."""
     if not classes.ok:
-        remedy = "Ask as somebody who may list priorityclasses."
-        return unknown("priority", "The cluster's priority classes were not told.", remedy)
+        remedy = "Run this with an account that may list priorityclasses."
+        return unknown("priority", "The API server did not list the priority classes.", remedy)
     by_name = {item["metadata"]["name"]: item for item in classes.body}
     used = sorted({str(pod["spec"].get("priorityClassName") or "") for pod in pods}) or [PRIORITY_CLASS]
     remedy = (
@@ -258,10 +262,8 @@ def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
     for name in used:
         one = by_name.get(name)
         if one is None:
-            what = f"no class {name!r}" if name else "none for the workspaces that run"
-            words = (
-                f"There is {what}: workspaces have the priority of all else, and training that needs room gets none."
-            )
+            what = f"There is no priority class {name!r}." if name else "Running workspaces have no priority class."
+            words = f"{what} Workspaces have the same priority as other pods, so training jobs cannot preempt them."
             return bad("priority", words, remedy)
         if one["value"] < LEAST_PRIORITY:
             words = (
@@ -269,9 +271,9 @@ def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
             )
             return bad("priority", words, remedy)
         if one["value"] >= 0 and one.get("preemptionPolicy") != "Never":
-            words = f"Workspaces of the class {name} ({one['value']}) may preempt what others run."
+            words = f"Workspaces of the class {name} ({one['value']}) may preempt the pods of others."
             return bad("priority", words, remedy)
-    return good("priority", f"Workspaces preempt nobody, and make room ({', '.join(used)}).")
+    return good("priority", f"Workspaces preempt no other pod, and other pods can preempt them ({', '.join(used)}).")
 
 
 def exec_tried(pod: str, problem: str) -> Finding:
@@ -280,7 +282,7 @@ def exec_tried(pod: str, problem: str) -> Finding:
         return unknown("exec", "No workspace runs in which to try an exec.", "Start one, and run this again.")
     if not problem:
         return good("exec", f"An exec in the pod {pod} works: its GPUs can be measured.")
-    words = f"No exec in the pod {pod}: {problem}. Its GPUs are not measured, and it is never idle."
+    words = f"An exec in the pod {pod} failed: {problem}. Its GPUs are not measured, so it never counts as idle."
     remedy = (
         f"Apply hub_config/{MANIFEST} (pods/exec: get and create); the image must have sh, the container be called "
         "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
@@ -301,7 +303,8 @@ def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> 
     """Yield each of these kinds without a device."""
     for what, answer in (("ResourceSlices", slices), ("DeviceClasses", classes)):
         if not answer.ok:
-            words = f"{what} are not told ({answer.problem or answer.status}): no GPU that is claimed is seen."
+            status = answer.problem or answer.status
+            words = f"The API server did not list {what} ({status}), so the service sees no GPU with claims."
             remedy = f"Apply {MANIFEST}; with the chart, set rights.claims: true. Claims need Kubernetes 1.34 or newer."
             return [bad("claims", words, remedy)]
     devices = [device for item in slices.body if (one := _slice(item)) is not None for device in one.devices]
@@ -311,11 +314,20 @@ def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> 
         if not any(serves(device, kind, known) for device in devices):
             words = f"No device of a ResourceSlice is of the kind {name}."
             chosen = kind.claim.device_class if kind.claim else ""
-            remedy = "kubectl get resourceslices --output=yaml shows what devices say: mend its selectors or capacity."
+            remedy = (
+                "Correct the kind's selectors or capacity: kubectl get resourceslices --output=yaml shows the devices."
+            )
             if chosen not in known:
                 remedy = f"There is no DeviceClass {chosen}: install the DRA driver, or correct device_class."
             found.append(bad("claims", words, remedy))
-    return found or [good("claims", f"Devices are of each of the {len(kinds)} kinds that are claimed.")]
+    return found or [
+        good(
+            "claims",
+            "The kind with claims has devices."
+            if len(kinds) == 1
+            else f"Each of the {len(kinds)} kinds with claims has devices.",
+        )
+    ]
 
 
 def _slice(item: Mapping[str, Any]) -> Any:

@@ -204,7 +204,9 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
         found += cluster_checks.kinds_there(others, nodes.body) if others or (catalog and not claimed) else ()
         found += cuda_checks.drivers_of_nodes(nodes.body, catalog) if catalog else ()
     else:
-        found.append(unknown("GPU labels", "The nodes were not told.", "See what is said of rights."))
+        found.append(
+            unknown("GPU labels", "The API server did not list the nodes.", "Fix the findings about rights first.")
+        )
     pods = await cluster.list(f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(HUB_LABEL, safe='')}")
     running = [pod for pod in (pods.body if pods.ok else ()) if pod["status"].get("phase") == "Running"]
     found += cluster_checks.unhealthy_of_pods(running)

@@ -127,7 +127,7 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
             remedy = f"gpuspawner server check {arguments.catalog} lists all that is wrong: {error.problems[0]}"
             yield bad("catalog", f"{arguments.catalog} cannot be used.", remedy)
     else:
-        yield unknown("catalog", "Whether the catalog fits the GPUs was not looked at.", "Name it by --catalog.")
+        yield unknown("catalog", "The catalog was not compared with the GPUs.", "Name it by --catalog.")
     yield from of_scheduler(catalog)
     yield from source_checks.of_exporter(catalog)
     yield from _of_monitors(f"{service}{base}", token, catalog) if ready.ok else ()
@@ -174,7 +174,7 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
     try:
         rows, parts, version = asyncio.run(_asked(command))
     except Unavailable as error:
-        return [bad("GPUs", str(error), "Mend the driver: nvidia-smi must list the GPUs.")]
+        return [bad("GPUs", str(error), "Repair the driver: nvidia-smi must list the GPUs.")]
     gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
     faults = [
         bad("GPUs", f"GPU {row.index} ({row.name}): {fault.words}.", _sentence(fault.remedy))

@@ -34,9 +34,9 @@ def hub_reached(url: str, answer: Answer) -> Finding:
         words = f"{url} answered {answer.status}, and is not a hub's API."
         return bad("hub", words, "Name the hub's API by --hub: it ends in /hub/api, after the hub's base_url.")
     remedy = (
-        "Is the hub running? Name its API by --hub, for example http://hub:8081/hub/api; a network policy may bar it."
+        "Is the hub running? Name its API by --hub, for example http://hub:8081/hub/api; a network policy may block it."
     )
-    return bad("hub", f"Nobody answers at {url} ({answer.problem}).", remedy)
+    return bad("hub", f"No hub answers at {url} ({answer.problem}).", remedy)
 
 
 def token_known(answer: Answer) -> Finding:
@@ -46,14 +46,14 @@ def token_known(answer: Answer) -> Finding:
         return good("token", f"The hub knows the token: {kind} {name}.")
     if answer.status in FORBIDDEN:
         return bad("token", "The hub does not know this token.", THE_SERVICES)
-    return unknown("token", "Whose the token is was not told.", "Mend what is said of the hub first.")
+    return unknown("token", "The hub did not say whose token this is.", "Fix the finding about the hub first.")
 
 
 def scopes(answer: Answer) -> Finding:
     """Judge the scopes of the service's token, as the hub tells them."""
     body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
     if (body.get("kind"), body.get("name")) != ("service", SERVICE):
-        return unknown("scopes", "The service's scopes were not looked at: this is not its token.", THE_SERVICES)
+        return unknown("scopes", "The service's scopes were not checked, because this is not its token.", THE_SERVICES)
     told = body.get("scopes")
     held = set(map(str, told)) if isinstance(told, list) else set()
     missing = [scope for scope in SERVICE_SCOPES if scope not in held]
@@ -69,11 +69,11 @@ def scopes(answer: Answer) -> Finding:
 def cullers(answer: Answer) -> Finding:
     """Judge the hub's other services: one that culls ends what GPUs compute."""
     if not answer.ok or not isinstance(answer.body, dict):
-        return unknown("cullers", "The hub's other services were not told.", f"To see them, {AN_ADMINISTRATORS}.")
+        return unknown("cullers", "The hub did not list its other services.", f"To see them, {AN_ADMINISTRATORS}.")
     named = [name for name, model in answer.body.items() if _culls(name, model)]
     if not named:
         return good("cullers", "No other service of the hub culls servers.")
-    words = f"The hub's service {', '.join(named)} stops servers without HTTP traffic, also while their GPUs compute."
+    words = f"The hub's service {', '.join(named)} stops servers without HTTP traffic, even while their GPUs are busy."
     return bad(
         "cullers",
         words,
@@ -104,13 +104,13 @@ def restarts(hubs: Iterable[RunningHub], pid: int | None) -> Iterable[Finding]:
 def clock(whose: str, answer: Answer) -> Finding:
     """Compare the clock of the other side with this machine's."""
     if answer.date is None:
-        return unknown("clock", f"{whose}'s clock was not told.", "Mend what is said of it first.")
+        return unknown("clock", f"{whose} did not send its time.", f"Fix the finding about {whose.lower()} first.")
     skew = answer.date + 0.5 - answer.at  # it tells whole seconds, rounded down
     if abs(skew) <= SKEW_SECONDS:
         return good("clock", f"{whose}'s clock is this machine's.")
     ahead = "ahead of" if skew > 0 else "behind"
     words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are good for 60 s."
-    return bad("clock", words, "Have both set by NTP: chronyc tracking, or timedatectl, tells which is off.")
+    return bad("clock", words, "Set both clocks by NTP. chronyc tracking or timedatectl shows which clock is wrong.")
 
 
 def service_ready(url: str, answer: Answer) -> Finding:
@@ -118,7 +118,7 @@ def service_ready(url: str, answer: Answer) -> Finding:
     if answer.ok:
         return good("service", f"The service answers at {url}, and may give GPUs.")
     if answer.status == 503:  # noqa: PLR2004 - HTTP's own
-        remedy = "Its log says more. What it waits for may be one of the findings here."
+        remedy = "Read its log, and fix the other findings here first: it may be waiting for one of them."
         return bad("service", f"The service at {url} {str(answer.body)[:200]}.", remedy)
     if answer.status:
         words = f"{url} answered {answer.status}, and is not the GPU service."
@@ -126,7 +126,7 @@ def service_ready(url: str, answer: Answer) -> Finding:
             "service", words, "Name it by --service, as configure(service_url=...) has it; something else is there."
         )
     remedy = (
-        "Is it running? Its log says why it ended. Name its address by --service; a network policy may bar its port."
+        "Is it running? Its log says why it ended. Name its address by --service; a network policy may block its port."
     )
     return bad("service", f"No GPU service answers at {url} ({answer.problem}).", remedy)
 
@@ -134,10 +134,8 @@ def service_ready(url: str, answer: Answer) -> Finding:
 def below_prefix(base: str, answer: Answer) -> Iterable[Finding]:
     """Yield a fault if a service that is ready answers nothing below its hub's base_url."""
     if answer.status == 404:  # noqa: PLR2004 - HTTP's own
-        words = (
-            f"The service answers, and has nothing at {base}/services/gpu/: it was told another prefix than its hub."
-        )
-        yield bad("prefix", words, f"Tell it the hub's base_url: --base-url {base}/, or hub.baseUrl of the chart.")
+        words = f"The service has no pages at {base}/services/gpu/, because its prefix is not the hub's."
+        yield bad("prefix", words, f"Give it the hub's base_url: --base-url {base}/, or hub.baseUrl of the chart.")
 
 
 def public_address(answer: Answer) -> Iterable[Finding]:

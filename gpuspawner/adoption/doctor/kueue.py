@@ -37,9 +37,9 @@ RIGHTS = (
         for right in rights_to(resource, "get", _NOT_GRANTED, everywhere=True, group=GROUP)
     ),
     *rights_to("workloads", "list watch create update delete", _NOT_GRANTED, group=GROUP),
-    *rights_to("workloads/status", "update", "the quota of what ended is never free again", group=GROUP),
+    *rights_to("workloads/status", "update", "the quota of ended workspaces stays in use", group=GROUP),
     *rights_to("localqueues", "get", _NOT_GRANTED, group=GROUP),
-    *rights_to("localqueues/pendingworkloads", "get", "nobody reads where they stand", group=VISIBILITY),
+    *rights_to("localqueues/pendingworkloads", "get", "users cannot see their queue position", group=VISIBILITY),
 )
 """The rights of MANIFEST. A test compares them."""
 KINDS = frozenset(right.resource for right in RIGHTS if right.group == GROUP)
@@ -54,17 +54,17 @@ def served(kinds: Answer, schema: Answer) -> Iterable[Finding]:
         return [bad(CHECK, f"The cluster does not serve Kueue's {', '.join(missing)}.", UPGRADE)]
     most = _most_pod_sets(schema.body) if schema.ok else None
     if most is None:
-        words = "The API server does not tell the schema of Kueue's kinds, by which its version is known."
-        return [unknown(CHECK, words, "Ask as somebody who may read /openapi.")]
+        words = "The API server did not send the schema of Kueue's kinds, which shows Kueue's version."
+        return [unknown(CHECK, words, "Run this with an account that may read /openapi.")]
     if most < POD_SETS:
         return [bad(CHECK, "Kueue is older than 0.19.", UPGRADE)]
-    return [good(CHECK, f"Kueue is there, 0.19 or newer, and speaks {VERSION}.")]
+    return [good(CHECK, f"Kueue is installed, is 0.19 or newer, and serves {VERSION}.")]
 
 
 def not_told(answer: Answer) -> Finding:
     """Judge an answer that says neither that Kueue is there nor that it is not."""
-    words = f"The API server does not tell Kueue's kinds ({answer.problem or answer.status})."
-    return unknown(CHECK, words, "Mend what is said of the API server.")
+    words = f"The API server did not list Kueue's kinds ({answer.problem or answer.status})."
+    return unknown(CHECK, words, "Fix the finding about the API server first.")
 
 
 def _most_pod_sets(schema: Any) -> int | None:
@@ -79,16 +79,16 @@ def _most_pod_sets(schema: Any) -> int | None:
 def not_seen(name: str, what: str, answer: Answer) -> Finding:
     """Judge the answer to a queue, or to the ClusterQueue behind it, that is not there, or can't be seen."""
     if answer.status == NOT_FOUND:
-        remedy = "Make it, or name another in the catalog's scheduler: {kueue: ...}."
+        remedy = "Create it, or name another in the catalog's scheduler: {kueue: ...}."
         return bad(f"queue {name}", f"There is no {what}.", remedy)
-    words = f"Whether there is a {what} is not told ({answer.problem or answer.status})."
-    return unknown(f"queue {name}", words, "See what is said of Kueue's rights.")
+    words = f"The API server did not say whether there is a {what} ({answer.problem or answer.status})."
+    return unknown(f"queue {name}", words, "Fix the findings about Kueue's rights first.")
 
 
 def leads_nowhere(name: str) -> Finding:
     """Judge a LocalQueue that names no ClusterQueue."""
-    words = f"The LocalQueue {name} names no ClusterQueue: nothing is ever admitted from it."
-    return bad(f"queue {name}", words, "Make it anew with spec.clusterQueue, or name another in the catalog.")
+    words = f"The LocalQueue {name} names no ClusterQueue, so Kueue admits no workspace from it."
+    return bad(f"queue {name}", words, "Create it again with spec.clusterQueue, or name another in the catalog.")
 
 
 def queue(found: Queue, cluster_queue: Mapping[str, Any]) -> Iterable[Finding]:
@@ -97,22 +97,24 @@ def queue(found: Queue, cluster_queue: Mapping[str, Any]) -> Iterable[Finding]:
     if found.why_refused:
         return [bad(check, found.why_refused, "Name another in the catalog's scheduler: {kueue: ...}.")]
     if found.stopped:
-        words = f"Nothing new starts from the queue {found.name}: stopPolicy is {found.stopped}."
+        words = f"Kueue starts no new workspace from the queue {found.name}, because stopPolicy is {found.stopped}."
         return [bad(check, words, f"Set stopPolicy: None of LocalQueue and ClusterQueue {found.cluster_queue}.")]
     conditions = (cluster_queue.get("status") or {}).get("conditions") or ()
     active: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Active"), {})
     if active.get("status") != "True":
-        words = f"The ClusterQueue {found.cluster_queue} is not active: {active.get('message') or 'it says no reason'}."
-        return [bad(check, words, "Mend what it names: kubectl describe clusterqueue tells more.")]
-    return [good(check, f"The queue {found.name} leads to the ClusterQueue {found.cluster_queue}, which is active.")]
+        words = (
+            f"The ClusterQueue {found.cluster_queue} is not active: {active.get('message') or 'it gives no reason'}."
+        )
+        return [bad(check, words, "Correct what it names: kubectl describe clusterqueue shows more.")]
+    return [good(check, f"The queue {found.name} belongs to the ClusterQueue {found.cluster_queue}, which is active.")]
 
 
 def places(answer: Answer) -> Finding:
     """Judge the answer of the visibility API."""
     if answer.ok:
-        return good("places", "Kueue tells who stands where.")
-    words = f"Kueue's visibility API does not answer ({answer.problem or answer.status}): nobody reads their place."
-    remedy = f"Look at the APIService {VERSION}.{VISIBILITY}, and at what is said of the queues and of Kueue's rights."
+        return good("places", "Kueue reports queue positions.")
+    words = f"Kueue's visibility API does not answer ({answer.problem or answer.status}): users see no queue position."
+    remedy = f"Look at the APIService {VERSION}.{VISIBILITY}, and at the findings about the queues and Kueue's rights."
     return bad("places", words, remedy)
 
 
@@ -121,17 +123,22 @@ def priority_class(name: str, answer: Answer) -> Finding:
     if answer.ok:
         return good("priority class", f"The WorkloadPriorityClass {name} is there.")
     if answer.status != NOT_FOUND:
-        words = f"Whether there is a WorkloadPriorityClass {name} is not told ({answer.problem or answer.status})."
-        return unknown("priority class", words, "See what is said of Kueue's rights.")
-    words = f"There is no WorkloadPriorityClass {name}: Kueue takes no Workload that names it."
-    return bad("priority class", words, "Make it, or take priority_class out of the catalog's scheduler: {kueue: ...}.")
+        status = answer.problem or answer.status
+        words = f"The API server did not say whether there is a WorkloadPriorityClass {name} ({status})."
+        return unknown("priority class", words, "Fix the findings about Kueue's rights first.")
+    words = f"There is no WorkloadPriorityClass {name}, so Kueue refuses every Workload that names it."
+    return bad(
+        "priority class", words, "Create it, or take priority_class out of the catalog's scheduler: {kueue: ...}."
+    )
 
 
 def pods(answer: Answer, namespace: str) -> Finding:
     """Judge what a dry run of a pod became in the workspaces' namespace."""
     if not answer.ok:
-        words = f"Whether Kueue holds back the pods of namespace {namespace} was not tried ({_why(answer)})."
-        return unknown("pods", words, "Ask as an account that may create pods there, as the hub's: --as.")
+        words = f"The check whether Kueue holds back the pods of namespace {namespace} failed ({_why(answer)})."
+        return unknown(
+            "pods", words, "Run this with an account that may create pods there, for example the hub's: --as."
+        )
     why, _, remedy = explain_gate(answer.body, namespace).partition(". ")
     return bad("pods", f"{why}.", remedy) if why else good("pods", f"Kueue leaves the pods of {namespace} alone.")
 
@@ -185,7 +192,7 @@ async def _queue(cluster: Asked, namespace: str, name: str) -> list[Finding]:
         return [leads_nowhere(name)]
     answer = await cluster.ask(f"{API}/clusterqueues/{quote(behind)}")
     if not answer.ok:
-        return [not_seen(name, f"ClusterQueue {behind}, to which the LocalQueue {name} leads", answer)]
+        return [not_seen(name, f"ClusterQueue {behind}, which the LocalQueue {name} names", answer)]
     rules = (spec_of(answer.body).get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
     checks = [await cluster.ask(f"{API}/admissionchecks/{quote(rule['name'])}") for rule in rules]
     found = to_queue(name, local.body, answer.body, {}, [x.body for x in checks if x.ok])

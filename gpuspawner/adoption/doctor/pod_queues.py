@@ -23,7 +23,9 @@ QUEUES: Mapping[str, str] = {
 def rights_of(system: PodQueueSystem) -> tuple[Right, ...]:
     """Return the rights of MANIFEST that are about one of them."""
     group = system.group_version.partition("/")[0]
-    return (*rights_to("podgroups", "list watch", "a workspace's pod alone tells why it waits", group=group),)
+    return (
+        *rights_to("podgroups", "list watch", "gpuspawner reads only from the pod why a workspace waits", group=group),
+    )
 
 
 def served(system: PodQueueSystem, kinds: Answer) -> Finding:
@@ -32,8 +34,8 @@ def served(system: PodQueueSystem, kinds: Answer) -> Finding:
     if "podgroups" in names:
         return good(system.title, f"The cluster serves the PodGroups of {system.group_version}.")
     if not kinds.ok and kinds.status != NOT_FOUND:
-        words = f"The API server does not tell {system.title}'s kinds ({kinds.problem or kinds.status})."
-        return unknown(system.title, words, "Mend what is said of the API server.")
+        words = f"The API server did not list {system.title}'s kinds ({kinds.problem or kinds.status})."
+        return unknown(system.title, words, "Fix the finding about the API server first.")
     words = f"The catalog names {system.title}, and the cluster does not serve the PodGroups of {system.group_version}."
     return bad(system.title, words, f"Install {system.title}, or take it out of the catalog's scheduler.")
 
@@ -42,14 +44,19 @@ def queue(system: PodQueueSystem, name: str, answer: Answer) -> Finding:
     """Judge a queue that workspaces wait in. Volcano alone says whether it is open."""
     check = f"queue {name}"
     if answer.status == NOT_FOUND:
-        words = f"{system.title} has no queue {name}: a pod that names it waits in vain."
-        return bad(check, words, "Make it, or name another in the catalog's scheduler.")
+        words = f"{system.title} has no queue {name}, so a pod that names it never starts."
+        return bad(check, words, "Create it, or name another in the catalog's scheduler.")
     if not answer.ok:
-        words = f"Whether {system.title} has the queue {name} is not told ({answer.problem or answer.status})."
-        return unknown(check, words, "Ask as somebody who may get queues: the service's account needs no such right.")
+        status = answer.problem or answer.status
+        words = f"The API server did not say whether {system.title} has the queue {name} ({status})."
+        return unknown(
+            check,
+            words,
+            "Run this with an account that may get queues. The service's account does not need that right.",
+        )
     state = str((answer.body.get("status") or {}).get("state") or "")
     if state in {"Closed", "Closing"}:
-        words = f"The queue {name} is {state.lower()}: it takes no new pod."
+        words = f"The queue {name} is {state.lower()}, so it takes no new pod."
         return bad(check, words, f"Open it: vcctl queue operate -a open -n {name}.")
     return good(check, f"The queue {name} is there{' and open' if state == 'Open' else ''}.")
 
@@ -59,10 +66,12 @@ def priority_class(name: str, answer: Answer) -> Finding:
     check = f"priority class {name}"
     if answer.status == NOT_FOUND:
         words = f"There is no PriorityClass {name}: the cluster refuses every pod that names it."
-        return bad(check, words, "Make it, or name another in the catalog's scheduler.")
+        return bad(check, words, "Create it, or name another in the catalog's scheduler.")
     if not answer.ok:
-        words = f"Whether there is a PriorityClass {name} is not told ({answer.problem or answer.status})."
-        return unknown(check, words, "Ask as somebody who may get priorityclasses.")
+        words = (
+            f"The API server did not say whether there is a PriorityClass {name} ({answer.problem or answer.status})."
+        )
+        return unknown(check, words, "Run this with an account that may get priorityclasses.")
     return good(check, f"The PriorityClass {name} is there.")
 
 

@@ -48,7 +48,9 @@ def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -
     if not series:
         words = f"Prometheus at {exporter.url} has no metric of DCGM exporter."
         return bad(
-            SOURCE, words, "Let it scrape the exporter on each node with GPUs, or correct the names in readings:."
+            SOURCE,
+            words,
+            "Configure it to scrape the exporter on each node with GPUs, or correct the names in readings:.",
         )
     if missing := missing_activity(exporter, series):
         return bad(SOURCE, missing, PAGE)
@@ -57,21 +59,23 @@ def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -
     if gaps and (seconds := median(gaps)) > JITTER * exporter.interval_seconds:
         words = (
             f"Prometheus has a value of {SOURCE} every {seconds:.0f} s, and the exporter collects every "
-            f"{exporter.interval_seconds:.0f} s: what is between is not seen."
+            f"{exporter.interval_seconds:.0f} s: the service misses the values in between."
         )
         return bad(
             SOURCE, words, "Scrape it as often as it collects, or set readings: interval: and DCGM_EXPORTER_INTERVAL."
         )
     count = len({(one.uuid, one.instance) for one in of_activity or series})
     what = "engine activity" if of_activity else "utilization"
-    return good(SOURCE, f"{SOURCE} tells the {what} of {count} GPU{'s' if count > 1 else ''}.")
+    return good(SOURCE, f"{SOURCE} reports the {what} of {count} GPU{'s' if count > 1 else ''}.")
 
 
 def monitor_here() -> Finding:
     """Judge whether the GPU monitor can run in workspaces of this machine, which use this Python."""
     if importlib.util.find_spec("pynvml") is not None:
         return good("GPU monitor", "This Python has nvidia-ml-py, so the GPU monitor runs in its workspaces.")
-    words = "This Python has no nvidia-ml-py, so the GPU monitor does not run in its workspaces: short work is missed."
+    words = (
+        "This Python has no nvidia-ml-py, so the GPU monitor does not run in its workspaces and short work is missed."
+    )
     return bad("GPU monitor", words, "pip install 'gpuspawner[workspace]'")
 
 
@@ -80,7 +84,7 @@ def monitors_running(answer: Answer) -> Iterable[Finding]:
     found = answer.body.get("workspaces") if answer.ok and isinstance(answer.body, dict) else None
     if not isinstance(found, list):
         remedy = "Ask with an administrator's token: --token-file."
-        yield unknown("GPU monitor", "Whether the GPU monitor runs in workspaces was not told.", remedy)
+        yield unknown("GPU monitor", "The service did not say whether the GPU monitor runs in workspaces.", remedy)
         return
     judged = [one for one in found if isinstance(one, dict) and _monitored(one) is not None]
     without = [one for one in judged if not _monitored(one)]
@@ -111,7 +115,7 @@ def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
         remedy = "docs/how-to/administrators/external-scheduler.md says what gpuspawner needs."
         yield bad(CHECK, str(error), remedy)
     except (Unavailable, RequestRejected) as error:
-        remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may bar it."
+        remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may block it."
         yield bad(CHECK, str(error), remedy)
     else:
         words = f"{told.name} {told.version} owns the queue (contract {told.contract}, gpuspawner {__version__})."

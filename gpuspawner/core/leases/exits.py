@@ -60,13 +60,13 @@ class ExitKind:
 EXIT_KINDS = {
     ExitReason.STOPPED: ExitKind("It was stopped"),
     ExitReason.IDLE: ExitKind("It was idle", by_others=True, decider="the idle policy “{policy}”"),
-    ExitReason.EXPIRED: ExitKind("Its time was over", by_others=True, decider="the lifetime it was asked with"),
+    ExitReason.EXPIRED: ExitKind("Its lifetime was over", by_others=True, decider="its lifetime"),
     ExitReason.PREEMPTED: ExitKind("The cluster ended it", by_others=True, returns=QueueReturn.BY_POLICY),
     ExitReason.MOVED: ExitKind("It was moved to other GPUs", returns=QueueReturn.ALWAYS),
-    ExitReason.CHANGED: ExitKind("It was stopped to go on otherwise", returns=QueueReturn.ALWAYS),
+    ExitReason.CHANGED: ExitKind("It was restarted with other resources", returns=QueueReturn.ALWAYS),
     ExitReason.FAILED: ExitKind("It failed"),
     ExitReason.CANCELLED: ExitKind("Its start was cancelled"),
-    ExitReason.ORPHANED: ExitKind("The hub had lost sight of it", by_others=True),
+    ExitReason.ORPHANED: ExitKind("The hub no longer knew its server", by_others=True),
     ExitReason.BUDGET: ExitKind("Its budget was used up", by_others=True, decider="a budget"),
     ExitReason.MADE_ROOM: ExitKind(
         "It made room for a stronger claim", by_others=True, returns=QueueReturn.BY_POLICY, decider="a stronger claim"
@@ -96,7 +96,7 @@ class Exit:
 
 
 GPUSPAWNER, HUB, CLUSTER = "gpuspawner", "hub", "cluster"
-UNKNOWN = "It was stopped from the hub; by whom is not known."
+UNKNOWN = "It was stopped from the hub. It is not known who stopped it."
 CANCELLED = "The start was cancelled."
 
 DIED = Exit(ExitReason.FAILED, HUB, "Its server ended by itself. Your files are untouched.")
@@ -106,7 +106,9 @@ STARTED_AGAIN = Exit(
     GPUSPAWNER,
     "The hub started it again and no longer knew the server that ran. Your files are untouched.",
 )
-FORGOTTEN = Exit(ExitReason.CANCELLED, HUB, "The hub deleted its server or cancelled its start, and with it its place.")
+FORGOTTEN = Exit(
+    ExitReason.CANCELLED, HUB, "The hub deleted its server or cancelled its start, so it lost its queue position."
+)
 
 
 def released(outcome: str, *, user: str, up: bool, disruption: str, stopper: str) -> Exit:
@@ -150,7 +152,7 @@ def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> Exit:
     if disruption:
         return preempted(disruption)
     if newer_server:
-        words = "A newer server runs in its place, and how this one ended was not seen. Your files are untouched."
+        words = "A newer server runs in its place. The hub did not see how this one ended. Your files are untouched."
         return Exit(ExitReason.ORPHANED, HUB, words)
     return Exit(ExitReason.STOPPED, HUB, "It was stopped from the hub.") if adopted else DIED
 
@@ -223,7 +225,8 @@ def nobody_came(claim_seconds: float) -> Exit:
     """Return the end of a workspace that became ready while its user was away and was never opened."""
     words = (
         f"In the {show_duration(claim_seconds)} since it was ready nobody opened it, connected to it or used its GPU, "
-        "so it goes to who waits next. Asking again joins the end of the queue. Your files are untouched."
+        "so its GPU goes to the next request in the queue. Asking again joins the end of the queue. "
+        "Your files are untouched."
     )
     return Exit(ExitReason.NOBODY_CAME, GPUSPAWNER, words)
 
@@ -241,14 +244,14 @@ def not_started(tries: int) -> Exit:
 
 def not_offered(why: str) -> Exit:
     """Return the end of a waiting request that the catalog offers no more."""
-    words = f"What it waited for is not offered any more. {why} Press Start to ask anew."
+    words = f"The catalog no longer offers what this request asked for. {why} Press Start to request it again."
     return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
 
 
 def refused(why: str) -> Exit:
     """Return the end of a waiting request that its scheduler never grants; ``why`` in the scheduler's words."""
     return Exit(
-        ExitReason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to ask anew.", unseen=True
+        ExitReason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to request it again.", unseen=True
     )
 
 
@@ -260,7 +263,7 @@ def refused_by_hub(why: str) -> Exit:
 
 def impossible(why: str, waited_seconds: float) -> Exit:
     """Return the end of a waiting request that could not start, however much was free."""
-    words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to ask anew."
+    words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to request it again."
     return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
 
 
@@ -276,5 +279,5 @@ def made_room(why: str, by: str) -> Exit:
 
 def not_allowed(group: str) -> Exit:
     """Return the end of a waiting request whose user has left the group that it needs."""
-    words = f"You are no longer in {group}. Press Start to ask anew, for another team or template."
+    words = f"You are no longer in {group}. Press Start to request one for another team or template."
     return Exit(ExitReason.NOT_ALLOWED, GPUSPAWNER, words, unseen=True)

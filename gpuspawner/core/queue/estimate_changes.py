@@ -18,13 +18,15 @@ class QueueState:
     """What a start of one kind depends on.
 
     ``start_at`` is the estimated start. ``deadlines`` are of the workspaces that hold such GPUs, by lease id.
-    ``earlier`` are the waiting requests for such GPUs that were made earlier. ``usable_gpus`` are the GPUs in service.
+    ``earlier`` are the waiting requests for such GPUs that were made earlier. ``planned`` are the workspaces whose
+    users said when they will be done, with these times. ``usable_gpus`` are the GPUs in service.
     """
 
     start_at: float
     deadlines: Mapping[str, float | None]
     earlier: frozenset[str]
     usable_gpus: int
+    planned: frozenset[tuple[str, float]] = frozenset()
 
 
 def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
@@ -37,6 +39,7 @@ def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
         {one.id: one.deadline_at for one in alike if one.phase in HOLDING},
         frozenset(one.id for one in alike if one.phase in WAITING and one.asked_at < claim.asked_at),
         sum(gpu.pool in pools and gpu.healthy and gpu.reachable and not gpu.closed for gpu in seen.fleet.gpus),
+        frozenset((one.id, one.planned_end.at) for one in alike if one.planned_end and one.planned_end.at),
     )
 
 
@@ -57,6 +60,7 @@ def _later(before: QueueState, after: QueueState) -> Iterator[str]:
     extended = sum(old is not None and (new is None or new - old > LEAST_EXTENSION_SECONDS) for old, new in both)
     yield from _count(extended, "workspace was extended", "workspaces were extended")
     yield from _count(len(after.earlier - before.earlier), "earlier request is back", "earlier requests are back")
+    yield from _answers(before, after)
     yield from _count(before.usable_gpus - after.usable_gpus, "GPU is out of service", "GPUs are out of service")
 
 
@@ -65,7 +69,13 @@ def _sooner(before: QueueState, after: QueueState) -> Iterator[str]:
     yield from _count(len(ended), "workspace ended", "workspaces ended")
     withdrawn = before.earlier - after.earlier - after.deadlines.keys()
     yield from _count(len(withdrawn), "earlier request was withdrawn", "earlier requests were withdrawn")
+    yield from _answers(before, after)
     yield from _count(after.usable_gpus - before.usable_gpus, "more GPU is in service", "more GPUs are in service")
+
+
+def _answers(before: QueueState, after: QueueState) -> Iterable[str]:
+    answers = len(after.planned - before.planned)
+    return _count(answers, "user said when they will be done", "users said when they will be done")
 
 
 def _count(number: int, one: str, several: str) -> Iterable[str]:

@@ -24,6 +24,8 @@ HALF_WEIGHT = 15
 """With this many runs of a user, half of the draws come from them: a weight of n / (n + 15)."""
 TRACE_SECONDS = 600.0
 """How often the idle time of a running workspace is noted."""
+PLANNED_SECONDS = 600.0
+"""People who said when they will be done end so much earlier or later at most. Assumed: nobody has measured it."""
 HOURS = 3
 """Hours of the day that count as alike."""
 
@@ -108,9 +110,13 @@ class RunTimes:
         """Return a drawn end of a workspace that holds something, in seconds since the epoch.
 
         The same draw always gives the same end. The workspace ends no later than its deadline, or its idle clock if its
-        user was warned.
+        user was warned. If its user said when they will be done, it ends at about that time.
         """
         latest = end_at(lease, now, use_grace=True)
+        planned_at = lease.planned_end.at if lease.planned_end is not None else None
+        if planned_at is not None and planned_at > now and lease.phase in UP:
+            side = 2 * next(_fractions(f"{draw} {lease.id}")) - 1
+            return min(latest, max(planned_at + side * PLANNED_SECONDS, now + LEAST_WAIT_SECONDS))
         if lease.phase is Phase.STOPPING or not self.is_known:
             return latest
         is_up = lease.phase in UP and lease.running_at is not None

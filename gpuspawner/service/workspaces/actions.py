@@ -29,7 +29,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         lease: the workspace.
         action: the last part of an action's address in the API, for example ``keep``.
         where: the place of the action in words. A stop shows it.
-        said: the text of a dispute or an answer, the kinds of GPU of a consent, or a number of GPUs.
+        said: the text of a dispute or an answer, the kinds of GPU of a consent, or a number of GPUs or minutes.
 
     Raises:
         Conflict: the action is not possible now. The message says why.
@@ -142,7 +142,22 @@ async def _extend(parts: Parts, person: Person, lease: Lease, _said: object, whe
     await parts.actions.extend(lease, person.name, where)
 
 
-_OF_A_LIVE_ONE = {"came": _come, "consent": _consent, "take": _take, "keep": _keep, "extend": _extend}
+async def _plan_end(parts: Parts, person: Person, lease: Lease, minutes: object, where: str) -> None:
+    """Store when its user will be done. Only the estimates of those who wait follow from it."""
+    seconds = 60.0 * int(str(minutes)) or None
+    planned = transitions.plan_end(parts.registry.get(lease.id) or lease, seconds, parts.clock.now())
+    line = parts.allocator.commits.line(lease, person.name, events.EndPlanned(seconds), where)
+    await parts.registry.save(planned, audit=[line])
+
+
+_OF_A_LIVE_ONE = {
+    "came": _come,
+    "consent": _consent,
+    "take": _take,
+    "keep": _keep,
+    "extend": _extend,
+    "done": _plan_end,
+}
 _OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
 
 

@@ -21,7 +21,7 @@ from gpuspawner.service.workspaces import links
 from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.cards import Card, sooner_options, summary_of
 from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
-from gpuspawner.service.workspaces.ends import exact_time
+from gpuspawner.service.workspaces.ends import exact_time, way_words
 from gpuspawner.service.workspaces.idle_words import rule_words
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
@@ -109,6 +109,7 @@ class WorkspacePage(PageHandler):
             line=_line(in_line, lease),
             line_old_since=state.queue.old_since if in_line else None,
             lost=_lost(shown, chart),
+            restart_way=way_words(lease),
             charged_text=f"{charged:.2f}",
             idle_rule=rule_words(policy_of(state.catalog, lease, shown.now), gpus=lease.request.gpu is not None),
         )
@@ -177,9 +178,9 @@ class Act(WorkspacePage):
             return {"sentence": self.get_body_argument("sentence", "")}
         if action == "consent":
             return {"substitutes": self.get_body_arguments("substitutes")}
-        if action == "take":
-            count = self.get_body_argument("count", "")
-            return {"count": int(count) if count.isdecimal() and len(count) < MAX_DIGITS else count}
+        if action in NUMBERS:
+            text = self.get_body_argument(NUMBERS[action], "")
+            return {NUMBERS[action]: int(text) if text.isdecimal() and len(text) < MAX_DIGITS else text}
         return {}
 
     def _back(self, lease: Lease) -> None:
@@ -191,4 +192,6 @@ class Act(WorkspacePage):
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
 
 
+NUMBERS = {"take": "count", "done": "minutes"}
+"""The fields with a number, by action."""
 MAX_DIGITS = 6

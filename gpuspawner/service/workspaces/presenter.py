@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.catalog.models import Catalog
@@ -23,6 +24,7 @@ from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy
 from gpuspawner.service.workspaces.restarts import present_restart
+from gpuspawner.service.workspaces.size_words import present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
 DEFAULT_NAME = "default workspace"
@@ -71,7 +73,9 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         extend=present_extend(state, lease),
         warning=present_warning(state, lease),
         going_on=present_restart(state, lease),
+        size_change=present_size_change(state, lease),
         arrival=present_arrival(lease, now),
+        planned_end=_present_planned_end(state, lease, now),
         charged=_present_charged(state, lease),
         end=present_end(lease, now, mine=person is None or person.owns(lease)),
         explained=[],
@@ -253,11 +257,36 @@ def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
     return models.LatestEnd(at=bound.at, rule=bound.rule, entry=entry or None, words=bound.words, sentence=sentence)
 
 
+def _present_planned_end(state: Parts, lease: Lease, now: float) -> models.PlannedEnd | None:
+    """Return the question when its user will be done, or their answer.
+
+    They are asked once, while somebody waits in our queue for such a GPU.
+    """
+    if lease.phase is not Phase.RUNNING or lease.kind is None:
+        return None
+    if lease.planned_end is None:
+        waited_for = state.queue.once_a_pass("kinds waited for", lambda: _kinds_waited_for(state))
+        words = f"Somebody waits for a GPU like yours ({gpu_title(lease.kind, state.catalog)}). When will you be done?"
+        return models.PlannedEnd(asked=True, at=None, words=words) if lease.kind in waited_for else None
+    at = lease.planned_end.at
+    if at is None or at < now:
+        return None
+    return models.PlannedEnd(asked=False, at=at, words=f"You said that you will be done at about {show_time(at, now)}.")
+
+
+def _kinds_waited_for(state: Parts) -> frozenset[str]:
+    """Return the kinds of GPU for which requests wait in our own queue."""
+    waiting = [lease.request for lease in state.registry if lease.phase in WAITING and lease.request.gpu]
+    kinds = {kind for request in waiting for kind in (request.gpu, *request.substitutes) if kind}
+    return frozenset(kind for kind in kinds if not state.scheduler.capabilities_of(kind).owns_queue)
+
+
 def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:
     """Return the usage of a running workspace so far, less what was credited, None for any other."""
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
+    unbilled = replace(lease, billed_until=None)  # as if no month had been closed meanwhile
+    lines = ledger_lines_until(unbilled, state.clock.now(), state.allocator.accounting.zone)
     hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return models.Charged(gpu_hours=float(hours), cost=float(cost) if lease.rate.price_per_hour else None)
 

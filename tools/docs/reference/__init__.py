@@ -1,8 +1,9 @@
-"""The reference, made of the code each time: no page of it is written by hand."""
+"""The reference, made of the code: ``python -m tools.docs.reference`` writes these pages into docs/reference/."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tools.docs.reference.api import api
 from tools.docs.reference.catalog import catalog
@@ -21,4 +22,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "custom-resources": custom_resources,
     "api": api,
 }
-"""By the page's name: what makes its Markdown."""
+"""The function that returns the Markdown of each page, by the page's name."""
+
+
+def write_reference(folder: Path) -> None:
+    """Write each page into ``folder``."""
+    for name, make in PAGES.items():
+        (folder / f"{name}.md").write_text(make())

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuspawner.service.api.rest.document import REASONS
 from gpuspawner.service.api.routes import document_of_all
-from tools.docs.reference.written import table
+from tools.docs.reference.written import paragraph, table
 
 HEAD = """\
 # API
 
-Below `/services/gpu`. A running service answers the same as OpenAPI 3.1 at `/services/gpu/api/openapi.json`, and shows
-it as a page at `/services/gpu/reference`.
+All paths are below `/services/gpu`. A running service shows this page at `/services/gpu/reference`, and answers it as
+OpenAPI 3.1 at `/services/gpu/api/openapi.json`.
 
 """
 METHODS = ("get", "post", "delete")
@@ -22,30 +23,29 @@ def api() -> str:
     """Return the page."""
     told = document_of_all()
     models = "".join(_model(name, schema) for name, schema in told["components"]["schemas"].items())
-    return "".join([HEAD, told["info"]["description"], "\n", *_routes(told["paths"]), "\n## Models\n", models])
+    errors = "\n## Errors\n\n" + table(("status", "when"), [(str(code), reason) for code, reason in REASONS.items()])
+    routes = _routes(told["paths"])
+    return "".join([HEAD, told["info"]["description"], "\n", errors, *routes, "\n## Models\n", models])
 
 
 def _routes(paths: Mapping[str, Any]) -> Iterator[str]:
     for path, operations in paths.items():
         for method in METHODS:
             if method in operations:
-                yield _route(f"{method.upper()} {path}", operations["summary"], operations[method])
+                yield _route(f"{method.upper()} {path}", operations[method])
 
 
-def _route(name: str, about: str, one: Mapping[str, Any]) -> str:
-    text = " ".join(filter(None, [about, one["summary"], one.get("description", "")]))
-    taken = [(f"`{each['name']}`", each["in"], each.get("description", "")) for each in one["parameters"]]
-    body = (
-        f"\nBody: {_type(one['requestBody']['content']['application/json']['schema'])}\n"
-        if "requestBody" in one
-        else ""
-    )
-    answers = [
-        (status, _answered(answer["content"]) if status.startswith("2") else "Error", answer["description"])
-        for status, answer in one["responses"].items()
-    ]
-    arguments = "\n" + table(("argument", "in", "what it is"), taken) if taken else ""
-    return f"\n## `{name}`\n\n{text}\n{arguments}{body}\n{table(('status', 'answer', 'when'), answers)}"
+def _route(name: str, one: Mapping[str, Any]) -> str:
+    text = paragraph(f"{one['summary']} {one.get('description', '')}")
+    query = [each for each in one["parameters"] if each["in"] == "query"]
+    rows = [(f"`{each['name']}`", each.get("description", "")) for each in query]
+    arguments = "\n" + table(("argument", "what it is"), rows) if rows else ""
+    answers = {code: answer for code, answer in one["responses"].items() if code.startswith("2")}
+    sentences = [f"{code}: {_answered(answer['content'])}." for code, answer in answers.items()]
+    if "requestBody" in one:
+        sentences.insert(0, f"Body: {_type(one['requestBody']['content']['application/json']['schema'])}.")
+    sentences.append(f"Errors: {', '.join(code for code in one['responses'] if code not in answers)}.")
+    return f"\n## `{name}`\n\n{text}\n{arguments}\n{' '.join(sentences)}\n"
 
 
 def _answered(content: Mapping[str, Any]) -> str:

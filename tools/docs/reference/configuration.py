@@ -25,8 +25,8 @@ configure(c, catalog="catalog.yaml")
 SETTINGS = """
 ## Settings of the service
 
-The keys of `service_settings`; of a service that is a process of its own, of the file that `--settings` names; of the
-chart, of `settings`. Times are seconds.
+These are the keys of `service_settings`. A service of its own reads them from the file that `--settings` names. The
+chart has them below `settings`. Times are seconds.
 
 """
 ARGUMENT = re.compile(r"^ {4}(\w+): (.+?)(?=^ {4}\w+: |\Z)", re.MULTILINE | re.DOTALL)

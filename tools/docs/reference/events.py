@@ -13,15 +13,14 @@ HEAD = """\
 
 ## Events
 
-What a workspace's history on its page, `GET /workspaces/ID/audit` and the store have, in the order of a workspace's
-life. A message goes out by mail or chat where [notify](configure.md#settings-of-the-service) is set.
+The history of a workspace has these events. You find it on its page and at `GET /api/v1/workspaces/ID/audit`. A message
+goes out by mail or chat if `notify_users` is [set](configure.md#settings-of-the-service).
 
 """
 ENDS = """
 ## Ends
 
-Each workspace ends for exactly one reason. Where gpuspawner or the cluster decided, its user is told, and may call it
-wrong.
+Each workspace ends for exactly one reason. If the user did not decide, the user is told, and can report a wrong stop.
 
 """
 BACK = {QueueReturn.NEVER: "no", QueueReturn.BY_POLICY: "as `preemption.back_in_queue` says", QueueReturn.ALWAYS: "yes"}

@@ -19,22 +19,22 @@ from gpuspawner.service.api.rest.route import Route, route_of
 BELOW = "/api/"
 METHODS = ("get", "post", "delete")
 ABOUT = """\
-Times are seconds since 1970, amounts carry their unit in their name, and null is unknown or not so. A field or an
-argument that a route does not have is refused. An error is `{"error": {"message": ...}}` with a sentence for people;
-that of a refused request also has `field`, `asked`, `limit` and `remedy`. A body is JSON of at most 64 KiB, with its
-`Content-Length`. What acts takes an `Idempotency-Key`: the same key has it done once, and is answered alike for a day.
-A long list is answered in parts: `next` is the `cursor` of the next part."""
+Times are seconds since 1970. Names of amounts carry their unit. null means unknown, or that there is no value. Unknown
+fields and arguments are refused. An error is `{"error": {"message": ...}}` with a sentence for people. The error of a
+refused request also has `field`, `asked`, `limit` and `remedy`. A body is JSON of at most 64 KiB, with its
+`Content-Length`. A request that changes something takes an `Idempotency-Key`: the service does it once for each key,
+and repeats the answer for a day. A long list comes in parts: `next` is the `cursor` of the next part."""
 REASONS = {
-    400: "The request can't be understood, or asks for what can't be.",
-    403: "Nobody is signed in, or who asks may not.",
-    404: "There is nothing like that, or not for who asks.",
-    409: "Not possible in the present state: the message says why.",
+    400: "The request is malformed, or asks for something impossible.",
+    403: "You are not signed in, or your roles do not allow it.",
+    404: "It does not exist, or you may not see it.",
+    409: "It is not possible in the present state. The message says why.",
     410: "It has ended meanwhile.",
-    411: "The body comes without its length.",
+    411: "The body has no Content-Length.",
     413: "The body is too long.",
     422: "The Idempotency-Key was used for another request.",
-    429: "Too often, or too many at once: the message says when to ask again.",
-    503: "A part that must answer does not: the hub, or the store. Ask again.",
+    429: "Too many requests. The message says when to try again.",
+    503: "The hub or the store does not answer. Try again later.",
 }
 Routes = Iterable[tuple[str, type]]
 

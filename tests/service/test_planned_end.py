@@ -1,0 +1,69 @@
+"""While somebody waits for such a GPU, its holder is asked once when they will be done. Nothing ends by the answer."""
+
+from dataclasses import replace
+
+import pytest
+import requests
+from page_world import NOW, Browser, running, waiting
+
+from gpuspawner.core.leases.lease import Key
+
+
+@pytest.fixture
+def world(make_web_world):
+    """Return a world in which alice and bob have a GPU each, and carl waits for four."""
+    made = make_web_world()
+    made.observe()
+    made.save(running("runs", "alice", gpus=(0,)))
+    made.save(running("bobs", "bob", gpus=(1,)))
+    return made
+
+
+def ask(world, path="workspaces/runs", method="GET", body=None, who="alice"):
+    headers = {"Authorization": f"token {world.token(who)}"}
+    return requests.request(method, f"{world.home}api/v1/{path}", headers=headers, json=body, timeout=20)
+
+
+def question(world, lease="runs", who="alice"):
+    return ask(world, f"workspaces/{lease}", who=who).json()["planned_end"]
+
+
+def test_a_holder_is_asked_only_while_somebody_waits_for_such_a_gpu_and_only_once(world):
+    assert question(world) is None
+    world.save(waiting("waits", user="carl", count=4))
+    asked = question(world)
+    assert (asked["asked"], asked["words"]) == (
+        True,
+        "Somebody waits for a GPU like yours (A100 80 GB). When will you be done?",
+    )
+    end = world.lease("runs").deadline_at
+    answer = ask(world, "workspaces/runs/done", "POST", {"minutes": 30})
+    assert answer.json()["planned_end"]["at"] == NOW + 1800
+    assert question(world)["asked"] is False
+    assert question(world)["words"].startswith("You said that you will be done at about ")
+    assert world.lease("runs").deadline_at == end
+    assert question(world, "bobs", "bob")["asked"] is True
+    assert ask(world, "workspaces/bobs/done", "POST", {"minutes": 0}, "bob").status_code == 200
+    assert question(world, "bobs", "bob") is None, "not soon: not asked again"
+
+
+def test_only_its_user_answers_and_only_in_a_day(world):
+    for minutes in (-1, 1441, "soon", None):
+        answer = ask(world, "workspaces/runs/done", "POST", {"minutes": minutes})
+        assert answer.status_code == 400, answer.text
+        assert "minutes" in answer.json()["error"]["message"]
+    assert ask(world, "workspaces/runs/done", "POST", {"minutes": 10}, "bob").status_code in {403, 404}
+    world.save(replace(waiting("waits", user="alice"), key=Key("hub-1", "alice born", "w")))
+    assert ask(world, "workspaces/waits/done", "POST", {"minutes": 10}).status_code == 409
+    assert world.lease("runs").planned_end is None
+
+
+def test_the_page_and_the_list_have_the_four_answers(world):
+    world.save(waiting("waits", user="carl", count=4))
+    alice = Browser(world, "alice")
+    for page in (alice.home, alice.look("workspaces/runs")):
+        assert "When will you be done?" in page.text
+        assert page.text.count('action="/services/gpu/workspaces/runs/done"') == 4
+    alice.submit("workspaces/runs/done", minutes="60")
+    assert world.lease("runs").planned_end.at == NOW + 3600
+    assert "When will you be done?" not in Browser(world, "admin").look("workspaces/bobs").text

@@ -25,6 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api import callback, internal
@@ -369,6 +370,7 @@ class Service:
             await self._observe_fleet()  # its GPUs may be of other kinds now
 
     async def _look_for_groups(self) -> None:
+        await refresh_class_members(self.parts)
         if not named_groups(self.parts.catalog):
             return
         before = self.parts.members.missing()

@@ -101,7 +101,7 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     actor.store_answer(shown)
     event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
     await state.accounting.give(grant, actor.audit_entry(event, grant.user or account.team))
-    await _apply_at_once(state.allocator)
+    await apply_at_once(state.allocator)
     return shown
 
 
@@ -152,7 +152,7 @@ async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
     )
     actor.store_answer(shown)
     await state.accounting.correct(line, actor.audit_entry(event, user))
-    await _apply_at_once(state.allocator)
+    await apply_at_once(state.allocator)
     return shown
 
 
@@ -173,7 +173,7 @@ async def _account(actor: Actor, user: str | None, team: str | None) -> Account:
     return Account(team or "", (await actor.find_user(user)).user_created if user else "")
 
 
-async def _apply_at_once(allocator: Allocator) -> None:
+async def apply_at_once(allocator: Allocator) -> None:
     """Extend the workspaces that a budget ends early, and grant to those who wait.
 
     The act is stored already. An error here would make the administrator repeat it. The next rounds make up for it.

@@ -385,6 +385,26 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
     count: int = 0
 
 
+@dataclass(frozen=True)
+class SizeChangeAsked(Event, name="size change", words="New size requested", details="{size}"):
+    """The user of a running workspace asked for another size. ``size`` are its GPUs, CPU and memory."""
+
+    size: str = ""
+
+
+class SizeChangeWithdrawn(Event, name="size change withdrawn", words="New size no longer requested"):
+    """The user of a running workspace no longer wants the new size."""
+
+
+@dataclass(frozen=True)
+class SizeChangeRefused(
+    Event, name="size change refused", words="New size refused", details="{refusal}", told=Audience.USER
+):
+    """The new size of a running workspace is not allowed any more. The workspace runs on."""
+
+    refusal: str = ""
+
+
 # --- warnings
 
 
@@ -769,6 +789,13 @@ class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     def correction(self) -> str:
         """The amount, and whether it is charged or credited."""
         return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
+
+
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
 
 
 # --- schedules and sign-in

@@ -195,6 +195,25 @@ GPU_COUNT = whole_number_reader(1, 1024)
 PRICE = number_reader(
     "not a price", "write a plain number, the price of an hour, for example 2.10", MOST_PRICE, zero=True
 )
+
+
+def _read_price_changes(value: object) -> tuple[tuple[dt.date, float], ...]:
+    right = "write a price for each day, for example {2027-02-01: 2.40}"
+    if not isinstance(value, dict) or len(value) > MOST_DAYS:
+        raise BadValue(f"{quoted(value)} is not a mapping of at most {MOST_DAYS} days to prices", right)
+    return tuple(sorted((read_date(day), PRICE.read(price)) for day, price in value.items()))
+
+
+PRICE_CHANGES = Reader(
+    _read_price_changes,
+    "prices by day, like `{2027-02-01: 2.40}`",
+    {
+        "type": "object",
+        "maxProperties": MOST_DAYS,
+        "additionalProperties": {"type": "number", "minimum": 0, "maximum": MOST_PRICE},
+    },
+    write_nothing,
+)
 COUNTS = Reader(_read_counts, "a number, or a part like 1/7")
 
 Version = Annotated[int, Reader(_read_version, "1")]

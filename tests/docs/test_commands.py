@@ -16,8 +16,8 @@ from gpuspawner.cli import main
 
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
-    "list", "show", "explain", "open", "keep", "extend", "done", "stop", "with-gpu", "without-gpu", "start", "queue",
-    "offers", "quota", "usage", "request", "schedule", "tokens", "completion",
+    "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
+    "queue", "offers", "quota", "usage", "request", "schedule", "tokens", "completion",
     "admin",
 }  # fmt: skip
 """Commands that run on the hub."""

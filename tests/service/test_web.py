@@ -24,7 +24,7 @@ def test_an_empty_home_says_what_to_do_next(world):
     text = Browser(world, "alice").home.text
     assert "Start your first workspace" in text
     assert 'href="/hub/spawn?opt-template=pytorch"' in text
-    assert "PyTorch on 1 A100 80 GB" in text
+    assert "PyTorch on 1 × A100 80 GB" in text
     assert 'href="/hub/spawn"' in text
     assert "Not known" in text  # the fleet was never seen: no number is made up
     assert "0 of" not in text
@@ -116,7 +116,7 @@ def test_another_persons_workspace_does_not_exist(world):
 )
 def test_a_missing_page_is_a_proper_page_for_every_address(world, path):
     response = Browser(world, "alice").look(path, 404)
-    assert "There is nothing at this address" in response.text
+    assert "Not found" in response.text
     assert "<script>alert" not in response.text
     assert "a=b" not in response.headers.get("Set-Cookie", "")
     assert "Traceback" not in response.text

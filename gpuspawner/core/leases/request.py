@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from gpuspawner.core.gpus.fleet import Slot
+
 MEBIBYTE = 2**20
 
 
@@ -90,9 +92,29 @@ class Request:
 class Next:
     """The request that continues in a workspace's place once that has ended.
 
-    ``with_gpu`` are the options of what had a GPU, by which its user goes back to one; None where it has one.
+    Attributes:
+        request: the request.
+        options: its options.
+        with_gpu: the options of what had a GPU, by which its user goes back to one; None where it has one.
+        slots: the GPUs that the workspace holds for it until it has ended; empty if it waits in the queue then.
+        asked_at: when a change of size was asked for; None for a request of the moment of the stop.
     """
 
     request: Request
     options: Mapping[str, Any]
     with_gpu: Mapping[str, Any] | None = None
+    slots: tuple[Slot, ...] = ()
+    asked_at: float | None = None
+
+
+@dataclass(frozen=True)
+class SizeChange:
+    """A new size of a running workspace, which runs on until that size can start.
+
+    ``actor`` asked for it from ``where``.
+    """
+
+    after: Next
+    asked_at: float
+    actor: str
+    where: str

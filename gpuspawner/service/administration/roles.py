@@ -18,7 +18,10 @@ REACH_WORDS = {Reach.OWN: "Own", Reach.TEAM: "Team", Reach.ALL: "All"}
 
 
 class PermissionRow(NamedTuple):
-    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not."""
+    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not.
+
+    The words do not name other users, because the page says whose things each role reaches.
+    """
 
     words: str
     reaches: tuple[str, ...]
@@ -26,7 +29,7 @@ class PermissionRow(NamedTuple):
 
 @router.get("/api/v1/admin/roles", Permission.SEE_FLEET)
 async def list_roles(actor: Actor) -> RoleList:
-    """Answer the roles of people, what each may do, and who has used them since the service started."""
+    """Return the roles, what each may do, and who has used them since the service started."""
     used = sorted(actor.state.roles_used.values(), key=lambda one: one.name)
     roles = [
         RoleEntry(
@@ -50,7 +53,7 @@ class RolesPage(AdminPage):
         parse_list_state(NO_LIST, self.arguments_of_address())
         rows = [
             PermissionRow(
-                f"{one.value[:1].upper()}{one.value[1:]}",
+                f"{one.value[:1].upper()}{one.value[1:]}".replace(" other users'", ""),
                 tuple(REACH_WORDS[reaches[role]] if role in reaches else "" for role in SCOPES),
             )
             for one, reaches in ALLOWED.items()

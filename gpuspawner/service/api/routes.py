@@ -14,12 +14,15 @@ from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
+from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
@@ -27,7 +30,7 @@ class Document(BaseHandler):
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
-        """Answer the document."""
+        """Return this API as an OpenAPI document."""
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
@@ -39,6 +42,8 @@ ROUTERS = (
     roles.router,
     quotas.router,
     quota_requests.router,
+    corrections.router,
+    usage.router,
     announcements.router,
     presets.router,
     schedules.router,
@@ -46,6 +51,7 @@ ROUTERS = (
     start.router,
     waiting.router,
     workspaces.router,
+    sizes.router,
     ssh_tickets.router,
 )
 """The endpoints of each noun."""

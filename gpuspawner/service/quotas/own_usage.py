@@ -134,6 +134,8 @@ class UsagePage(PageHandler):
         teams = teams_of(rules, groups)
         quota = present_quota(state, person.name, person.owner, teams)
         binding = [entry for team in teams or ("",) for entry in entries_in_force(rules.quotas, person.name, team)]
+        applying = tuple(one for one in rules.quotas if one in binding)
+        sentences = list(rules_of(visible(state.catalog, groups), applying, quota.now))
         order = {entry.name: number for number, entry in enumerate(rules.quotas)}
         bounds = sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry])
         columns, grid = columns_of(period.days, amounts)
@@ -157,11 +159,8 @@ class UsagePage(PageHandler):
             currency=rules.currency,
             grants=quota.grants,
             contact=rules.contact,
-            rules=list(
-                rules_of(
-                    visible(state.catalog, groups), tuple(one for one in rules.quotas if one in binding), quota.now
-                )
-            ),
+            entries=sentences[: len(applying)],
+            rules=sentences[len(applying) :],
         )
 
     def _day(self, today: date) -> date:

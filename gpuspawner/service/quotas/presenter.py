@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
@@ -101,7 +102,7 @@ def present_limit(taken: LimitTotals, standing: Standing, catalog: Catalog) -> m
 
 def present_budget(balance: BudgetBalance, standing: Standing, state: Parts, now: float) -> models.Budget:
     """Return a budget with its sentences: when it resets, and until when it lasts."""
-    what, renews, until = balance.budget.what, balance.renews(now), standing.lasts_until
+    what, renews, until = balance.budget.what, _reset_text(balance, now), standing.lasts_until
     lasts = None if until is None else show_moment(until, now, balance.zone)
 
     def text(number: float | None) -> str | None:
@@ -143,16 +144,25 @@ def _budget_words(balance: BudgetBalance, lasts: str | None, now: float, contact
     if balance.hard is None:
         share = budget_text(balance, now, balance.soft or Fraction(0))
         words = [f"{decimal_text(max(balance.used, Fraction(0)))} used of a share of {share}", reserved]
-        return ", ".join(filter(None, words))
+        return ". ".join(filter(None, words))
     left = bare_amount_text(balance.left or Fraction(0), balance)
     credited = f"{bare_amount_text(-balance.used, balance)} credited" if balance.used < 0 else ""
-    words = [f"{left} of {budget_text(balance, now)} left", credited, reserved]
-    sentences = [", ".join(filter(None, words)), f"Resets {balance.renews(now)}"]
+    words = [f"{left} left of {budget_text(balance, now)}", credited, reserved]
+    sentences = [*filter(None, words), f"Resets {_reset_text(balance, now)}"]
     if lasts is not None:
         sentences.append(f"At this rate they last until {lasts}")
     if not balance.left:
         sentences.append(f"Nothing can start with them until then. For more, ask {contact or 'an administrator'}")
     return ". ".join(sentences)
+
+
+def _reset_text(balance: BudgetBalance, now: float) -> str:
+    """Return when a budget resets, after the word "resets": ``at midnight``, ``on Monday``, ``on 1 Dec``."""
+    last_day, today = (datetime.fromtimestamp(at, balance.zone).date() for at in (balance.period.end - 1, now))
+    if last_day == today:
+        return "at midnight"
+    first_day = last_day + timedelta(days=1)
+    return f"on {first_day:%A}" if first_day - today < timedelta(days=7) else f"on {first_day.day} {first_day:%b}"
 
 
 def _budget_amount_text(what: BudgetUnit, number: float) -> str:

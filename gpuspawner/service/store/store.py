@@ -33,6 +33,7 @@ from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, To
 from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
+from gpuspawner.service.store.statements import Statements
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
 
@@ -99,6 +100,7 @@ class Store:
         self.audit_log = AuditLog(*shared)
         self.ledger = Ledger(*shared)
         self.usage_sums = UsageSums(*shared)
+        self.statements = Statements(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
@@ -335,13 +337,14 @@ class Store:
             others: writes of further rows, which are called with the connection.
         """
         # Before the transaction: a lease that can't be written is a fault of ours, not trouble of the database.
-        rows = self.leases.rows_of(leases)
+        rows, used = self.leases.rows_of(leases), tuple(usage)
         with self._transaction(writes=True) as connection:
             self.leases.write(connection, rows)
             write_audit(connection, audit)
             self.readings.write(connection, readings, kept)
             self.ledger.write(connection, charges)
-            self.usage_sums.write(connection, usage)
+            self.usage_sums.write(connection, used)
+            self.statements.add_usage(connection, used)
             write_outbox(connection, outbox)
             for write in others:
                 write(connection)

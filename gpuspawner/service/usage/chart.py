@@ -66,12 +66,13 @@ def columns_of(
     shows_capacity = bool(capacity_hours) and 100 * highest >= MIN_CAPACITY_PERCENT * (capacity_hours or 0.0)
     top, step = _scale(max(highest, (capacity_hours or 0.0) if shows_capacity else 0.0))
     every = max(1, math.ceil(len(series) / LABELS))
+    is_one_month = len({day[:7] for day, _ in series}) == 1
     columns = []
     for number, (day, one) in enumerate(series):
         amounts = (("hole", one.not_measured), ("idle", one.idle), ("gpu", one.active))
         parts = tuple(ColumnPart(kind, round(100 * hours / top, 2)) for kind, hours in amounts if hours > 0)
         words = f"{one.active:.1f} active, {one.idle:.1f} idle, {one.not_measured:.1f} not measured"
-        label = _short(day) if number % every == 0 else ""
+        label = "" if number % every else str(int(day[8:])) if number and is_one_month else _short(day)
         columns.append(ChartColumn(day, parts, label, f"{_short(day)}: {words}"))
     ticks = tuple((f"{value:,g}", round(100 * value / top, 1)) for value in reversed(_steps(top / HEADROOM, step)))
     capacity = round(100 * (capacity_hours or 0.0) / top, 1) if shows_capacity else None

@@ -42,7 +42,7 @@ STALE = "This page was open for too long, or came from elsewhere. Nothing was do
 HERE = Path(__file__).parent
 HEADINGS = {
     403: "You cannot see this page",
-    404: "There is nothing at this address",
+    404: "Not found",
     409: "Nothing was changed",
     503: "The GPU service does not answer now",
 }

@@ -47,7 +47,7 @@ class Window(NamedTuple):
     likely: str
     range_end: str
     earliest_left: float
-    likely_left: float
+    likely_left: float | None
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,9 @@ def window_of(shown: Workspace) -> Window | None:
         return "Now" if at - now < 1 else show_time(at, now)
 
     likely = queue.likely_start_at
-    middle = (earliest + latest) / 2 if likely is None else likely
-    return Window(words(earliest), "" if likely is None else words(likely), words(latest), left(earliest), left(middle))
+    if likely is None:
+        return Window(words(earliest), "", words(latest), left(earliest), None)
+    return Window(words(earliest), words(likely), words(latest), left(earliest), left(likely))
 
 
 def line_words(shown: Workspace) -> tuple[str, str]:

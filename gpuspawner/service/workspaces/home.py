@@ -169,7 +169,7 @@ def meter_of(bound: Bound) -> Meter:
     whose = "Your" if bound.whose.startswith("you") else "The"
     notes = [
         f"{bound.text('waiting')} more requested." if bound.text("waiting") else "",
-        f"{bound.text('set_aside')} reserved." if getattr(bound, "set_aside", 0.0) else "",
+        f"{bound.text('used')} used, {bound.text('set_aside') or 0} reserved." if is_budget else "",
         f"{whose} share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
         f"Resets {reset}." if reset else "",
     ]
@@ -201,10 +201,10 @@ def _choice(catalog: Catalog, template: Template, free: Mapping[str, Offer], hub
     href = f"{hub_prefix}spawn?opt-template={template.name}"
     kind = template.default.gpu or next(iter(template.gpus), None)
     if kind is None or kind == "none" or kind not in catalog.gpus:
-        return Choice("notebook", f"{template.title} without GPU", "Starts now", href)
+        return Choice("notebook", template.title, "Starts now, without a GPU", href)
     count = template.default.count or template.gpus.get(kind, (1, 1))[0]
     price, offer = catalog.gpus[kind].price_per_hour, free.get(kind)
     cost = "" if price is None else f", {show_money(price * count, catalog.rules.currency)} per hour"
     is_free = offer is not None and offer.free is not None and offer.free >= count
     starts = "Starts now" if is_free else "Waits in line"
-    return Choice("gpu", f"{template.title} on {count} {gpu_title(kind, catalog)}", f"{starts}{cost}", href)
+    return Choice("gpu", f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href)

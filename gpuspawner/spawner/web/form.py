@@ -25,6 +25,8 @@ from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
 from gpuspawner.spawner.web.pages import TEMPLATES, Live, judge_offline
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
+CONTINUATIONS = ("It stops ", "Your share ", "You get it ")
+"""Beginnings of sentences that the summary shows with the sentence before them."""
 ANCHORS = {
     "template": "gs-gpus",
     "gpu": "gs-gpus",
@@ -117,13 +119,24 @@ def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
     """Return the outcome of Start, as the summary shows it."""
     icon, kind = ("bolt", "gs-good") if now.starts_now else ("alert", "gs-warn") if away else ("hourglass", "")
     return {
-        "sentences": split_sentences(now.sentence),
+        "sentences": _split_facts(now.sentence),
         "state": {"icon": icon, "kind": kind},
         "quota": now.quota,
         "cost": now.cost,
         "wrong": now.wrong,
         "refused": now.refused,
     }
+
+
+def _split_facts(text: str) -> list[str]:
+    """Return the sentences of a text, each with those that continue its thought. The first one stands alone."""
+    facts: list[str] = []
+    for one in split_sentences(text):
+        if len(facts) > 1 and one.startswith(CONTINUATIONS):
+            facts[-1] += f" {one}"
+        else:
+            facts.append(one)
+    return facts
 
 
 def _refused_fields(now: Live) -> list[dict[str, str]]:

@@ -180,14 +180,16 @@
     return made.firstChild;
   };
   const fact = (words, name) => element("li", {}, icon(name), element("p", { textContent: words }));
-  const iconOf = (words) => (/^(It )?[Ee]nds/.test(words) ? "clock" : /idle/.test(words) ? "pause" : /^It stops/.test(words) ? "stop" : "info");
+  const iconOf = (words) => (/^(It )?[Ee]nds/.test(words) ? "clock" : /idle/.test(words) ? "pause" : "info");
   const STATES = { starts: ["bolt", "gs-good"], waits: ["hourglass", ""], away: ["alert", "gs-warn"] };
+  // As _split_facts in form.py: some sentences continue the thought of the one before.
+  const joinFacts = (facts, one) => (facts.length > 1 && /^(It stops|Your share|You get it) /.test(one) ? [...facts.slice(0, -1), `${facts.at(-1)} ${one}`] : [...facts, one]);
   let summary = "";
   const summarize = (sentence, state) => {
     const box = root.querySelector("#gs-sentence");
     if (summary === `${state} ${sentence}`) return; // screen readers read only changes
     summary = `${state} ${sentence}`;
-    const [first, ...rest] = sentence.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/);
+    const [first, ...rest] = sentence.split(/(?<=[.!?]) (?!Allowed: )(?=[A-Z“'"])/).reduce(joinFacts, []);
     const refused = state === "refused";
     root.querySelector("#gs-lead").hidden = !refused;
     const lead = element("p", { className: refused ? "" : "gs-lead" }, ...(refused ? [first] : [icon(...STATES[state]), element("b", { textContent: first })]));

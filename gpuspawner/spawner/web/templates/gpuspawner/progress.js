@@ -129,7 +129,8 @@
     const [span, tick] = part("when").querySelector(".gs-window").children;
     const left = (time) => `${Math.min(98, Math.max(2, (100 * (time - now)) / Math.max(1, at.to - now)))}%`;
     span.style.left = left(at.from);
-    tick.style.left = left(at.likely ?? (at.from + at.to) / 2);
+    tick.hidden = !at.likely;
+    if (at.likely) tick.style.left = left(at.likely);
   };
   // The requests that wait for the same kind of GPU. Others have no names here.
   const line = async () => {

@@ -25,7 +25,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.quotas.ledger import LedgerLine, ledger_lines_of_end, rate_of
+from gpuspawner.core.quotas.ledger import LedgerLine, ledger_lines_of_step, rate_of
 from gpuspawner.service.engine.sampling.sampler import reading_rows
 from gpuspawner.service.rules.accounting import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
@@ -70,7 +70,7 @@ def main(data: Path, catalog_path: str) -> None:
         # In the order of their ends, each kept no longer than it takes: the audit is told as it was written.
         for lease, rows in merge(*everybody, key=lambda one: one[0].phase_since):
             line = AuditLine(lease.phase_since, lease.id, lease.user, lease.user, Stopped("stopped", lease.message))
-            charged = ledger_lines_of_end(replace(lease, phase=Phase.RUNNING), lease, zone)
+            charged = ledger_lines_of_step(replace(lease, phase=Phase.RUNNING), lease, zone)
             store.save([lease], [line], rows, charged, usage=used_of(lease, charged, rows, zone))
         while store.readings.thin(now):
             pass

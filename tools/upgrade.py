@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _there_and_back(folder: Path, old: Path, new: Path) -> list[str]:
         for user, phase in zip(USERS, ("running", "queued"), strict=True):
             ask.send(f"{url}/hub/api/users/{user}")
             ask.send(f"{url}/hub/api/users/{user}/server", {"template": "lab"})
-            ask.until(_address(url), lambda answer, phase=phase: phase in _phases(answer))
+            ask.until(_address(url), partial(_has_phase, phase))
         before = _workspaces(ask, url)
     schema = _schema(store)
     report = [f"old, {version}: {_summary(before)}; schema {schema}", *_run_cli(new, "check", "--data", store)]
@@ -130,6 +131,10 @@ def _hub(python: Path, folder: Path) -> AbstractContextManager[main_job.Asker]:
 
 def _address(url: str) -> str:
     return f"{url}/services/gpu/api/v1/workspaces?all=1"
+
+
+def _has_phase(phase: str, answer: dict[str, Any]) -> bool:
+    return phase in _phases(answer)
 
 
 def _phases(answer: dict[str, Any]) -> list[str]:

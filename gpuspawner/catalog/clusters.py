@@ -81,6 +81,9 @@ def _in_cluster(kind: GpuKind, cluster: Cluster, names: Mapping[tuple[str, str],
         cluster=cluster.name if cluster.kubeconfig else "",
         of=None if kind.of is None else names[kind.of, cluster.name],
         price_per_hour=None if price is None else round(price * cluster.price_factor, PRICE_DIGITS),
+        price_changes=tuple(
+            (day, round(each * cluster.price_factor, PRICE_DIGITS)) for day, each in kind.price_changes
+        ),
     )
 
 

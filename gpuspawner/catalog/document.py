@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,13 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
+def _key_text(key: Any) -> str:
+    """Return a key of a dict as a file has it. YAML makes a date of a key like 2027-01-01."""
+    if isinstance(key, date):
+        return key.isoformat()
+    return key if isinstance(key, str) else quoted(key)
+
+
 def _readable(key: str) -> str:
     """Return a key without characters that UTF-8 cannot encode."""
     return key.encode("utf-8", "backslashreplace").decode()
@@ -236,7 +244,7 @@ def _plain(data: Any, depth: int = 0) -> Any:
     """Copy mappings and lists as dict and list with text as keys, down to the depth that a catalog can have."""
     if depth < DEEPEST:
         if isinstance(data, Mapping):
-            return {_readable(k if isinstance(k, str) else quoted(k)): _plain(v, depth + 1) for k, v in data.items()}
+            return {_readable(_key_text(key)): _plain(value, depth + 1) for key, value in data.items()}
         if isinstance(data, (list, tuple)):
             return [_plain(item, depth + 1) for item in data]
     return data

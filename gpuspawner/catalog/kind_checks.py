@@ -26,6 +26,9 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
     price, counts = own.price_per_hour, _counts(own)
     if price is None and whole.price_per_hour is not None:
         price = whole.price_per_hour / own.shares
+    changes = own.price_changes
+    if own.price_per_hour is None and not changes:
+        changes = tuple((day, each / own.shares) for day, each in whole.price_changes)
     if counts is None and (of_whole := _counts(whole)) is not None:
         counts = of_whole / own.shares
     autoscale = own.autoscale
@@ -38,6 +41,7 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
         memory_bytes=own.memory_bytes or whole.memory_bytes // own.shares,
         compute=own.compute or whole.compute,
         price_per_hour=price,
+        price_changes=changes,
         resource=own.claim.counted_as(name) if own.claim else own.resource or whole.resource,
         autoscale=autoscale,
         groups=own.groups if "groups" in written else whole.groups,  # an empty list opens a share to everybody

@@ -1,9 +1,18 @@
-"""Prices of GPUs in words, with the catalog's currency."""
+"""Prices of GPUs: those that are valid on a day, and in words with the catalog's currency."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
+
 from gpuspawner.catalog.models import Catalog
 from gpuspawner.core.units import show_money
+
+
+def with_prices_of(catalog: Catalog, day: date) -> Catalog:
+    """Return a catalog with the prices of a day, or the catalog itself if it has them."""
+    gpus = {name: replace(kind, price_per_hour=kind.price_on(day)) for name, kind in catalog.gpus.items()}
+    return catalog if gpus == catalog.gpus else replace(catalog, gpus=gpus)
 
 
 def price_words(catalog: Catalog, kind: str) -> str:

@@ -6,12 +6,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuspawner.catalog.document import Document, read_raw
 from gpuspawner.catalog.models import Catalog
+from gpuspawner.catalog.prices import with_prices_of
 from gpuspawner.catalog.resources.merging import Added, MergeResult, merge
 from gpuspawner.core.errors import CatalogError
 
@@ -64,6 +66,10 @@ class InForce:
         """Sentences about changes of the catalog in force that need a restart."""
         self.used: tuple[Added, ...] = ()
         """The entries that custom resources added to the catalog in force, even if the resources have changed since."""
+
+    def use_prices_of(self, day: date) -> None:
+        """Put the prices of a day in force."""
+        self.catalog = with_prices_of(self.catalog, day)
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""``gpuspawner list``, ``show``, ``explain``, ``open``, ``keep``, ``extend``, ``stop`` and both ways to restart."""
+"""``gpuspawner list``, ``show``, ``explain``, ``open``, ``keep``, ``extend``, ``stop``, ``change`` and restarts."""
 
 from __future__ import annotations
 
 import time
 import webbrowser
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
@@ -299,6 +299,56 @@ def with_gpu(session: Session, name: str, *, dry_run: bool) -> None:
     so running kernels are lost.
     """
     _restart(session, name, "with-gpu", dry_run=dry_run)
+
+
+@base.command(
+    "change",
+    examples="gpuspawner change train --count 4\n"
+    'gpuspawner change train --gpu h100 --memory "192 GB" --dry-run     what would happen\n'
+    "gpuspawner change train --withdraw",
+)
+@base.name_argument()
+@click.option("--gpu", help="Another kind of GPU, or none.")
+@click.option("--count", type=int, help="Another number of GPUs.")
+@click.option("--cpu", help="Other CPU cores.")
+@click.option("--memory", help='Other memory, for example "64 GB".')
+@click.option("--now", "at_once", is_flag=True, help="Stop it now, and let the new size wait in the queue.")
+@click.option("--withdraw", is_flag=True, help="Withdraw a change that waits.")
+@dry_run_option
+@base.session_options
+def change(
+    session: Session, name: str, *, at_once: bool, withdraw: bool, dry_run: bool, **size: str | int | None
+) -> None:
+    """Change the GPUs, CPU or memory of a running workspace.
+
+    It runs on until the new size is free. Then it restarts with the same files, and running kernels are lost.
+    """
+    one = find_to_change(session, name)
+    path = f"/workspaces/{one['id']}/size"
+    asked = {key: value for key, value in size.items() if value is not None}
+    if withdraw:
+        answer = session.ask(path, "DELETE")
+        session.show(answer, lambda _: say(f"{title_of(one)} keeps its size."))
+    elif dry_run:
+        session.show(session.ask(f"{path}?{urlencode(asked)}"), _print_size)
+    else:
+        answer = session.ask(path, "POST", {**asked, "at_once": at_once})
+        session.show(answer, lambda told: say(f"{title_of(one)}: {_change_words(told)}"))
+
+
+def _print_size(found: dict[str, Any]) -> None:
+    say(f"{found['size']}. {found['sentence']}")
+    for effect in found["effects"]:
+        say(f"{effect['words']} {effect['more']}".rstrip())
+    say("Nothing was done.")
+
+
+def _change_words(told: dict[str, Any]) -> str:
+    waiting = told["size_change"]
+    if waiting:
+        return f"it changes to {waiting['size']}. {waiting['sentence']} It runs on until then."
+    words: str = told["end"]["message"] if told["end"] else told["words"]
+    return words
 
 
 def _restart(session: Session, name: str, way: str, *, dry_run: bool) -> None:

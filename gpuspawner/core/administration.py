@@ -190,6 +190,7 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",
     events.StartNear: "Your workspace starts soon",
+    events.SizeChangeRefused: "Your workspace keeps its size",
 }
 """Titles of events whose own words are too short for an inbox."""
 END_EVENTS = (events.Stopped, events.StopperNamed, events.Answered)

@@ -217,7 +217,7 @@ def period_of(at_ms: int, per: Per, zone: ZoneInfo) -> TimeSpan:
     day = datetime.fromtimestamp(at_ms // 1000, zone).date()
     # Where the clock goes back over midnight, the date of a moment may be that of the day before or after.
     for first in (_first_day(day - ONE_DAY, per), _first_day(day, per), _first_day(day + ONE_DAY, per)):
-        span = TimeSpan(_begin_ms(first, zone), _begin_ms(_next_first_day(first, per), zone))
+        span = TimeSpan(day_start_ms(first, zone), day_start_ms(_next_first_day(first, per), zone))
         if span.start_ms <= at_ms < span.end_ms:
             return span
     raise AssertionError(f"no {per.value} of {zone.key} holds {at_ms}")
@@ -258,7 +258,8 @@ def _next_first_day(first: date, per: Per) -> date:
 
 
 @lru_cache(maxsize=4096)
-def _begin_ms(day: date, zone: ZoneInfo) -> int:
+def day_start_ms(day: date, zone: ZoneInfo) -> int:
+    """Return the first moment of a day, in milliseconds since the epoch."""
     midnight = datetime.combine(day, time(), zone)
     late, early = (int(midnight.replace(fold=fold).timestamp()) for fold in (0, 1))
     if early >= late:  # the clock shows it, once or twice: fold 0 is the first time

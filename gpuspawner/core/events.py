@@ -385,6 +385,26 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
     count: int = 0
 
 
+@dataclass(frozen=True)
+class SizeChangeAsked(Event, name="size change", words="New size requested", details="{size}"):
+    """The user of a running workspace asked for another size. ``size`` are its GPUs, CPU and memory."""
+
+    size: str = ""
+
+
+class SizeChangeWithdrawn(Event, name="size change withdrawn", words="New size no longer requested"):
+    """The user of a running workspace no longer wants the new size."""
+
+
+@dataclass(frozen=True)
+class SizeChangeRefused(
+    Event, name="size change refused", words="New size refused", details="{refusal}", told=Audience.USER
+):
+    """The new size of a running workspace is not allowed any more. The workspace runs on."""
+
+    refusal: str = ""
+
+
 # --- warnings
 
 
@@ -753,6 +773,39 @@ class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     def correction(self) -> str:
         """The amount, and whether it is charged or credited."""
         return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
+
+
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event, name="budget reached", words="Told of a budget", details="{percent} % of {budget}"):
+    """The service told leads and administrators how much of a budget of money is used."""
+
+    percent: int = 0
+    budget: str = ""
+
+
+@dataclass(frozen=True)
+class WasteFound(
+    Event, name="waste found", words="Told of idle GPUs", details="{percent} % idle in the week of {week}"
+):
+    """The service told leads and administrators of the idle share of a team's GPU hours."""
+
+    percent: int = 0
+    week: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
+    """The service mailed the statement of a team to its leads."""
+
+    number: str = ""
+    leads: tuple[str, ...] = ()
 
 
 # --- schedules and sign-in

@@ -195,6 +195,25 @@ GPU_COUNT = whole_number_reader(1, 1024)
 PRICE = number_reader(
     "not a price", "write a plain number, the price of an hour, for example 2.10", MOST_PRICE, zero=True
 )
+
+
+def _read_price_changes(value: object) -> tuple[tuple[dt.date, float], ...]:
+    right = "write a price for each day, for example {2027-02-01: 2.40}"
+    if not isinstance(value, dict) or len(value) > MOST_DAYS:
+        raise BadValue(f"{quoted(value)} is not a mapping of at most {MOST_DAYS} days to prices", right)
+    return tuple(sorted((read_date(day), PRICE.read(price)) for day, price in value.items()))
+
+
+PRICE_CHANGES = Reader(
+    _read_price_changes,
+    "prices by day, like `{2027-02-01: 2.40}`",
+    {
+        "type": "object",
+        "maxProperties": MOST_DAYS,
+        "additionalProperties": {"type": "number", "minimum": 0, "maximum": MOST_PRICE},
+    },
+    write_nothing,
+)
 COUNTS = Reader(_read_counts, "a number, or a part like 1/7")
 
 Version = Annotated[int, Reader(_read_version, "1")]
@@ -206,7 +225,8 @@ CoresRange = Annotated[tuple[float, float], range_reader(CORES)]
 GpuCount = Annotated[int, replace(GPU_COUNT, write=lambda count: str(count) if count else "")]
 GpuCountRange = Annotated[tuple[int, int], range_reader(GPU_COUNT)]
 Priority = Annotated[int, whole_number_reader(-100, 100)]
-IdleThreshold = Annotated[float, replace(_PERCENT, read=_read_threshold, accepts="a percentage of at least 1%")]
+IDLE_THRESHOLD = replace(_PERCENT, read=_read_threshold, accepts="a percentage of at least 1%")
+IdleThreshold = Annotated[float, IDLE_THRESHOLD]
 GuaranteedPercent = Annotated[float, replace(_PERCENT, read=_read_guarantee, accepts="a percentage of at least 1%")]
 ComputeCapability = Annotated[str, Reader(_read_compute, "a compute capability like 8.0")]
 Weight = Annotated[Fraction, Reader(_read_weight, "a number above 0")]

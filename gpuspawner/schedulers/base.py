@@ -163,6 +163,7 @@ class Preview:
         beyond_share: a sentence about the soft quota that the request would exceed, "" for none.
         kept_free: free GPUs that are reserved for a request ahead of it.
         says: more sentences from its scheduler.
+        slots: the GPUs that our own queue would grant now, None if it would wait or if another scheduler decides.
     """
 
     place: QueuePosition
@@ -173,6 +174,7 @@ class Preview:
     beyond_share: str = ""
     kept_free: ReservedForOthers | None = None
     says: str = ""
+    slots: tuple[Slot, ...] | None = None
 
 
 class UnusableScheduler(Unavailable):

@@ -30,6 +30,7 @@ from gpuspawner.core.queue.decisions import ClusterLimits, Decision, decide, res
 from gpuspawner.core.queue.estimates import QueuePosition, queue_positions
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import RunTimes, past_run
+from gpuspawner.core.queue.size_changes import SizeDecision, decide_size
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.quotas.usage import QuotaTally
@@ -96,7 +97,9 @@ class FleetView:
         return queue_positions(seen, also, index, self._run_times)
 
     def preview(self, seen: Snapshot, claim: Claim, limits: ClusterLimits | None = None) -> Preview:
-        """Preview a new claim, or a changed claim with the same id."""
+        """Preview a new claim, a changed claim with the same id, or the new size of a running workspace."""
+        if claim.replaces:
+            return self._preview_size(decide_size(seen, claim, limits), claim)
         index = self.index(seen)
         decision = decide(seen, limits, claim, index)
         place = queue_positions(seen, claim, index, self._run_times)[claim.id]
@@ -109,7 +112,16 @@ class FleetView:
             latest_end=None if given is None else given.latest_end,
             beyond_share=QuotaTally(seen, index.holdings).share_words(claim, seen.kinds.get(kind or "")),
             kept_free=reserved_for_others(claim, seen, decision.reservations) if given is None else None,
+            slots=None if given is None else given.slots,
         )
+
+    def _preview_size(self, found: SizeDecision, claim: Claim) -> Preview:
+        if found.slots is not None:
+            place = QueuePosition(1, 1, 0.0, 0.0)
+            return Preview(place, latest_end=found.latest_end, slots=found.slots)
+        place = queue_positions(found.seen, claim, found.index, self._run_times)[claim.id]
+        kept = reserved_for_others(claim, found.seen, found.decision.reservations)
+        return Preview(place, found.decision.wait_reasons.get(claim.id), kept_free=kept)
 
 
 class OwnQueueScheduler:

@@ -66,6 +66,8 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
+from gpuspawner.service.usage.closing import CLOSE_SECONDS, close_months
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
@@ -293,6 +295,8 @@ class Service:
             every(GROUPS_SECONDS, self._look_for_groups),
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             every(THIN_SECONDS, partial(forget, self.parts)),
+            every(CLOSE_SECONDS, self._close_months),
+            every(ALERT_SECONDS, partial(send_alerts, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),
@@ -355,6 +359,10 @@ class Service:
         for sentence in self._unmatched:
             if sentence not in before:
                 log.warning(sentence)
+
+    async def _close_months(self) -> None:
+        if self.parts.engine.observer.has_looked:  # what ended while no service was there is not billed
+            await close_months(self.parts)
 
     async def _look_at_catalog(self) -> None:
         if await self._reload.look():

@@ -7,6 +7,7 @@ from functools import partial
 
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.quotas.months import month_of
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
 from gpuspawner.service.notifications.sender import KEPT_SECONDS as OUTBOX_SECONDS
 from gpuspawner.service.parts import Parts
@@ -36,7 +37,10 @@ async def forget(parts: Parts) -> None:
     await store.write(store.outputs.delete_old, now)
     used_since_ms = milliseconds(now - settings.keep_use_seconds)
     await store.write(store.ledger.delete_before, used_since_ms)
-    await store.write(store.usage_sums.delete_before, date_of(used_since_ms, parts.allocator.accounting.zone))
+    used_since = date_of(used_since_ms, parts.allocator.accounting.zone)
+    await store.write(store.usage_sums.delete_before, used_since)
+    await store.write(store.statements.delete_before, month_of(used_since))
+    await store.write(store.team_alerts.delete_before, used_since)
     await store.write(store.idempotency_keys.delete_old, now - KEPT_SECONDS)
     await store.write(store.outbox.delete_over, now - OUTBOX_SECONDS)
     await store.write(store.tokens.delete_expired, now)

@@ -172,6 +172,31 @@ def test_a_warning_leads_to_going_on_without_a_gpu_which_says_what_is_lost_befor
     assert page.problems == []
 
 
+def test_a_change_of_size_is_previewed_in_a_dialog_waits_and_is_withdrawn(browser, world, assert_accessible):
+    world.save(pages.running("mine"))
+    world.save(pages.running("others", "bob", gpus=(1, 2, 3)))
+    page = open_page(browser, world, "workspaces/mine")
+    page.get_by_role("button", name="More actions").click()
+    page.get_by_role("link", name="Change size").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("GPUs").fill("2")
+    dialog.get_by_label("CPU").fill("99")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Nothing was changed. CPU cores: You asked for '99'.")
+    dialog.get_by_label("CPU").fill("4")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("status")).to_contain_text("2 A100 80 GB, 4 cores, 8 GiB memory")
+    expect(dialog.get_by_role("status")).to_contain_text("This workspace runs on with 1 A100 80 GB until then.")
+    assert_accessible(page, ".gs-dialog[open]", phone=True)
+    dialog.get_by_role("button", name="Change as soon as it is free").click()
+    expect(page.locator("#state")).to_contain_text("Changes to 2 A100 80 GB, 4 cores, 8 GiB memory.")
+    assert_accessible(page, phone=True)
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.locator("#state")).not_to_contain_text("Changes to")
+    assert world.lease("mine").size_change is None
+    assert all("400" in one for one in page.problems), "only the refused preview"
+
+
 def test_promise_5_a_clicked_home_page_warns_all_the_same(browser, world):
     world.save(pages.running("mine"))
     world.save(pages.running("second", server="second", gpus=(1,)))

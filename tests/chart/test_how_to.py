@@ -2,12 +2,17 @@
 
 import json
 import re
+import shlex
+import shutil
+import subprocess
 
 import pytest
 import yaml
 from harness import pages
 from harness.command_lines import read_command
 from rendered import Z2JH, with_dependencies
+
+from tools.cluster.build import cache
 
 REGISTRY = "registry.example.org/"
 
@@ -79,6 +84,24 @@ def test_each_option_that_a_page_sets_is_one_of_the_chart(chart, tmp_path):
     assert len(found) > 8
     sets = [f"--set={pair}" for pair in found if not pair.startswith("customResources.enabled=false")]
     assert "kind: Deployment" in chart.text({}, *sets), found
+
+
+def test_each_command_of_helm_and_kubectl_has_the_options_of_the_program(chart):
+    """With --help each program reads its command line, refuses what it does not know, and asks no cluster."""
+    programs = {"helm": chart.helm.program}
+    if kubectl := next(cache().glob("kubernetes-*/bin/kubectl"), None) or shutil.which("kubectl"):
+        programs["kubectl"] = kubectl
+    found = {}
+    for path in [*pages.DOCS.rglob("*.md"), pages.REPO / "RELEASE.md"]:
+        for line in pages.commands(path.read_text()):
+            words = shlex.split(line)
+            end = next((place for place, word in enumerate(words) if word in {"--", "|", "<", ">"}), len(words))
+            if words[0] in programs:
+                found[line] = words[:end]
+    assert len(found) > 20
+    for line, (program, *words) in found.items():
+        done = subprocess.run([programs[program], *words, "--help"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
 
 
 def test_the_chart_takes_the_values_of_a_hub_without_the_chart_of_zero_to_jupyterhub(chart):

@@ -19,6 +19,7 @@ ARGUMENTS = {
     "keep": ("train",),
     "extend": ("train",),
     "stop": ("train",),
+    "change": ("train", "--cpu", "2"),
     "with-gpu": ("train",),
     "without-gpu": ("train",),
     "ssh": ("train",),

@@ -24,7 +24,7 @@ from gpuspawner.core.quotas.budgets import (
     min_start_seconds,
     with_latest_end,
 )
-from gpuspawner.core.quotas.ledger import ledger_lines_of_end, rate_of, sum_charges
+from gpuspawner.core.quotas.ledger import ledger_lines_of_step, rate_of, sum_charges
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import (
     Account,
@@ -224,7 +224,7 @@ def test_no_period_exceeds_its_budget_and_no_grant_is_shortened_needlessly(situa
         for lease in [one for one in held if one.deadline_at <= now]:
             held.remove(lease)
             ended = stop(lease, ExitReason.EXPIRED, "gpuspawner", "", lease.deadline_at)
-            lines += ledger_lines_of_end(lease, ended, ZoneInfo(zone))
+            lines += ledger_lines_of_step(lease, ended, ZoneInfo(zone))
         used = Accounts(sum_charges(lines, now, ZoneInfo(zone)))
         books = BudgetBalances(now, held, whole, used)
         asker = Requester(user, f"{user} born", team)

@@ -22,7 +22,7 @@ from gpuspawner.core.quotas.ledger import (
     decayed_gpu_seconds,
     decayed_gpu_seconds_of,
     decayed_seconds,
-    ledger_lines_of_end,
+    ledger_lines_of_step,
     rate_of,
     sum_charges,
 )
@@ -42,7 +42,7 @@ def ran(start, *, rate=RATE, **changes):
 
 
 def lines(lease, at, zone=UTC):
-    return ledger_lines_of_end(lease, stop(lease, ExitReason.STOPPED, "alice", "", at), zone)
+    return ledger_lines_of_step(lease, stop(lease, ExitReason.STOPPED, "alice", "", at), zone)
 
 
 def total(found, what=None):
@@ -136,9 +136,9 @@ def test_nothing_is_charged_where(lease, why):
 
 def test_a_step_that_ends_nothing_charges_nothing():
     lease = ran(NOW)
-    assert ledger_lines_of_end(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
+    assert ledger_lines_of_step(lease, replace(lease, phase=Phase.RECLAIMING), UTC) == []
     stopping = stop(lease, ExitReason.STOPPED, "alice", "", NOW + 60)
-    assert ledger_lines_of_end(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
+    assert ledger_lines_of_step(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
 
 
 BOUND = LatestEnd(NOW + 600, "budget", "ends then")

@@ -16,8 +16,8 @@ from gpuspawner.cli import main
 
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
-    "list", "show", "explain", "open", "keep", "extend", "done", "stop", "with-gpu", "without-gpu", "start", "queue",
-    "offers", "quota", "usage", "schedule", "tokens", "completion", "admin",
+    "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
+    "queue", "offers", "quota", "usage", "schedule", "tokens", "completion", "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
@@ -141,6 +141,9 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
+        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
+            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
+            self.hub.gpu("/usage/corrections", "POST", charge)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")

@@ -1,15 +1,22 @@
 """The pages: their commands and catalogs are valid, their numbers are those of the code, and their form is right."""
 
+import ast
 import copy
+import inspect
 import re
 import shlex
 import subprocess
+from dataclasses import fields
 
 import pytest
 import yaml
+from dockerspawner import DockerSpawner
 from facts import FACTS
 from harness import command_lines, pages
 from harness.command_lines import read_command
+from jupyterhub.app import JupyterHub
+from jupyterhub.auth import Authenticator
+from jupyterhub.spawner import Spawner
 from pydantic import TypeAdapter
 
 from gpuspawner import __version__
@@ -17,6 +24,8 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
+from gpuspawner.service.settings import Settings
+from gpuspawner.spawner import GPUSpawner, configure
 
 REPO = pages.REPO
 WRITTEN = [
@@ -145,6 +154,19 @@ def test_each_page_of_measurements_has_one_table_with_its_command_and_commit(pag
     assert all((REPO / word).exists() for word in command[1].split() if word.startswith("bench/"))
 
 
+def test_the_forms_of_issues_and_the_workflow_have_what_github_requires():
+    for form in sorted((REPO / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")):
+        shown = yaml.safe_load(form.read_text())
+        assert {"name", "description", "body"} <= set(shown), form.name
+        asked = [one for one in shown["body"] if one["type"] != "markdown"]
+        assert len({one["id"] for one in asked}) == len(asked)
+        assert all(one["attributes"]["label"] for one in asked)
+    workflow = yaml.safe_load((REPO / ".github" / "workflows" / "test.yml").read_text())
+    assert workflow["jobs"]["test"]["steps"][-1] == {"run": ".ci/run"}
+    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "license", "version"} <= set(citation)
+
+
 # --- Links in the checkout
 
 TRACKED = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
@@ -159,6 +181,15 @@ def anchors_of(page):
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
+def test_each_page_that_code_and_messages_name_is_there():
+    folders = ("gpuspawner/", "helm/", "hub_config/", "images/", "demo/", "tools/", "bench/")
+    for name in (
+        name for name in TRACKED if name.startswith(folders) and name.endswith((".py", ".yaml", ".txt", ".sh"))
+    ):
+        for path in re.findall(r"\bdocs/[\w/-]+\.(?:md|yaml)", (REPO / name).read_text()):
+            assert (REPO / path).exists(), (name, path)
+
+
 @pytest.mark.parametrize("page", [pytest.param(one, id=str(one.relative_to(REPO))) for one in LINKING])
 def test_each_link_leads_to_a_file_and_heading_of_the_checkout(page):
     for link in LINK.findall(page.read_text()):
@@ -168,6 +199,63 @@ def test_each_link_leads_to_a_file_and_heading_of_the_checkout(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors_of(target), link
+
+
+def sections_of(model):
+    """Return the names of the keys below each section of a model, by the section's key."""
+    found = {}
+    for name, key in keys_of(model).items():
+        if key.section is not None:
+            below = sections_of(key.section)
+            found[name] = found.get(name, set()) | set(keys_of(key.section))
+            for one, keys in below.items():
+                found[one] = found.get(one, set()) | keys
+    return found
+
+
+@each
+def test_each_value_of_the_chart_and_each_nested_catalog_key_that_a_page_names_exists(page):
+    chart = yaml.safe_load((REPO / "helm" / "gpuspawner" / "values.yaml").read_text())
+    known = {name: set(value) for name, value in chart.items() if isinstance(value, dict)}
+    known["settings"] = {one.name for one in fields(Settings)}
+    for name, keys in sections_of(WrittenCatalog).items():
+        known[name] = known.get(name, set()) | keys
+    for path in re.findall(r"`([a-z]\w*(?:\.[a-z]\w*)+)(?:=[^`]*)?`", page.read_text()):
+        first, second, *_ = path.split(".")
+        if first in known and not path.endswith((".lock", ".yaml", ".org")):
+            assert second in known[first], path
+
+
+# --- Configuration of the hub
+
+CLASSES = {
+    "Authenticator": Authenticator,
+    "DockerSpawner": DockerSpawner,
+    "GPUSpawner": GPUSpawner,
+    "JupyterHub": JupyterHub,
+    "KubeSpawner": GPUSpawner,  # with the mixin, as configure() makes it
+    "Spawner": Spawner,
+}
+"""The classes that pages configure."""
+
+
+@each
+def test_each_setting_of_the_hub_is_one_of_its_class(page):
+    for name, setting in re.findall(r"\bc\.([A-Z]\w+)\.(\w+)", page.read_text()):
+        assert setting in CLASSES[name].class_trait_names(config=True), f"c.{name}.{setting}"
+
+
+@each
+def test_each_block_of_python_is_valid_and_configures_what_is_there(page):
+    known = set(inspect.signature(configure).parameters)
+    settings = {one.name for one in fields(Settings)}
+    for block in pages.blocks(page.read_text(), "python"):
+        tree = ast.parse(block)
+        calls = (one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "configure")
+        for given in (keyword for call in calls for keyword in call.keywords):
+            assert given.arg in known, block
+            if given.arg == "service_settings":
+                assert set(ast.literal_eval(given.value)) <= settings, block
 
 
 # --- YAML

@@ -216,6 +216,19 @@ def test_without_a_gpu_is_told_before_and_done(world, cli):
     assert (world.lease("runs").phase, world.lease("runs").goes_on.request.gpu) == (Phase.STOPPING, None)
 
 
+def test_a_change_of_size_is_told_before_waits_and_is_withdrawn(world, cli):
+    world.save(running("runs"))
+    world.save(running("other", "bob", gpus=(1, 2, 3)))
+    dry = cli("change", "runs", "--count", "2", "--dry-run").out
+    assert dry.startswith("2 A100 80 GB, 2 cores, 8 GiB memory. ")
+    assert dry.endswith("Nothing was done.\n")
+    assert "It runs on until then." in cli("change", "runs", "--count", "2").out
+    assert world.lease("runs").size_change.after.request.count == 2
+    assert "1 to 4" in cli("change", "runs", "--count", "9", code=2).err
+    assert cli("change", "runs", "--withdraw").out == "alice: default workspace (runs) keeps its size.\n"
+    assert world.lease("runs").size_change is None
+
+
 def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
     head, a100, t4 = cli("offers").out.splitlines()[:3]
     assert head.split() == ["KIND", "TITLE", "MEMORY", "FREE", "WAITING", "PRICE", "NOTE"]
@@ -226,7 +239,7 @@ def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
 
 
 WORDS = {
-    **dict.fromkeys(("keep", "extend", "stop", "without-gpu", "with-gpu"), ("x",)),
+    **dict.fromkeys(("keep", "extend", "stop", "change", "without-gpu", "with-gpu"), ("x",)),
     "grant": ["--list"],
     "correct": ["x", "1 GPU h"],
     "move": ["x"],

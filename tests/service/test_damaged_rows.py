@@ -20,7 +20,7 @@ DAMAGE = ["x", b"\xff", "\ud800", 1e300]
 STORED = {
     "workspaces/gone/dispute": ("alice", {"sentence": "It worked."}),
     "quota-grants": ("admin", {"what": "4 GPUs", "user": "alice", "until": "1d", "why": "x"}),
-    "usage/corrections": ("admin", {"user": "alice", "amount": "-3 GPU h", "why": "x"}),
+    "usage/corrections": ("admin", {"user": "alice", "amount": "+3 GPU h", "why": "x"}),
     "messages": ("admin", {"to": "all", "text": "Hello", "until": "2h"}),
     "presets": ("alice", {"name": "mine", "options": {"template": "pytorch"}}),
     "ready": ("alice", {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}),

@@ -72,7 +72,7 @@ GRANT = {"what": "4 GPUs", "user": "alice", "until": "1d", "why": "x"}
 MESSAGE = {"to": "all", "text": "Hello", "until": "2h"}
 PRESET = {"name": "mine", "options": {"template": "pytorch"}}
 SCHEDULE = {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}
-CORRECTION = {"user": "alice", "amount": "-3 GPU h", "why": "x"}
+CORRECTION = {"user": "alice", "amount": "+3 GPU h", "why": "x"}
 RESERVE = {"what": "reserve", "kind": "a100", "count": 1, **ALICES}
 DRAIN = {"what": "drain", "node": GPUS[0].node, "reason": "x"}
 CLAIM = {"kind": "a100", "count": 1, "external": "train-77"}
@@ -108,6 +108,8 @@ ACTS = {
     "move": ("alice", "POST", "workspaces/bad/move", {}, ["stop"]),
     "stop": ("alice", "POST", "workspaces/runs/stop", {}, ["stop"]),
     "without a GPU": ("alice", "POST", "workspaces/runs/without-gpu", {}, ["stop"]),
+    "size": ("alice", "POST", "workspaces/runs/size", {"cpu": 4, "at_once": True}, ["size change", "stop"]),
+    "withdraw a size": ("alice", "DELETE", "workspaces/runs/size", {}, []),
     "seen": ("alice", "POST", "workspaces/gone/seen", {}, []),
     "share": ("alice", "POST", "workspaces/gone/share", {}, ["shared"]),
     "dispute": ("alice", "POST", "workspaces/gone/dispute", {"sentence": "It worked."}, ["disputed"]),

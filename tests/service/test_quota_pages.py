@@ -190,7 +190,11 @@ def test_memory_and_a_kind_are_granted_by_the_forms_units(world):
 def test_charges_are_corrected_with_a_reason(world):
     browser = Browser(world, "admin")
     typed = {"user": "carol", "number": "+3", "unit": "GPU h", "why": "Ran elsewhere"}
-    browser.submit("console/act/correct", **typed)
+    looked = browser.submit("console/act/correct", **typed, step="look").text
+    assert "carol: 0.0 GPU hours charged in January 2027, 3.0 GPU hours after it" in looked
+    assert "carol, GPU h a week: 0.0 GPU hours used, 3.0 GPU hours after it" in looked
+    assert "carol" not in section(browser.look("console/quotas").text, "quotas")
+    browser.submit("console/act/correct", **typed, step="do")
     assert quota_rows(world)["carol", "40 GPU h a week"] == ["3", "0", "", "37"]
     refused = browser.submit("console/act/correct", 400, **{**typed, "number": "0"}).text
     assert 'id="act-number-wrong"' in refused

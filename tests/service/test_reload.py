@@ -3,6 +3,8 @@
 import os
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from datetime import time as time_of_day
 
 import pytest
 import requests
@@ -125,6 +127,26 @@ async def test_schedulers_serve_the_kinds_of_now(world, path):
     await world.round()
     (slot,) = world.registry.of_key(world.key("alice")).slots
     assert slot.share * 3 == 1
+
+
+async def test_a_price_changes_at_midnight_for_workspaces_that_start_and_for_no_other(world, path):
+    today = datetime.fromtimestamp(world.clock.now(), timezone.utc).date()
+    priced = {**GPUS["a100"], "price": 2, "price_changes": {today + timedelta(days=1): 3}}
+    write(path, {**GPUS, "a100": priced}, pytorch={**PYTORCH, "bounds": {"lifetime": "30m-48h"}})
+    reload = reload_of(world)
+    assert await reload.look()
+    first = await world.up("alice")
+    assert not await reload.look(), "nothing changes before"
+    midnight = datetime.combine(today + timedelta(days=1), time_of_day(), timezone.utc).timestamp()
+    world.clock.advance(midnight - world.clock.now())
+    assert await reload.look()
+    second = await world.up("bob")
+    assert [world.registry.get(one.id).rate.price_per_hour for one in (first, second)] == [2, 3]
+    restarted = reload_of(world)
+    world.parts.in_force.catalog = CatalogFile(path).catalog
+    await restarted.first()
+    assert world.parts.catalog.gpus["a100"].price_per_hour == 3
+    assert world.parts.catalog.gpus["half"].price_per_hour == 1.5
 
 
 async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_period_follows(world, path):

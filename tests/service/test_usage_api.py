@@ -1,6 +1,7 @@
 """Quotas, use and grants over HTTP: the numbers, who may see and change them, and what a grant changes at once."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -303,6 +304,41 @@ def test_a_correction_is_a_line_of_its_own(world):
     assert "is not GPU hours or cost" in refused(world, "usage/corrections", user="alice", amount="4 GPUs", why="x")
 
 
+def test_a_dry_run_shows_both_sides_and_changes_nothing(world):
+    ended_for_vision(world)
+    before = ask(world, "quota")
+    body = {"user": "alice", "team": "vision", "amount": "-4 GPU h", "why": "x", "dry_run": True}
+    shown = ask(world, "usage/corrections", "admin", 200, "POST", **body)
+    assert [one["words"] for one in shown["sides"][:2]] == [
+        "alice in Team vision: 10.0 GPU hours charged in January 2027, 6.0 GPU hours after it",
+        "Team vision: 10.0 GPU hours charged in January 2027, 6.0 GPU hours after it",
+    ]
+    assert {(one["before"], one["after"]) for one in shown["sides"]} == {(10, 6)}
+    assert len(shown["sides"]) > 2, "and the budgets of both"
+    assert ask(world, "quota") == before
+    done = ask(world, "usage/corrections", "admin", 201, "POST", **{**body, "dry_run": False})
+    assert done == {**shown, "dry_run": False}
+    assert ask(world, "usage?by=user")["charged_gpu_hours"] == 6
+
+
+def ended_for_vision(world):
+    """Ten hours that alice charged to the team."""
+    lease = running("ended", minutes=600, rate=Rate(Fraction(1), Fraction(2)))
+    world.save(replace(lease, request=replace(lease.request, team="vision")))
+    world.call(world.parts.allocator.commits.finish, world.lease("ended"), exits.stopped_by("alice", "a test"))
+
+
+def test_a_credit_is_bounded_by_what_was_charged_and_any_correction_by_a_typing_error(world):
+    ended_for_vision(world)
+    more = {"user": "alice", "why": "x"}
+    words = refused(world, "usage/corrections", **more, amount="-11 GPU h")
+    assert "alice was charged 10.0 GPU hours since 2026-01-01. Credit no more than that." in words
+    assert "up to CHF 20.00" in refused(world, "usage/corrections", **more, team="vision", amount="-21 cost")
+    assert "up to 100,000.0 GPU hours" in refused(world, "usage/corrections", **more, amount="+100001 GPU h")
+    ask(world, "usage/corrections", "admin", 201, "POST", **more, amount="-10 GPU h")
+    assert "was charged 0.0 GPU hours" in refused(world, "usage/corrections", **more, amount="-1 GPU h")
+
+
 # The command line
 
 
@@ -357,8 +393,16 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert (code, "Say why." in err) == (2, True)
     code, _, err = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "x", name="bob")
     assert (code, "Only team leads and administrators" in err) == (2, True)
-    code, out, _ = cli("admin", "correct", "alice", "-3 GPU h", "--reason", "a broken image")
-    assert (code, out) == (0, f"3 GPU h credited to alice.\n{COST_STAYS} {TEAM_STAYS}\n")
+    ended(world, minutes=600)
+    correct = ("admin", "correct", "alice", "-3 GPU h", "--reason", "a broken image")
+    after = "  alice: 10.0 GPU hours charged in January 2027, 7.0 GPU hours after it.\n"
+    code, out, _ = cli(*correct, "--dry-run")
+    assert (code, out.startswith(f"3 GPU h credited to alice. Nothing was done yet.\n{after}")) == (0, True)
+    assert "corrected" not in str(world.call(world.parts.store.audit_log.latest))
+    code, out, _ = cli(*correct)
+    assert code == 0
+    assert out.startswith(f"3 GPU h credited to alice.\n{after}")
+    assert out.endswith(f"\n{COST_STAYS} {TEAM_STAYS}\n")
     code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--reason", "x")
     assert "No entry of quotas bounds this for everybody" in out
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]

@@ -71,20 +71,25 @@ def grant(
 
 @base.command(
     "correct",
-    examples='gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday"',
+    examples="""\
+gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday" --dry-run
+gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday" --month 2026-10""",
     context_settings={"ignore_unknown_options": True},  # an amount begins with -
 )
 @click.argument("user")
 @click.argument("amount")
 @click.option("--team", metavar="TEAM", default="", help="The team that is charged.")
+@click.option("--month", metavar="MONTH", default="", help="The month that it corrects. Default: this month.")
+@click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
 @reason_option
 @base.session_options
-def correct(session: Session, user: str, amount: str, team: str, why: str | None) -> None:
+def correct(session: Session, user: str, amount: str, why: str | None, **more: Any) -> None:
     """Correct the usage that a user is charged.
 
-    AMOUNT is, for example, "-3 GPU h", which credits the user, or "+10 cost".
+    AMOUNT is, for example, "-3 GPU h", which credits the user, or "+10 cost". A correction of a closed month counts in
+    the present one.
     """
-    given = {"user": user, "amount": amount, "team": team, "why": why}
+    given = {"user": user, "amount": amount, "why": why, **more}
     body = {name: value for name, value in given.items() if value}
     session.show(session.ask("/usage/corrections", "POST", body), _print_correction)
 
@@ -103,6 +108,8 @@ def _print_grant(one: dict[str, Any]) -> None:
 
 
 def _print_correction(one: dict[str, Any]) -> None:
-    say(f"{one['words']}.")
+    say(f"{one['words']}.{' Nothing was done yet.' if one['dry_run'] else ''}")
+    for side in one["sides"]:
+        say(f"  {side['words']}.")
     if one["note"]:
         say(one["note"])

@@ -11,12 +11,22 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated, NamedTuple
 
 from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
-from gpuspawner.core.number_fields import COUNTS, PRICE, Bytes, ComputeCapability, Flag, GpuCount, PositiveDuration
+from gpuspawner.core.number_fields import (
+    COUNTS,
+    PRICE,
+    PRICE_CHANGES,
+    Bytes,
+    ComputeCapability,
+    Flag,
+    GpuCount,
+    PositiveDuration,
+)
 from gpuspawner.core.outages import GPU_SOURCE, Outage
 from gpuspawner.core.text_fields import (
     NAME,
@@ -180,7 +190,11 @@ class GpuKind:
     match: Title = ""
     """The name in `nvidia-smi -L`, or on Kubernetes in the label nvidia.com/gpu.product. `*` means any characters."""
     price_per_hour: Annotated[float | None, PRICE] = None
-    """The price of one GPU for an hour. Users see costs only for kinds with a price."""
+    """The price of one GPU for an hour. Users see costs only for kinds with a price. A workspace keeps the price of
+    its start."""
+    price_changes: Annotated[tuple[tuple[date, float], ...], PRICE_CHANGES] = ()
+    """New prices by their first day, in the catalog's time zone. Each applies to workspaces that start from then on.
+    Default: no changes, for a share those of the whole GPU."""
     of: Annotated[str | None, NAME] = None
     """For a share: the kind whose GPUs it divides."""
     shares: Annotated[int, whole_number_reader(2, 64)] = 1
@@ -212,6 +226,11 @@ class GpuKind:
     choose this kind. Other kinds never use spot nodes."""
     where: Annotated[str, Internal] = ""
     """The title of the cluster, with which ``title`` ends. "" if there is only one cluster."""
+
+    def price_on(self, day: date) -> float | None:
+        """Return the price of one GPU for an hour on a day, or None without one."""
+        valid = [price for since, price in self.price_changes if since <= day]
+        return valid[-1] if valid else self.price_per_hour
 
     @property
     def pool(self) -> str:

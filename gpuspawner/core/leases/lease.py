@@ -18,7 +18,7 @@ from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.idle.verdicts import Streak
 from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
-from gpuspawner.core.leases.request import Next, Request
+from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.rules import EndNotice, LatestEnd, LostInterval, Rate, WaitReason
 
 
@@ -93,6 +93,7 @@ class Lease:
     granted_at: float | None = None
     first_granted_at: float | None = None
     running_at: float | None = None
+    billed_until: float | None = None  # the ledger has its lines until then, because a month was closed
     server_started: str = ""
     deadline_at: float | None = None
     extended_seconds: float = 0.0
@@ -145,6 +146,8 @@ class Lease:
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
+    size_change: SizeChange | None = None  # the size that it changes to as soon as that can start
+    assigned: tuple[Slot, ...] = ()  # GPUs that are held for this request: its workspace stopped to change its size
     follows: str = ""  # the lease that it continues, without a new request of its user
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
@@ -154,6 +157,11 @@ class Lease:
     def kind(self) -> str | None:
         """The kind of GPU that it has, or waits for; None without one."""
         return self.given or self.request.gpu
+
+    @property
+    def unbilled_since(self) -> float | None:
+        """From when on the ledger has no lines of it; None before it runs."""
+        return self.running_at if self.billed_until is None else self.billed_until
 
     @property
     def unasked(self) -> bool:

@@ -125,6 +125,7 @@ def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
 
 _PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
 _PAST += (
+    "billed_until",
     "sampled_at",
     "stop_sent_at",
     "impossible_since",
@@ -140,6 +141,7 @@ _INNER = {
     "fixed_end": ("at",),
     "notice": ("at",),
     "wait_reason": ("since",),
+    "size_change": ("asked_at",),
 }
 """The records of a lease that hold times, and which."""
 

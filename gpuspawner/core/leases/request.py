@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from gpuspawner.core.gpus.fleet import Slot
+
 MEBIBYTE = 2**20
 
 
@@ -51,6 +53,10 @@ class Request:
     """Whether the user named ``image``. It is pulled at each start, because the user may push another one."""
     tools: tuple[str, ...] = ()
     """The template's tools that its user selected."""
+    variables: str = ""
+    """The variables that its user adds: lines ``NAME=value``."""
+    script: str = ""
+    """The script of its user that runs when the workspace has started."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
 
@@ -90,9 +96,29 @@ class Request:
 class Next:
     """The request that continues in a workspace's place once that has ended.
 
-    ``with_gpu`` are the options of what had a GPU, by which its user goes back to one; None where it has one.
+    Attributes:
+        request: the request.
+        options: its options.
+        with_gpu: the options of what had a GPU, by which its user goes back to one; None where it has one.
+        slots: the GPUs that the workspace holds for it until it has ended; empty if it waits in the queue then.
+        asked_at: when a change of size was asked for; None for a request of the moment of the stop.
     """
 
     request: Request
     options: Mapping[str, Any]
     with_gpu: Mapping[str, Any] | None = None
+    slots: tuple[Slot, ...] = ()
+    asked_at: float | None = None
+
+
+@dataclass(frozen=True)
+class SizeChange:
+    """A new size of a running workspace, which runs on until that size can start.
+
+    ``actor`` asked for it from ``where``.
+    """
+
+    after: Next
+    asked_at: float
+    actor: str
+    where: str

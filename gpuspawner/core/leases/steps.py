@@ -7,7 +7,6 @@ decision can be outdated when it is stored. The rules of a running workspace are
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -222,8 +221,7 @@ def _ended(lease: Lease, rules: LeaseRules, now: float) -> Step:
     ended = transitions.end(lease, now)
     if lease.reason is None or not rules.returns_to_queue():
         return Step(ended)
-    name = hashlib.sha256(f"{lease.id} again".encode()).hexdigest()[:32]  # the same if it is computed again
-    return Step(ended, successor=transitions.successor(lease, name, now))
+    return Step(ended, successor=transitions.successor(lease, transitions.successor_id(lease), now))
 
 
 def _over(lease: Lease, _seen: Observation, _rules: LeaseRules, _now: float) -> Step:

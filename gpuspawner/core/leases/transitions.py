@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,6 +61,7 @@ def join(
         heard_at=now,
         unattended=False,
         lacks=(),
+        assigned=lease.assigned if same else (),
         unwatched=lease.phase not in WAITING and (lease.unattended or lease.unwatched),
         not_before=0.0 if lease.failed_starts else lease.not_before,  # pressing Start again makes no room
     )
@@ -102,6 +104,7 @@ def grant(
         given=given,
         latest_end=latest_end,
         wait_reason=None,
+        assigned=(),
     )
 
 
@@ -196,7 +199,9 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     # If the lease was rebuilt, its user may have come meanwhile.
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
-    started = replace(lease, running_at=now, server_started=server_started, failed_starts=0, unwatched=False)
+    started = replace(
+        lease, running_at=now, billed_until=None, server_started=server_started, failed_starts=0, unwatched=False
+    )
     return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
 
 
@@ -243,7 +248,10 @@ def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) ->
 def end(lease: Lease, now: float) -> Lease:
     """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
     require_phase(lease, {Phase.STOPPING}, "ended")
-    return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="")
+    own = (
+        lease.slots if lease.goes_on is None else lease.slots[: lease.request.count]
+    )  # not those held for what follows
+    return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="", slots=own)
 
 
 def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
@@ -251,7 +259,7 @@ def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
 
     ``gone``: the hub has no server of it any more. The first end stands: another changes nothing but that.
     """
-    stopping = stop(lease, how.reason, how.by, how.message, now)
+    stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None)
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
         return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
     return replace(stopping, hub_gone=lease.hub_gone or gone)
@@ -286,13 +294,42 @@ def end_for_good(lease: Lease, how: Exit) -> Lease:
     """Return a lease that was to start again as one that ends for good, because its user stopped it meanwhile."""
     if not stops_to_start_again(lease):
         return lease
-    return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None)
+    own = lease.slots[: lease.request.count]
+    return replace(lease, reason=how.reason, ended_by=how.by, message=how.message, goes_on=None, slots=own)
 
 
 def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
     """Return a lease whose server ended by ``outcome``. A stop in the hub before ours was sent is a person's."""
     by_hub = outcome == "stopped" and lease.stop_sent_at is None
     return end_for_good(lease, exits.stopped_from_hub("")) if by_hub else lease
+
+
+def begin_size_change(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
+    """Return a running lease that holds the GPUs of its new size, to be stopped and to start again with these.
+
+    The new size runs until the present end. Without ``slots``, it waits in the queue once the workspace has ended.
+    """
+    require_phase(lease, UP, "changed")
+    assert lease.size_change is not None, "only a lease with a change of size begins it"
+    change, after = lease.size_change, lease.size_change.after
+    left_seconds = after.request.lifetime_seconds if lease.deadline_at is None else round(lease.deadline_at - now)
+    least_seconds = max(after.request.least_lifetime_seconds, LEAST_RUN_SECONDS)
+    request = replace(after.request, lifetime_seconds=max(left_seconds, least_seconds))
+    goes_on = replace(after, request=request, slots=slots, asked_at=change.asked_at)
+    return replace(lease, goes_on=goes_on, slots=slots_to_hold(lease.slots, slots))
+
+
+ASSIGNED_SECONDS = 120.0
+"""How long GPUs are held for a new size once its workspace has ended. Arbitrary: far longer than a look at the GPUs."""
+LEAST_RUN_SECONDS = 600
+"""A workspace that changes its size shortly before its end runs at least this long. Arbitrary: the least notice."""
+
+
+def slots_to_hold(own: tuple[Slot, ...], new: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """Return a workspace's slots with what its new size needs in addition, so that nobody else gets it meanwhile."""
+    held = {slot.gpu: slot.share for slot in own}
+    more = ((slot, slot.share - held.get(slot.gpu, 0)) for slot in new)
+    return (*own, *(replace(slot, share=share) for slot, share in more if share > 0))
 
 
 def with_next_request(lease: Lease) -> Lease:
@@ -312,13 +349,19 @@ def is_by_share(lease: Lease) -> bool:
     return lease.reason is ExitReason.MADE_ROOM and lease.ended_by == exits.GPUSPAWNER
 
 
+def successor_id(lease: Lease) -> str:
+    """Return the id of the lease that continues another one. It is the same whenever it is computed."""
+    return hashlib.sha256(f"{lease.id} again".encode()).hexdigest()[:32]
+
+
 def successor(lease: Lease, name: str, now: float) -> Lease:
     """Return the lease that waits in the place of one that others ended, or that its user moved.
 
     It keeps the time of its request, so that it goes before later requests of the same priority. If its user is over
     their fair share, that share decides instead. A changed request counts as new and goes behind all others.
     """
-    asked, changed = with_next_request(lease), lease.goes_on is not None
+    asked, changed, after = with_next_request(lease), lease.goes_on is not None, lease.goes_on
+    assigned = () if after is None else after.slots
     return Lease(
         id=name,
         follows=lease.id,
@@ -327,7 +370,10 @@ def successor(lease: Lease, name: str, now: float) -> Lease:
         request=asked.request,
         options=asked.options,
         with_gpu=asked.with_gpu,
-        asked_at=now if changed else lease.asked_at,
+        asked_at=lease.asked_at if after is None else now if after.asked_at is None else after.asked_at,
+        assigned=assigned,
+        not_before=now + ASSIGNED_SECONDS if assigned else 0.0,
+        keeps_used=lease.keeps_used if after is not None and after.asked_at is not None else 0,
         phase=Phase.PARKED,
         phase_since=now,
         boot_id=lease.boot_id,

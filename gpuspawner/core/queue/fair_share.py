@@ -126,7 +126,7 @@ class LeaseCharges:
         while self._over and self._over[0][0] < now + LEAST_WAIT_SECONDS:
             moved.append(heappop(self._over)[1])
         if now < self._now:
-            moved += (lease.id for lease in self._leases.values() if (lease.running_at or 0.0) > now)
+            moved += (lease.id for lease in self._leases.values() if (lease.unbilled_since or 0.0) > now)
             moved += self._leases.keys() - self._counted.keys()  # after a forecast their time is not over yet
         self._now = now
         for name in moved:
@@ -151,7 +151,7 @@ class LeaseCharges:
         return found
 
     def _parts(self, lease: Lease, now: float) -> tuple[int, int, int] | None:
-        since, end = lease.running_at, lease.deadline_at
+        since, end = lease.unbilled_since, lease.deadline_at
         if lease.phase not in UP or lease.rate is None or lease.lost or since is None or end is None:
             return None
         if since > now or end < now + LEAST_WAIT_SECONDS:

@@ -27,9 +27,9 @@ KEPT_SECONDS = 1.0
 """How long budget balances are kept. The use in this time is small compared with the reserved amounts."""
 _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
-    "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "latest_end", "lost", "key", "user",
-    "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "wait_reason", "blocked_seconds",
-    "impossible_since", "came_back",
+    "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "billed_until", "latest_end", "lost",
+    "key", "user", "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "wait_reason",
+    "blocked_seconds", "impossible_since", "came_back",
 )  # fmt: skip
 """The fields of a lease that decisions depend on. Samples and heartbeats change none of them."""
 

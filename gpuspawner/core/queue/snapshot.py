@@ -225,6 +225,8 @@ class Claim(NamedTuple):
     waiting_since: float = inf
     waiting_until: float = inf
     """The time in which the request could have been granted: see ``waited_seconds``."""
+    replaces: str = ""
+    """The running lease whose new size this is."""
 
     @property
     def revision(self) -> str:

@@ -120,9 +120,9 @@ def uncharged_times(lease: Lease, until_ms: int) -> list[UnchargedTime]:
 
     If two reasons overlap, the larger share counts.
     """
-    if lease.running_at is None:
+    if lease.unbilled_since is None:
         return []
-    since_ms = milliseconds(lease.running_at)
+    since_ms = milliseconds(lease.unbilled_since)
     lost = [
         UnchargedTime(
             max(since_ms, milliseconds(one.since)),
@@ -147,10 +147,10 @@ def uncharged_times(lease: Lease, until_ms: int) -> list[UnchargedTime]:
 
 
 def charged_ms(lease: Lease, until_ms: int, within: TimeSpan | None = None) -> Fraction | int:
-    """Return the charged milliseconds of a lease until a moment, optionally ``within`` a period."""
-    if lease.running_at is None:
+    """Return the milliseconds of a lease that are charged and not billed yet, optionally ``within`` a period."""
+    if lease.unbilled_since is None:
         return 0
-    since_ms = milliseconds(lease.running_at)
+    since_ms = milliseconds(lease.unbilled_since)
     period = within or TimeSpan(since_ms, until_ms)
     if not lease.lost:
         return period.overlap(since_ms, until_ms)
@@ -160,22 +160,25 @@ def charged_ms(lease: Lease, until_ms: int, within: TimeSpan | None = None) -> F
     return period.overlap(since_ms, until_ms) - lost
 
 
-def ledger_lines_of_end(before: Lease, after: Lease, zone: ZoneInfo) -> list[LedgerLine]:
-    """Return the ledger lines of a step that ends a running workspace. Another step has no lines.
+def ledger_lines_of_step(before: Lease, after: Lease, zone: ZoneInfo) -> list[LedgerLine]:
+    """Return the ledger lines of a step that ends a running workspace or bills it at the close of a month.
 
     They are stored in the same transaction as the step, so each line is written once.
     """
-    return ledger_lines_until(before, after.phase_since, zone) if after.phase not in UP else []
+    if after.phase not in UP:
+        return ledger_lines_until(before, after.phase_since, zone)
+    billed = after.billed_until
+    return [] if billed is None or billed == before.billed_until else ledger_lines_until(before, billed, zone)
 
 
 def ledger_lines_until(lease: Lease, now: float, zone: ZoneInfo) -> list[LedgerLine]:
-    """Return the ledger lines of a running workspace as if it ended now: use and credits of each day.
+    """Return the unbilled ledger lines of a running workspace as if it ended now: use and credits of each day.
 
     A workspace with a rate of 0 has no lines.
     """
-    if lease.phase not in UP or lease.running_at is None or lease.rate is None or lease.rate == Rate():
+    if lease.phase not in UP or lease.unbilled_since is None or lease.rate is None or lease.rate == Rate():
         return []
-    start_ms = milliseconds(lease.running_at)
+    start_ms = milliseconds(lease.unbilled_since)
     end_ms = max(start_ms, milliseconds(now))
     over_ms = _overrun_since_ms(lease, start_ms, end_ms)
     parts = [
@@ -264,14 +267,15 @@ def _decayed(lines: Iterable[LedgerLine], now: float) -> Iterator[float]:
 
 def decayed_gpu_seconds_of(lease: Lease, now: float) -> float:
     """Return the usage of a running lease as the queue order counts it now, without reserved amounts."""
-    if lease.phase not in UP or lease.running_at is None or lease.rate is None:
+    since = lease.unbilled_since
+    if lease.phase not in UP or since is None or lease.rate is None:
         return 0.0
     now_ms = milliseconds(now)
     lost = sum(
         float(x.share) * decayed_seconds(x.start_ms / 1000, x.end_ms / 1000, now)
         for x in uncharged_times(lease, now_ms)
     )
-    return float(lease.rate.gpus) * (decayed_seconds(lease.running_at, now, now) - lost)
+    return float(lease.rate.gpus) * (decayed_seconds(since, now, now) - lost)
 
 
 # --- amounts as people write them

@@ -64,6 +64,10 @@ EVENT_ICONS = {
     "quota granted": ("gift", "gs-good"),
     "quota taken back": ("gift", ""),
     "usage corrected": ("edit", ""),
+    "month closed": ("calendar", ""),
+    "budget reached": ("coin", "warn"),
+    "waste found": ("pause", "warn"),
+    "statement mailed": ("mail", ""),
     "drained": ("wrench", ""),
     "quarantined": ("ban", "gs-bad"),
     "grants paused": ("pause", ""),
@@ -81,7 +85,7 @@ EVENT_ICONS = {
 
 @router.get("/api/v1/admin/audit", Permission.SEE_AUDIT)
 async def list_audit(actor: Actor, *, query: AuditQuery) -> AuditPage:
-    """Answer lines, the newest first, and as ``next`` the ``before`` of those that follow."""
+    """Return lines of the audit log, newest first. ``next`` is the ``before`` of the lines that follow."""
     given = {name: [str(value)] for name, value in query.model_dump(exclude={"limit"}).items() if value}
     wanted = parse_list_state(AUDIT, given)
     filters, before = parse_filters(actor.state, wanted.filters), parse_cursor(wanted.kept.get(CURSOR, ""))

@@ -34,19 +34,19 @@ LOST = "Running kernels are lost; files stay."
 
 @router.post("/api/v1/admin/workspaces/stop", Permission.MANAGE_WORKSPACES, repeatable=True, audit="stop")
 async def stop_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
-    """Stop those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    """Stop several workspaces. With ``dry_run`` return the effects only. 409 if no workspace can be stopped."""
     return await _act_on_each(actor, "stop", body, lambda lease: _plan_stop(actor, lease, body.reason, now=body.now))
 
 
 @router.post("/api/v1/admin/workspaces/move", Permission.MANAGE_WORKSPACES, repeatable=True, audit="move")
 async def move_workspaces(actor: Actor, *, body: StopInput) -> BulkResult:
-    """Move those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    """Move several workspaces. With ``dry_run`` return the effects only. 409 if no workspace can be moved."""
     return await _act_on_each(actor, "move", body, lambda lease: _plan_move(actor, lease, body.reason, now=body.now))
 
 
 @router.post("/api/v1/admin/workspaces/extend", Permission.MANAGE_WORKSPACES, repeatable=True, audit="extend")
 async def extend_workspaces(actor: Actor, *, body: ExtendInput) -> BulkResult:
-    """Extend those that can be, or with ``dry_run`` say what that does; 409 where none can be."""
+    """Extend several workspaces. With ``dry_run`` return the effects only. 409 if no workspace can be extended."""
     extended: dict[str, Lease] = {}
     return await _act_on_each(
         actor, "extend", body, lambda lease: _plan_extension(actor, lease, body.until, body.reason, extended)

@@ -10,6 +10,7 @@ from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.quotas.months import month_of, previous_month
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.restrictions import (
@@ -20,7 +21,8 @@ from gpuspawner.service.administration.restrictions import (
 )
 from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
+from gpuspawner.service.quotas.api import grant_quota, take_grant_back
+from gpuspawner.service.quotas.corrections import correct_usage
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
@@ -189,12 +191,11 @@ DIALOGS: Mapping[str, Dialog] = {
     "correct": Dialog(
         correct_usage,
         "Correct charges",
-        "It adds an entry that counts today, this week and this month. Earlier entries stay. "
+        "It adds an entry. Earlier entries stay. A closed month never changes. "
         "A correction of hours leaves the cost as it was.",
-        ("user", "team", "number"),
+        ("user", "team", "number", "month"),
         "Correct",
         reason="why",
-        previews=False,
     ),
 }
 """The dialogs by their names in addresses."""
@@ -283,6 +284,7 @@ class DialogPage(AdminPage):
             units=list(BUDGETS) if name == "correct" else units,
             number_hint="A minus credits, for example -3." if name == "correct" else "",
             timezone=catalog.rules.timezone,
+            last_month=previous_month(month_of(self.today())),
             longest=LONGEST_CHARACTERS,
         )
 

@@ -163,7 +163,7 @@ def _reserved_words(state: Parts, one: Restriction) -> str:
 
 @router.get("/api/v1/admin/restrictions", Permission.SEE_RESTRICTIONS)
 async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.RestrictionList:
-    """Answer the restrictions in force or to come, with ``past`` also those that are over, the newest first."""
+    """Return the present and future restrictions, newest first. ``past`` adds those that are over."""
     state = actor.state
     found = await state.restrictions.last(LISTED) if query.past else list(reversed(state.restrictions.live()))
     return models.RestrictionList(restrictions=[present_restriction(state, one) for one in found], now=actor.now)
@@ -171,7 +171,7 @@ async def list_restrictions(actor: Actor, *, query: PastQuery) -> models.Restric
 
 @router.post("/api/v1/admin/restrictions", Permission.RESTRICT, status=201, other_status=200, audit_field="what")
 async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[RestrictionResult, int]:
-    """Drain, quarantine, pause, reserve or exempt, and answer the effects. ``dry_run`` does nothing."""
+    """Drain, quarantine, pause, reserve or exempt, and return the effects. ``dry_run`` does nothing."""
     state, measure = actor.state, RestrictionKind(body.what)
     targets, ended = await _targets(actor, measure, body)
     made = [
@@ -210,7 +210,7 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
 
 @router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, repeatable=True, audit="lift")
 async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -> models.Restriction:
-    """Lift it, and answer it as it is then; repeating it is harmless."""
+    """Lift a restriction, and return it. Repeating this is harmless."""
     state, one = actor.state, await actor.state.restrictions.get(restriction)
     if one is None:
         raise HTTPError(404, reason=f"There is no restriction with the id {restriction[:40]}.")

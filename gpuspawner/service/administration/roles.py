@@ -29,7 +29,7 @@ class PermissionRow(NamedTuple):
 
 @router.get("/api/v1/admin/roles", Permission.SEE_FLEET)
 async def list_roles(actor: Actor) -> RoleList:
-    """Answer the roles of people, what each may do, and who has used them since the service started."""
+    """Return the roles, what each may do, and who has used them since the service started."""
     used = sorted(actor.state.roles_used.values(), key=lambda one: one.name)
     roles = [
         RoleEntry(

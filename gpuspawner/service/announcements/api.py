@@ -28,14 +28,14 @@ router = Router()
 
 @router.get("/api/v1/inbox", Permission.READ_INBOX)
 async def get_inbox(actor: Actor, *, query: InboxQuery) -> models.Inbox:
-    """Answer it, the newest first, with the messages that pages show now."""
+    """Return the inbox, newest first, with the messages that pages show now."""
     inbox = await actor.state.inboxes.of(actor.person.owner, actor.person.name)
     return present_inbox(actor.state, inbox, unread=query.unread)
 
 
 @router.post("/api/v1/inbox/read", Permission.READ_INBOX, repeatable=True)
 async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
-    """Note that notices were read, and answer what is unread then. Repeating it is harmless."""
+    """Mark notices as read, and return what is unread. Repeating this is harmless."""
     state, person = actor.state, actor.person
     names = None if body.all else body.ids
     inbox = await state.inboxes.of(person.owner, person.name)
@@ -53,14 +53,14 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
 
 @router.get("/api/v1/messages", Permission.SEE_ANNOUNCEMENTS)
 async def list_messages(actor: Actor, *, query: PastQuery) -> models.MessageList:
-    """Answer the messages that are shown, the newest first."""
+    """Return the messages that are shown, newest first."""
     found = [one for one in actor.state.announcements.all() if query.past or one.is_shown(actor.now)]
     return models.MessageList(messages=[present_message(one, actor.now) for one in found], now=actor.now)
 
 
 @router.post("/api/v1/messages", Permission.ANNOUNCE, status=201, other_status=200, audit="send a message")
 async def send_message(actor: Actor, *, body: MessageInput) -> tuple[models.Sent, int]:
-    """Send one and answer it, with how many people it reaches; 200 with ``dry_run``, which sends nothing."""
+    """Send a message, and return it with the number of readers. ``dry_run`` sends nothing and returns 200."""
     whom, name = body.to
     sent = await _send(actor, whom, name, [name], body)
     return sent, 200 if body.dry_run else 201
@@ -79,7 +79,7 @@ async def _replay_withdrawn(actor: Actor, _about: str, message: str) -> models.M
 
 @router.delete("/api/v1/messages/{message}", Permission.ANNOUNCE, replay=_replay_withdrawn)
 async def withdraw_message(actor: Actor, message: str) -> models.Message:
-    """Take it from the pages, and answer it as it is then; 409 where it is not shown any more."""
+    """Withdraw a message, and return it. 409 if it is not shown any more."""
     one = _find(actor, message)
     user = "" if one.whom is AnnouncementAudience.USERS else one.name
     entry = actor.audit_entry(AnnouncementWithdrawn(one.to_words, one.text), user)

@@ -71,7 +71,7 @@ class Events(ApiHandler):
 
     @route(answer="text/event-stream", query=EventsQuery, refuses=(429,))
     async def get(self) -> None:
-        """Tell until who listens goes, or may not any more; 429 where too many streams are open."""
+        """Stream events until the client disconnects or loses its rights. 429 if too many streams are open."""
         person, streams = self.must(), self.parts.streams
         who = (person.name, person.owner)
         if streams[who] >= STREAMS_EACH or streams.total() >= STREAMS:

@@ -13,12 +13,15 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
+from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
+from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
@@ -26,7 +29,7 @@ class Document(BaseHandler):
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
-        """Answer the document."""
+        """Return this API as an OpenAPI document."""
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
@@ -37,6 +40,8 @@ ROUTERS = (
     audit.router,
     roles.router,
     quotas.router,
+    corrections.router,
+    usage.router,
     announcements.router,
     presets.router,
     schedules.router,
@@ -44,6 +49,7 @@ ROUTERS = (
     start.router,
     waiting.router,
     workspaces.router,
+    sizes.router,
     ssh_tickets.router,
 )
 """The endpoints of each noun."""

@@ -104,6 +104,12 @@ def _start_near(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     return _Text("start near", "Your workspace starts soon", text)
 
 
+def _size_refused(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
+    name = lease.key.server or "default workspace"
+    text = f"The new size of your workspace ({name}) is no longer possible. It runs on as before. {line.why}"
+    return _Text("size", "Your workspace keeps its size", text)
+
+
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     if not lease.unattended or lease.request.gpu is None:
         return None
@@ -148,6 +154,7 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.Granted: _granted,
     events.Substituted: _substituted,
     events.StartNear: _start_near,
+    events.SizeChangeRefused: _size_refused,
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,

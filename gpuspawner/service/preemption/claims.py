@@ -240,14 +240,14 @@ def _loses(state: Parts, lease: Lease, now: float) -> str:
 
 @router.get("/api/v1/preemptions", Permission.SEE_CLAIMS)
 async def list_claims(actor: Actor) -> ClaimList:
-    """Answer the last claims, the newest first."""
+    """Return the last claims, newest first."""
     found = await actor.state.preemptions.last(MAX_LISTED)
     return ClaimList(preemptions=[present_claim(actor.state, one) for one in found])
 
 
 @router.post("/api/v1/preemptions", Permission.CLAIM, status=201, other_status=200, idempotent=False, audit="preempt")
 async def make_claim(actor: Actor, *, body: ClaimInput) -> tuple[Claim, int]:
-    """Answer the claim, with the workspaces that it ends; 200 if it was made before, 409 if it can't be covered.
+    """Make a claim, and return it with the workspaces that it ends. 200 if it exists, 409 if no GPUs can cover it.
 
     With ``dry_run`` nothing is done.
     """
@@ -291,13 +291,13 @@ async def _account(actor: Actor, body: ClaimInput) -> Account | None:
 
 @router.get("/api/v1/preemptions/{claim}", Permission.SEE_CLAIMS)
 async def get_claim(actor: Actor, claim: str) -> Claim:
-    """Answer it, with the workspaces that it ends and the GPUs that are free."""
+    """Return a claim, with the workspaces that it ends and the GPUs that are free."""
     return present_claim(actor.state, await _find(actor, claim))
 
 
 @router.delete("/api/v1/preemptions/{claim}", Permission.CLAIM, repeatable=True)
 async def give_up(actor: Actor, claim: str) -> Claim:
-    """Answer it as it is then. The workspaces go on. 409 if it was claimed or has lapsed."""
+    """Cancel a claim, and return it. Its workspaces continue. 409 if it was claimed or has lapsed."""
     found = await _find(actor, claim)
     over = await actor.state.preemptions.give_up(found, [_audit_entry(actor, found, events.ClaimGivenUp)])
     return present_claim(actor.state, over)
@@ -305,7 +305,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 
 @router.post("/api/v1/preemptions/{claim}/claimed", Permission.CLAIM, repeatable=True)
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
-    """Answer it as it is then; 409 if its GPUs are not free yet, or it is over."""
+    """Note that its GPUs were taken, and return the claim. 409 if they are not free yet, or the claim is over."""
     found = await _find(actor, claim)
     over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, events.ClaimServed)])
     return present_claim(actor.state, over)

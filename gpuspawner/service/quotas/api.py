@@ -10,16 +10,14 @@ from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.core import events
-from gpuspawner.core.calendar import HOUR_MS, date_of, milliseconds, parse_day
+from gpuspawner.core.calendar import date_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
-from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, QuotaAmount, show_grant_amount
-from gpuspawner.core.rules import Account, BudgetUnit, QuotaGrant, Rate
+from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.paging import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
-from gpuspawner.service.quotas.models import Correction, CorrectionInput, Grant, GrantInput, ReasonInput
+from gpuspawner.service.quotas.models import Grant, GrantInput, ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, present_grant, present_quota, present_usage
 from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.web.actor import Actor
@@ -34,7 +32,7 @@ router = Router()
 
 @router.get("/api/v1/quota", Permission.SEE_QUOTAS)
 async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
-    """Answer each limit and budget: used, set aside, left, its next reset and its end at the present use."""
+    """Return each limit and budget: used, reserved, left, its next reset, and when it ends at the present usage."""
     state, name, owner = actor.state, actor.person.name, actor.person.owner
     of_other = bool(query.user) and query.user != name
     whose = actor.whose(Permission.SEE_QUOTAS, everybody=of_other)
@@ -50,7 +48,7 @@ async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
 
 @router.get("/api/v1/usage", Permission.SEE_USAGE)
 async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
-    """Answer GPU hours and money, of these days: by default of this month."""
+    """Return GPU hours and money of some days, by default of this month."""
     whose = actor.whose(Permission.SEE_USAGE, everybody=query.all)
     if query.by not in GROUPS:
         raise RequestRefused("by", quoted(query.by), ", ".join(GROUPS), "Choose one of them.")
@@ -69,7 +67,7 @@ def _day(actor: Actor, name: str, text: str) -> str:
 
 @router.get("/api/v1/quota-grants", Permission.SEE_GRANTS)
 async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
-    """Answer the grants, the newest first."""
+    """Return the grants of extra quota, newest first."""
     whose = actor.whose(Permission.SEE_GRANTS)
     grants = enumerate(actor.state.accounting.all_grants())  # they are appended, never removed
     numbered = [one for one in grants if whose is None or one[1].account.team in whose][::-1]
@@ -79,11 +77,11 @@ async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
 
 @router.post("/api/v1/quota-grants", Permission.GRANT, status=201, audit="grant")
 async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
-    """Grant more. The grant is in force at once, or from ``since``."""
+    """Grant extra quota. It is in force at once, or from ``since``."""
     whose, teams = actor.whose(Permission.GRANT), ", ".join(actor.teams_led)
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
         raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
-    state, account = actor.state, await _account(actor, body.user, body.team)
+    state, account = actor.state, await account_of(actor, body.user, body.team)
     grant = QuotaGrant(
         uuid.uuid4().hex,
         account,
@@ -101,13 +99,13 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     actor.store_answer(shown)
     event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
     await state.accounting.give(grant, actor.audit_entry(event, grant.user or account.team))
-    await _apply_at_once(state.allocator)
+    await apply_at_once(state.allocator)
     return shown
 
 
 @router.delete("/api/v1/quota-grants/{grant}", Permission.GRANT, audit="take a grant back")
 async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Grant:
-    """Take a grant back. Running workspaces go on to their end. The grant extends and starts no other."""
+    """Take a grant back. Running workspaces continue to their end, but no workspace is extended or started by it."""
     whose = actor.whose(Permission.GRANT)
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
     if found is None or not (whose is None or (found.account.team in whose and found.user)):
@@ -124,56 +122,12 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
     return shown
 
 
-@router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, audit="correct the use")
-async def correct_usage(actor: Actor, *, body: CorrectionInput) -> Correction:
-    """Charge or credit by a line of its own. The line counts in the present day, week and month."""
-    state, now, user, by = actor.state, actor.now, body.user or "", actor.person.name
-    account = await _account(actor, user, body.team)
-    what, number = body.amount.what, abs(body.amount.number)
-    sign = -1 if body.amount.number < 0 else 1
-    rate = Rate(gpus=number) if what is BudgetUnit.GPU_HOURS else Rate(price_per_hour=number)
-    at_ms = milliseconds(now)
-    line = LedgerLine(
-        now, "", account, state.hub_id, user, "", LedgerKind.CORRECTION, date_of(at_ms, state.accounting.zone), at_ms,
-        at_ms,
-        sign * HOUR_MS, rate, by, body.why,
-    )  # fmt: skip
-    event = events.UsageCorrected(show_grant_amount(QuotaAmount(what, "", number)), sign < 0, user, body.why)
-    shown = Correction(
-        user=user,
-        team=account.team or None,
-        amount=float(body.amount.number),
-        limit=what.value,
-        why=body.why,
-        by=by,
-        at=now,
-        words=event.correction,
-        note=await _uncorrected_note(actor, account, user, what),  # before the write: the hub may not answer
-    )
-    actor.store_answer(shown)
-    await state.accounting.correct(line, actor.audit_entry(event, user))
-    await _apply_at_once(state.allocator)
-    return shown
-
-
-async def _uncorrected_note(actor: Actor, account: Account, user: str, what: object) -> str:
-    """Return in sentences which amounts a correction does not change, though one might expect it."""
-    catalog, sentences = actor.state.catalog, list[str]()
-    if what is BudgetUnit.GPU_HOURS and any(kind.price_per_hour is not None for kind in catalog.gpus.values()):
-        sentences.append("The cost stays as it was: correct it by an amount of cost.")
-    if not account.team:
-        groups = await actor.state.members.lately(user, Owner(actor.state.hub_id, account.user_created))
-        if teams := teams_of(catalog.rules, groups):
-            named = " and team ".join(teams)
-            sentences.append(f"What team {named} used stays as it was: name the team to correct both.")
-    return " ".join(sentences)
-
-
-async def _account(actor: Actor, user: str | None, team: str | None) -> Account:
+async def account_of(actor: Actor, user: str | None, team: str | None) -> Account:
+    """Return the account of a user, a team, or a user in a team. Raises RequestRefused for an unknown user."""
     return Account(team or "", (await actor.find_user(user)).user_created if user else "")
 
 
-async def _apply_at_once(allocator: Allocator) -> None:
+async def apply_at_once(allocator: Allocator) -> None:
     """Extend the workspaces that a budget ends early, and grant to those who wait.
 
     The act is stored already. An error here would make the administrator repeat it. The next rounds make up for it.

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from gpuspawner.core.quotas.ledger import QuotaAmount, parse_correction, parse_grant_amount
+from gpuspawner.core.quotas.months import read_month
 from gpuspawner.service.api.rest import Answer, Body, Query
 from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, share_percent, tag_of
 from gpuspawner.service.web.inputs import (
@@ -215,8 +216,23 @@ class Usage(Answer):
     cost: float | None
 
 
+class CorrectedSide(Answer):
+    """What a user or a team is charged in a month, or has used of a budget, before and after a correction."""
+
+    whose: str
+    what: str
+    before: float
+    after: float
+    words: str
+
+
 class Correction(Answer):
-    """A line of the ledger that was written by hand."""
+    """A line of the ledger that is written by hand, or with ``dry_run`` would be."""
+
+    dry_run: bool
+    month: str
+    """The month in which it counts."""
+    sides: list[CorrectedSide]
 
     user: str
     team: str | None
@@ -275,6 +291,11 @@ class CorrectionInput(Body):
     why: Reason
     amount: CorrectionAmount
     """``-3 GPU h``, which credits, or ``+10 cost``."""
+    month: Annotated[str, ParsedText(read_month)] = ""
+    """The month that it corrects, for example ``2026-10`` (default: the present one). That of a closed month counts
+    in the present one."""
+    dry_run: bool = False
+    """Whether only the effects are answered, and nothing is done."""
 
     @field_validator("user")
     @classmethod

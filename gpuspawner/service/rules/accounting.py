@@ -17,11 +17,12 @@ from gpuspawner.core.quotas.ledger import (
     LedgerKind,
     LedgerLine,
     decayed_gpu_seconds,
-    ledger_lines_of_end,
+    ledger_lines_of_step,
     sum_charges,
 )
 from gpuspawner.core.quotas.limits import accounts_of
-from gpuspawner.core.rules import Account, Accounts, BudgetUnit, QuotaGrant
+from gpuspawner.core.quotas.months import next_month
+from gpuspawner.core.rules import Account, Accounts, BudgetUnit, QuotaGrant, Rate
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import AuditLine, ReadingRow
@@ -77,6 +78,8 @@ class Accounting:
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
         self._grants: list[QuotaGrant] = []
+        self.closed_month = ""
+        """The last month that was closed. Nothing is added to it or to earlier ones."""
         self._added = 0
         """How many times lines were counted, since this service started."""
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -93,6 +96,7 @@ class Accounting:
     async def load(self) -> None:
         """Read everything from the store."""
         self._grants = await self._registry.store.read(self._registry.store.ledger.grants)
+        self.closed_month = await self._registry.store.read(self._registry.store.statements.last_closed)
         await self._load_sums()
 
     async def follow(self) -> None:
@@ -111,7 +115,12 @@ class Accounting:
 
     def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
         """Return the lines that a step of a lease writes."""
-        return () if before is None else ledger_lines_of_end(before, after, self.zone)
+        lines = () if before is None else ledger_lines_of_step(before, after, self.zone)
+        return [replace(line, day=self._open_day(line.day)) for line in lines]
+
+    def _open_day(self, day: str) -> str:
+        """Return a day, or of a closed month the first day after it: another time zone may have other days."""
+        return max(day, f"{next_month(self.closed_month)}-01") if self.closed_month else day
 
     def used_by(
         self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
@@ -124,7 +133,7 @@ class Accounting:
             parts += parts_of_step(before, after, rows, zone, self._node_of)
             reclaimed = part_of_reclaim(before, after, zone, self._node_of)
             parts += [reclaimed] if reclaimed is not None else []
-        return parts
+        return [replace(part, day=self._open_day(part.day)) for part in parts]
 
     def add(self, lines: Sequence[LedgerLine]) -> None:
         """Count lines from now on."""
@@ -250,12 +259,13 @@ def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], nod
             lease.request.template if lease else "",
             _node(lease, node_of) if lease else "",
             UsageAmounts(charged=charged, credited=-charged if is_credit else 0.0, cost=cost),
+            price_of(lease.rate) if lease else "",
         )
 
 
 def counted_until(lease: Lease) -> float:
-    """Return the time until which the sums include a running workspace: its last sample."""
-    return max(lease.running_at or 0.0, lease.sampled_at or 0.0)
+    """Return the time until which the sums include a running workspace: its last sample, or the close of a month."""
+    return max(lease.unbilled_since or 0.0, lease.sampled_at or 0.0)
 
 
 def parts_of_step(
@@ -319,7 +329,14 @@ def part_of_reclaim(before: Lease | None, after: Lease, zone: ZoneInfo, node_of:
 def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) -> UsagePart:
     request = lease.request
     whose = (lease.key.user_created, lease.user, request.team)
-    return UsagePart(day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts)
+    return UsagePart(
+        day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts, price_of(lease.rate)
+    )
+
+
+def price_of(rate: Rate | None) -> str:
+    """Return the price of a GPU hour at a rate, as a fraction; "" without one."""
+    return str(rate.price_per_hour / rate.gpus) if rate is not None and rate.gpus and rate.price_per_hour else ""
 
 
 def _node(lease: Lease, node_of: NodeOf) -> str:

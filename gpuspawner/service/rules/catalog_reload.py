@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import date
 
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
+from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.events import CatalogChanged
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
@@ -41,10 +43,11 @@ class CatalogReload:
         """The catalog that all parts follow. If a step fails, the next look applies all steps again."""
 
     async def first(self) -> None:
-        """Take in what resources add before anything is judged by the catalog."""
+        """Take in what resources add, and the prices of today, before anything is judged by the catalog."""
         if self._entries is not None:
             await self._entries.first()
             await self._take()
+        self._use_prices_of_today()
 
     async def look(self) -> bool:
         """Take in what was written since. Return whether everything follows another catalog now."""
@@ -63,6 +66,11 @@ class CatalogReload:
             found = await asyncio.to_thread(self._in_force.look_for_new, time.time())
             if found is not None:
                 self._in_force.take(found)
+        self._use_prices_of_today()
+
+    def _use_prices_of_today(self) -> None:
+        today = date_of(milliseconds(self._clock.now()), self._allocator.accounting.zone)
+        self._in_force.use_prices_of(date.fromisoformat(today))
 
     async def _follow(self) -> bool:
         before, catalog = self._followed, self._in_force.catalog

@@ -82,7 +82,7 @@ class Begin(ApiHandler):
 
     @route(answer=Begun, status=201, everybody=True, keyed=False)
     def post(self, *, query: LoginQuery) -> None:
-        """Begin one."""
+        """Begin a sign-in of the command line."""
         parts = self.parts
         device = "".join(one for one in query.device if one.isprintable()) or "a machine without a name"
         login = parts.logins.begin(device, parts.clock.now(), admin=query.admin)
@@ -112,7 +112,7 @@ class Taken(ApiHandler):
 
     @route(answer=Allowed, everybody=True, keyed=False)
     async def post(self) -> None:
-        """Get the token of an allowed login, once. It is asked with ``Authorization: login SECRET``."""
+        """Return the token of an allowed sign-in, once. Send ``Authorization: login SECRET``."""
         login = self.login()
         if login.owner is None:
             self.answer(Allowed(token=None, user=None, about=None).as_json())
@@ -125,7 +125,7 @@ class Taken(ApiHandler):
 
 @router.get("/api/v1/tokens", Permission.SEE_TOKENS)
 async def list_tokens(actor: Actor, *, query: PageQuery) -> TokenList:
-    """Answer them, the newest first."""
+    """Return the API tokens, newest first."""
     rows = await _tokens_of(actor)
     shown, following = page(rows, query, lambda row: (0, -row.made_at, row.id))
     return TokenList(tokens=[present_token(row, actor.now) for row in shown], next=following)
@@ -133,7 +133,7 @@ async def list_tokens(actor: Actor, *, query: PageQuery) -> TokenList:
 
 @router.delete("/api/v1/tokens/{token}", Permission.SEE_TOKENS)
 async def revoke_token(actor: Actor, token: str) -> TokenList:
-    """Revoke it, and answer those that are left. ``this`` is the token of the request."""
+    """Revoke a token, and return the remaining ones. ``this`` is the token of the request."""
     person = actor.person
     wanted = person.token if token == "this" else token  # noqa: S105 - a word for it
     if not await revoke(actor.state, person.owner, person.name, wanted, actor.origin):

@@ -53,7 +53,7 @@ async def make_ticket(actor: Actor, workspace: str) -> SshTicket:
 
 @router.post("/api/v1/workspaces/{workspace}/ssh/check", Permission.REPORT, idempotent=False)
 async def check_ticket(actor: Actor, workspace: str, *, body: SshTicketBody) -> SshTicketUser:
-    """Check a ticket for the workspace that it was sent to. 403 if it is over, forged or another workspace's."""
+    """Check the ticket of a workspace. 403 if it is expired, forged or for another workspace."""
     lease = await actor.find_lease(workspace, Permission.REPORT)
     user = read_ssh_ticket(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
     if user is None:

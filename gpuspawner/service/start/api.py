@@ -22,7 +22,7 @@ router = Router()
 
 @router.get("/api/v1/?", Permission.USE)
 async def get_account(actor: Actor) -> models.Account:
-    """Answer the reader's name, rights and teams, and the version."""
+    """Return your name, rights and teams, and the version of the service."""
     state, person = actor.state, actor.person
     teams, team = await present_teams(state, person.owner, await actor.groups())
     return models.Account(
@@ -39,7 +39,7 @@ async def get_account(actor: Actor) -> models.Account:
 
 @router.get("/api/v1/offers", Permission.USE, serves_forms=True)
 async def list_offers(actor: Actor) -> models.Offers:
-    """Answer each kind of GPU that the reader may have, with its free GPUs. Null is unknown.
+    """Return each GPU kind that you may have, with its free GPUs. null means unknown.
 
     GPUs that are held for others are not free. The answer also has the reader's quota, their teams, and the substitutes
     that they accepted last, by template.
@@ -69,7 +69,7 @@ async def list_offers(actor: Actor) -> models.Offers:
 
 @router.post("/api/v1/check", Permission.USE, idempotent=False, serves_forms=True)
 async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
-    """Answer what a start would do now, or all that is wrong with it at once. Nothing is requested."""
+    """Return what a start would do now, or everything that is wrong with it. Nothing is requested."""
     options = body.options()
     server = await read_server(actor.state, actor.person.name, options.pop("server", ""))
     return await check_start(actor.state, actor.person, options, server)
@@ -77,7 +77,7 @@ async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
 
 @router.get("/api/v1/groups", Permission.SEE_FLEET)
 async def list_groups(actor: Actor) -> models.Groups:
-    """Answer the groups of the hub, and a sentence for each that the catalog names and the hub lacks."""
+    """Return the groups of the hub, and a sentence for each group of the catalog that the hub lacks."""
     members = actor.state.members
     await members.look()
     return models.Groups(groups=sorted(members.there), missing=list(members.missing()))

@@ -8,6 +8,8 @@ from pydantic import PlainValidator, WithJsonSchema
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import OPTIONS, Catalog
+from gpuspawner.catalog.own_software import MOST_BYTES
+from gpuspawner.catalog.start_options import WRITTEN
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.store import personal
@@ -90,14 +92,14 @@ class Named(Answer):
 
 @router.get("/api/v1/presets", Permission.HAVE_PRESETS)
 async def list_presets(actor: Actor) -> PresetList:
-    """Answer them by name, and how many there may be."""
+    """Return the presets by name, and how many you may have."""
     rows = await actor.state.store.read(actor.state.store.presets.of, actor.person.owner)
     return PresetList(presets=[_present(one) for one in rows], most=MAX_PRESETS)
 
 
 @router.post("/api/v1/presets", Permission.HAVE_PRESETS, status=201)
 async def save_preset(actor: Actor, *, body: PresetInput) -> Preset:
-    """Save one, and answer it. It takes the place of an earlier one of its name."""
+    """Save a preset, and return it. It replaces a preset of the same name."""
     _check_options(actor.state.catalog, body.options)
     one, store = personal.Preset(body.name, body.options, actor.now), actor.state.store
     saved = _present(one)
@@ -110,7 +112,7 @@ async def save_preset(actor: Actor, *, body: PresetInput) -> Preset:
 
 @router.post("/api/v1/presets/{name}", Permission.HAVE_PRESETS)
 async def rename_preset(actor: Actor, name: str, *, body: NameInput) -> Named:
-    """Rename it, and answer its new name; 409 where another one has it."""
+    """Rename a preset, and return its new name. 409 if another preset has that name."""
     owner, store, renamed = actor.person.owner, actor.state.store, Named(name=body.name)
     if name not in {one.name for one in await store.read(store.presets.of, owner)}:
         raise _missing(name)
@@ -122,7 +124,7 @@ async def rename_preset(actor: Actor, name: str, *, body: NameInput) -> Named:
 
 @router.delete("/api/v1/presets/{name}", Permission.HAVE_PRESETS)
 async def delete_preset(actor: Actor, name: str) -> Named:
-    """Delete it, and answer the name that it had."""
+    """Delete a preset, and return its name."""
     deleted, store = Named(name=name), actor.state.store
     actor.store_answer(deleted)
     if not await store.write(store.presets.delete, actor.person.owner, name):
@@ -138,9 +140,10 @@ def _check_options(catalog: Catalog, options: dict[str, Any]) -> None:
             names = ", ".join(sorted(known))
             raise RequestRefused(quoted(key), "an option that does not exist", names, "Leave it out.")
         texts = value if isinstance(value, list) else [value]
-        are_short = all(isinstance(text, str) and len(text) <= MAX_VALUE_CHARACTERS for text in texts)
+        most = MOST_BYTES if key in WRITTEN else MAX_VALUE_CHARACTERS
+        are_short = all(isinstance(text, str) and len(text) <= most for text in texts)
         if not are_short or len(texts) > MAX_PRESETS:
-            limit = f"text of up to {MAX_VALUE_CHARACTERS} characters"
+            limit = f"text of up to {most} characters"
             raise RequestRefused(key, quoted(value), limit, "Shorten it.")
 
 

@@ -147,7 +147,7 @@ async def present_schedules_of(state: Parts, owner: Owner) -> list[Ready]:
 
 @router.get("/api/v1/ready", Permission.HAVE_SCHEDULES)
 async def list_schedules(actor: Actor) -> ReadyList:
-    """Answer them, the oldest first."""
+    """Return the schedules, oldest first."""
     owner = actor.person.owner
     return ReadyList(ready=await present_schedules_of(actor.state, owner), most=MAX_SCHEDULES)
 
@@ -158,7 +158,7 @@ async def _replay_made(actor: Actor, about: str) -> Ready:
 
 @router.post("/api/v1/ready", Permission.HAVE_SCHEDULES, status=201, replay=_replay_made)
 async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
-    """Have a workspace asked for on these days, early enough to be ready by then; a start's options are as ever."""
+    """Schedule a workspace for some days. It is requested early enough. The options are those of a start."""
     state, person = actor.state, actor.person
     key = Key(*person.owner, await read_server(state, person.name, body.server))
     options = {name: value for name, value in body.options().items() if name not in {"at", "on", "server"}}
@@ -181,7 +181,7 @@ async def _replay_changed(actor: Actor, _about: str, name: str) -> Ready:
 
 @router.post("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES, replay=_replay_changed)
 async def change_schedule(actor: Actor, name: str, *, body: ScheduleChange) -> Ready:
-    """Pause it, resume it, or change its time. A workspace that was asked for goes on."""
+    """Pause or resume a schedule, or change its time. A workspace that it requested continues."""
     state, owner, schedules = actor.state, actor.person.owner, actor.state.store.schedules
     one = await _find(actor, name)
     _, event = _changed(one, body)
@@ -194,7 +194,7 @@ async def change_schedule(actor: Actor, name: str, *, body: ScheduleChange) -> R
 
 @router.delete("/api/v1/ready/{name}", Permission.HAVE_SCHEDULES)
 async def remove_schedule(actor: Actor, name: str) -> Removed:
-    """Remove it, and answer its id. A workspace that was asked for goes on."""
+    """Remove a schedule, and return its ID. A workspace that it requested continues."""
     removed = Removed(id=name)
     actor.store_answer(removed)
     if not await delete_schedule(actor.state, actor.person.owner, actor.person.name, name, actor.origin):

@@ -60,6 +60,18 @@ class Ledger(StoredRows):
         query = sa.select(*keys, *sums).where(where).group_by(*keys)
         return self._read_each(tables.ledger, query, _sum_of, key="key")
 
+    def credits(self, first_day: str, last_day: str, team: str) -> list[LedgerLine]:
+        """Return the refunds and corrections of a team on some days, in the order of writing."""
+        with self._transaction() as connection:
+            return [line for line in self.credits_of_all(connection, first_day, last_day) if line.account.team == team]
+
+    def credits_of_all(self, connection: sa.Connection, first_day: str, last_day: str) -> list[LedgerLine]:
+        """Return the refunds and corrections of some days, in a transaction that has begun."""
+        t = tables.ledger.c
+        credits_ = t.what.in_([LedgerKind.REFUND.value, LedgerKind.CORRECTION.value])
+        query = sa.select(tables.ledger).where(credits_, t.day >= first_day, t.day <= last_day).order_by(t.number)
+        return self._damaged.read(tables.ledger, connection.execute(query).mappings().all(), _line_of, key="number")
+
     def delete_before(self, end_ms: int) -> None:
         """Delete lines that end before a time."""
         self._delete(tables.ledger, tables.ledger.c.end_ms < end_ms)

@@ -22,6 +22,7 @@ from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
+from gpuspawner.service.store.alerts import TeamAlerts
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
@@ -32,6 +33,7 @@ from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
+from gpuspawner.service.store.statements import Statements
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
 
@@ -98,6 +100,8 @@ class Store:
         self.audit_log = AuditLog(*shared)
         self.ledger = Ledger(*shared)
         self.usage_sums = UsageSums(*shared)
+        self.statements = Statements(*shared)
+        self.team_alerts = TeamAlerts(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
@@ -333,13 +337,14 @@ class Store:
             others: writes of further rows, which are called with the connection.
         """
         # Before the transaction: a lease that can't be written is a fault of ours, not trouble of the database.
-        rows = self.leases.rows_of(leases)
+        rows, used = self.leases.rows_of(leases), tuple(usage)
         with self._transaction(writes=True) as connection:
             self.leases.write(connection, rows)
             write_audit(connection, audit)
             self.readings.write(connection, readings, kept)
             self.ledger.write(connection, charges)
-            self.usage_sums.write(connection, usage)
+            self.usage_sums.write(connection, used)
+            self.statements.add_usage(connection, used)
             write_outbox(connection, outbox)
             for write in others:
                 write(connection)

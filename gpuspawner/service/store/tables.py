@@ -346,3 +346,41 @@ counters = sa.Table(
     sa.Column("value", sa.Float, nullable=False),
     sa.Column("at", sa.Float, nullable=False),
 )
+
+team_sums = sa.Table(
+    "team_sums",
+    metadata,
+    # Usage by month, team, user, kind of GPU and price: what statements are made of.
+    sa.Column("month", sa.String(7), primary_key=True),
+    sa.Column("team", sa.String(255), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("kind", sa.String(255), primary_key=True),
+    # For a GPU hour, as a fraction; "" without one.
+    sa.Column("price", sa.String(64), primary_key=True),
+    sa.Column("user", sa.String(255), nullable=False),
+    *(
+        sa.Column(name, sa.Float, nullable=False)
+        for name in ("active", "idle", "not_measured", "reclaimed", "reclaims", "charged", "credited", "cost")
+    ),
+    sqlite_with_rowid=False,
+)
+
+statements = sa.Table(
+    "statements",
+    metadata,
+    # Of closed months. "" is the team of usage without a team.
+    sa.Column("month", sa.String(7), primary_key=True),
+    sa.Column("team", sa.String(255), primary_key=True),
+    sa.Column("document", sa.JSON, nullable=False),
+)
+
+team_alerts = sa.Table(
+    "team_alerts",
+    metadata,
+    # What leads and administrators were told of a team in a period, so that they are told once. "" is everybody.
+    sa.Column("team", sa.String(255), primary_key=True),
+    sa.Column("kind", sa.String(255), primary_key=True),
+    # The first day of the period.
+    sa.Column("period", sa.String(10), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+)

@@ -59,7 +59,10 @@ class UsageAmounts(NamedTuple):
 
 @dataclass(frozen=True)
 class UsagePart:
-    """Some usage of one day, and what it is summed up by. ``day`` is an ISO date in the catalog's time zone."""
+    """Some usage of one day, and what it is summed up by. ``day`` is an ISO date in the catalog's time zone.
+
+    ``price`` is that of a GPU hour, a fraction as text, or "".
+    """
 
     day: str
     user_created: str
@@ -69,6 +72,7 @@ class UsagePart:
     template: str
     node: str
     amounts: UsageAmounts
+    price: str = ""
 
     def key(self, by: str) -> str:
         """Return the key of its sum by one of BY."""

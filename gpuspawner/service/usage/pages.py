@@ -1,17 +1,23 @@
-"""The page Usage with its CSV and JSON."""
+"""The pages Usage and Statements with their CSV and JSON."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
+from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import parse_day
+from gpuspawner.core.quotas.months import month_of, month_words, next_month, previous_month
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.presenter import NO_TEAM
 from gpuspawner.service.store.history import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
+from gpuspawner.service.usage.api import get_statement, teams_with_statements
 from gpuspawner.service.usage.chart import columns_of
 from gpuspawner.service.usage.report import (
     BY,
@@ -29,6 +35,14 @@ from gpuspawner.service.usage.report import (
     sum_usage,
     total_of,
     usage_table,
+)
+from gpuspawner.service.usage.statements import (
+    CSV_COLUMNS,
+    MEMBERS_SHOWN,
+    cost_at_prices,
+    csv_rows,
+    shown_by_gpu,
+    shown_by_member,
 )
 from gpuspawner.service.web.admin_page import FORMS, AdminPage
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, json_rows, list_part, parse_list_state, select_rows
@@ -175,4 +189,50 @@ def _total_document(total: UsageAmounts, *, priced: bool) -> dict[str, Any]:
     return {**rounded, "reclaims": round(total.reclaims)}
 
 
-ROUTES: list[Any] = [(rf"/console/usage{FORMS}", UsagePage)]
+class StatementPage(AdminPage):
+    """GET [?team=&month=]: the statement of a team for a month, to print or as CSV or JSON."""
+
+    tab = "usage"
+
+    async def get(self, form: str) -> None:
+        """Answer in the wanted form."""
+        actor, this_month = self.actor("the console"), month_of(self.today())
+        teams = teams_with_statements(actor)
+        asked = {name: texts[-1] for name, texts in self.arguments_of_address().items()}
+        statement = await get_statement.act(actor, arguments={"team": next(iter(teams), ""), **asked})
+        if form == ".csv":
+            self.send_csv(statement.number, CSV_COLUMNS, csv_rows(statement))
+        elif form == ".json":
+            self.answer(statement.as_json())
+        else:
+            zone = ZoneInfo(statement.timezone)
+            self.show(
+                "admin_statement.html",
+                doc=statement,
+                teams=[(team, team_title(self.parts.catalog, team) or NO_TEAM.capitalize()) for team in teams],
+                month=month_words(statement.month),
+                earlier=previous_month(statement.month),
+                later=next_month(statement.month) if statement.month < this_month else "",
+                words=month_words,
+                day_words=lambda day: f"{date.fromisoformat(day).day} {date.fromisoformat(day):%b}",
+                next_words=month_words(next_month(statement.month)),
+                day_of=lambda at: show_date(at, zone).partition(" at ")[0],
+                closes=show_date(statement.closes_at, zone),
+                made=show_date(statement.made_at, zone),
+                by_gpu=shown_by_gpu(statement),
+                by_member=shown_by_member(statement),
+                members=len({line.user for line in statement.lines}),
+                shown=MEMBERS_SHOWN,
+                idle_cost=cost_at_prices(statement, "idle"),
+                reclaimed_cost=cost_at_prices(statement, "reclaimed"),
+                hub=urlsplit(self.parts.page_url or self.parts.public_url).netloc,
+            )
+
+
+def show_date(at: float, zone: ZoneInfo) -> str:
+    """Return a time for display in print: ``3 Nov 2026 at 00:00``."""
+    there = datetime.fromtimestamp(at, zone)
+    return f"{there.day} {there:%b %Y at %H:%M}"
+
+
+ROUTES: list[Any] = [(rf"/console/usage{FORMS}", UsagePage), (rf"/console/statements{FORMS}", StatementPage)]

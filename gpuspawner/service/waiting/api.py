@@ -14,7 +14,7 @@ router = Router()
 
 @router.get("/api/v1/queue", Permission.USE)
 async def list_queue(actor: Actor) -> models.Queue:
-    """Answer the waiting requests in order: kind, number of GPUs, position and times.
+    """Return the waiting requests in order: kind, number of GPUs, position and times.
 
     One's own requests, and for administrators all, carry names and reasons. Kinds of GPU that the reader may not have
     are left out.
@@ -25,7 +25,7 @@ async def list_queue(actor: Actor) -> models.Queue:
 
 @router.get("/api/v1/admin/estimates", Permission.SEE_FLEET)
 async def get_accuracy(actor: Actor) -> models.EstimateReport:
-    """Answer how often estimated starts were right in the last 30 days, by the length of the estimated wait.
+    """Return how often estimated starts were right in the last 30 days, by the length of the estimated wait.
 
     Requests that waited are counted, also those that still wait. An overdue start is wrong.
     """

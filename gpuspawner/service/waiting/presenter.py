@@ -226,6 +226,8 @@ def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     now = state.clock.now()
     if lease.impossible_since is not None:
         return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
+    if lease.assigned:
+        return "It restarts in its new size. Its GPUs are held for it."
     if lease.not_before > now:
         why = "The hub did not start it" if lease.failed_starts else lease.message.rstrip(".")
         return f"{why}. We try again in {show_duration(lease.not_before - now)}. Others can go first meanwhile."

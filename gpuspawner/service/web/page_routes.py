@@ -13,6 +13,7 @@ from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
 from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
+from gpuspawner.service.workspaces import size_page
 from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.home import Home
 from gpuspawner.service.workspaces.pages import Act, WorkspacePage
@@ -23,6 +24,7 @@ ROUTES: list[Any] = [
     (r"/?", Home),
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
+    *size_page.ROUTES,
     *quotas.ROUTES,
     *administration.ROUTES,
     *usage.ROUTES,

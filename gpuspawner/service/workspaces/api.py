@@ -105,7 +105,7 @@ class Lacking(Answer):
 
 @router.get("/api/v1/workspaces", Permission.SEE_WORKSPACES)
 async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.WorkspaceList:
-    """Answer one's own workspaces, or with ``all`` every workspace that one may see.
+    """Return your workspaces, or with ``all`` every workspace that you may see.
 
     Live workspaces come first, oldest first. Then come the ended ones, newest first.
     """
@@ -131,7 +131,7 @@ def _order(lease: Lease) -> Order:
 
 @router.get("/api/v1/disputes", Permission.SEE_WORKSPACES)
 async def list_disputes(actor: Actor, *, query: AllQuery) -> models.WorkspaceList:
-    """Answer workspaces whose end their user called wrong and nobody answered, oldest report first."""
+    """Return reports of wrong stops that have no answer yet, oldest first."""
     state, person = actor.state, actor.person
     whose = actor.whose(Permission.SEE_WORKSPACES, everybody=query.all)
     found = await state.store.read(state.store.leases.disputed, whose)
@@ -149,7 +149,7 @@ async def _replay_start(actor: Actor, about: str) -> models.Workspace:
 
 @router.post("/api/v1/workspaces", Permission.START, status=202, replay=_replay_start)
 async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
-    """Request a workspace of one's own. It starts as soon as it has its GPUs.
+    """Request a workspace. It starts as soon as it has its GPUs.
 
     The answer comes at once, and says whether the workspace waits. A running workspace of the same name is a conflict.
     A waiting one with the same request is answered as it is. The service starts the server in the hub by its own right
@@ -180,7 +180,7 @@ async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
 
 @router.get("/api/v1/workspaces/{workspace}", Permission.SEE_WORKSPACES)
 async def get_workspace(actor: Actor, workspace: str) -> models.OneWorkspace:
-    """Answer a workspace, also after its end, with the unread announcements and other new workspaces of its user."""
+    """Return a workspace, also after its end, with unread announcements and new workspaces of its user."""
     lease, now = await actor.find_lease(workspace), actor.now
     messages = await actor.state.inboxes.messages_of(lease.key.owner)
     return models.OneWorkspace(
@@ -192,7 +192,7 @@ async def get_workspace(actor: Actor, workspace: str) -> models.OneWorkspace:
 
 @router.get("/api/v1/workspaces/{workspace}/readings", Permission.SEE_WORKSPACES)
 async def list_readings(actor: Actor, workspace: str, *, query: ReadingsQuery) -> models.ReadingList:
-    """Answer the readings of its GPUs, oldest first. Null is unknown."""
+    """Return the readings of its GPUs, oldest first. null means unknown."""
     lease, after = await actor.find_lease(workspace), after_of(query)
     since = query.since if after is None else max(query.since, after[1])
     rows = await actor.state.store.read(actor.state.store.readings.of_lease, lease.id, since)
@@ -202,7 +202,7 @@ async def list_readings(actor: Actor, workspace: str, *, query: ReadingsQuery) -
 
 @router.get("/api/v1/workspaces/{workspace}/audit", Permission.SEE_WORKSPACES)
 async def list_audit(actor: Actor, workspace: str) -> models.AuditList:
-    """Answer its audit entries, newest first."""
+    """Return its audit entries, newest first."""
     store, lease = actor.state.store, await actor.find_lease(workspace)
     return models.AuditList(
         audit=[present_audit_line(line) for line in await store.read(store.audit_log.latest, lease.id)]
@@ -211,13 +211,13 @@ async def list_audit(actor: Actor, workspace: str) -> models.AuditList:
 
 @router.get("/api/v1/workspaces/{workspace}/output", Permission.SEE_WORKSPACES)
 async def get_output(actor: Actor, workspace: str) -> models.Output:
-    """Answer the last output of a server that failed, null if there is none or the reader may not see it."""
+    """Return the last output of a failed server. It is null if there is no output or you may not see it."""
     return await present_output(actor.state, await actor.find_lease(workspace), actor.person)
 
 
 @router.get("/api/v1/workspaces/{workspace}/going-on", Permission.SEE_WORKSPACES)
 async def get_restart(actor: Actor, workspace: str) -> models.GoingOnNow:
-    """Answer what a restart without a GPU, or with one again, does, and how long it would wait. Nothing is done."""
+    """Return what a restart with or without a GPU would do, and how long it would wait. Nothing is done."""
     state, lease = actor.state, await actor.find_lease(workspace)
     groups = await state.members.now(lease.user, lease.key.owner)
     restart = present_restart(state, lease)
@@ -278,7 +278,7 @@ async def share_output(actor: Actor, workspace: str) -> models.Workspace:
 
 @router.post("/api/v1/workspaces/{workspace}/came", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def come(actor: Actor, workspace: str) -> models.Workspace:
-    """Say that its user waited for it and sees that it runs."""
+    """Note that its user has seen that it runs."""
     return await _act(actor, workspace, "came")
 
 
@@ -296,19 +296,19 @@ async def answer_dispute(actor: Actor, workspace: str, *, body: SentenceInput) -
 
 @router.post("/api/v1/workspaces/{workspace}/consent", Permission.MOVE, replay=_replay)
 async def consent(actor: Actor, workspace: str, *, body: ConsentInput) -> models.Workspace:
-    """Accept these kinds of GPU instead, and no others, while it waits. Its place stays."""
+    """Accept these other GPU kinds, and no others, while it waits. Its position stays."""
     return await _act(actor, workspace, "consent", body.substitutes)
 
 
 @router.post("/api/v1/workspaces/{workspace}/take", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> models.Workspace:
-    """Request fewer GPUs while it waits. Its place stays, so it can start as soon as these are free."""
+    """Request fewer GPUs while it waits. Its position stays."""
     return await _act(actor, workspace, "take", body.count)
 
 
 @router.post("/api/v1/workspaces/{workspace}/done", Permission.ANSWER_FOR_OWN, replay=_replay)
 async def plan_end(actor: Actor, workspace: str, *, body: DoneInput) -> models.Workspace:
-    """Say when its user will be done. It does not end by that. Estimated starts of those who wait become better."""
+    """Note when its user will be done. The workspace does not end by it. Estimates of others become more exact."""
     return await _act(actor, workspace, "done", body.minutes)
 
 

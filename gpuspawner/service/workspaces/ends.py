@@ -77,10 +77,18 @@ def _sentences(lease: Lease, now: float, reader: str) -> tuple[str, str]:
         "by": by,
         "user": "you" if reader == "You" else reader,
         "idle": f"{did_nothing} for {show_duration(round(lease.streak.idle_seconds))}",
-        "way": "without a GPU" if lease.request.gpu else "with a GPU",
+        "way": way_words(lease),
         "failed": "It failed to start" if lease.running_at is None else "It failed",
     }
     return sentence.format(**words), short.format(**words)
+
+
+def way_words(lease: Lease) -> str:
+    """Return how a workspace that its user restarts goes on."""
+    after = lease.goes_on.request if lease.goes_on is not None else None
+    if after is not None and bool(after.gpu) is bool(lease.request.gpu):
+        return "in another size"
+    return "without a GPU" if lease.request.gpu else "with a GPU"
 
 
 def _by_people(lease: Lease) -> tuple[str, str]:

@@ -145,6 +145,36 @@ class GoingOnNow(Answer):
     now: str
 
 
+class SizeChange(Answer):
+    """A change of size that waits while the workspace runs on."""
+
+    size: str
+    """For example ``2 H100 80 GB, 24 cores, 192 GiB memory``."""
+    asked_at: float
+    place: int | None
+    """Its queue position, null if it is not known."""
+    sentence: str
+
+
+class SizeEffect(Answer):
+    """One effect of a change of size. ``good`` is false for what a user should know before."""
+
+    good: bool
+    words: str
+    more: str
+
+
+class SizeOutlook(Answer):
+    """What a change of size would do now."""
+
+    size: str
+    starts_now: bool
+    keeps_running: bool
+    """Whether the workspace runs on until the new size is free."""
+    sentence: str
+    effects: list[SizeEffect]
+
+
 class Warning(Answer):  # noqa: A001 - the word of pages and API
     """A warning to its user, and the actions that help."""
 
@@ -263,6 +293,7 @@ class Workspace(Answer):
     extend: Extend
     warning: Warning | None
     going_on: GoingOn | None
+    size_change: SizeChange | None
     charged: Charged | None
     end: End | None
     explained: list[str]

@@ -21,7 +21,7 @@ from gpuspawner.service.workspaces import links
 from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.cards import Card, sooner_options, summary_of
 from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
-from gpuspawner.service.workspaces.ends import exact_time
+from gpuspawner.service.workspaces.ends import exact_time, way_words
 from gpuspawner.service.workspaces.idle_words import rule_words
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
@@ -109,6 +109,7 @@ class WorkspacePage(PageHandler):
             line=_line(in_line, lease),
             line_old_since=state.queue.old_since if in_line else None,
             lost=_lost(shown, chart),
+            restart_way=way_words(lease),
             charged_text=f"{charged:.2f}",
             idle_rule=rule_words(policy_of(state.catalog, lease, shown.now), gpus=lease.request.gpu is not None),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.catalog.models import Catalog
@@ -23,6 +24,7 @@ from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy
 from gpuspawner.service.workspaces.restarts import present_restart
+from gpuspawner.service.workspaces.size_words import present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
 DEFAULT_NAME = "default workspace"
@@ -71,6 +73,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         extend=present_extend(state, lease),
         warning=present_warning(state, lease),
         going_on=present_restart(state, lease),
+        size_change=present_size_change(state, lease),
         arrival=present_arrival(lease, now),
         planned_end=_present_planned_end(state, lease, now),
         charged=_present_charged(state, lease),
@@ -282,7 +285,8 @@ def _present_charged(state: Parts, lease: Lease) -> models.Charged | None:
     """Return the usage of a running workspace so far, less what was credited, None for any other."""
     if lease.rate is None or lease.running_at is None or lease.deadline_at is None or not lease.live:
         return None
-    lines = ledger_lines_until(lease, state.clock.now(), state.allocator.accounting.zone)
+    unbilled = replace(lease, billed_until=None)  # as if no month had been closed meanwhile
+    lines = ledger_lines_until(unbilled, state.clock.now(), state.allocator.accounting.zone)
     hours, cost = (sum((line.amount(used) for line in lines), Fraction(0)) for used in BudgetUnit)
     return models.Charged(gpu_hours=float(hours), cost=float(cost) if lease.rate.price_per_hour else None)
 

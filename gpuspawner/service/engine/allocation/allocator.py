@@ -29,6 +29,7 @@ from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.allocation.requests import RequestResolver, options_of
 from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
+from gpuspawner.service.engine.allocation.size_changes import SizeChanges
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.hub.stop_actors import StopActors
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -72,8 +73,16 @@ class Allocator:
         self.granting = GrantWriter(
             registry, self.observed, self.bounds, self.estimate_records, lambda: self.catalog, clock, self.commits
         )
+        self.size_changes = SizeChanges(
+            registry, scheduler, self.observed, self.granting, self.commits, clock, self.check
+        )
         self.syncs = SchedulerSync(
-            scheduler, self.observed.snapshot, self.granting.take, registry.store, registry.failures
+            scheduler,
+            self.observed.snapshot,
+            self.granting.take,
+            registry.store,
+            registry.failures,
+            self.size_changes.look,
         )
         self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()

@@ -107,6 +107,19 @@ class GrantWriter:
         for lease in granted:
             await self._estimate_records.came(lease)
 
+    def assign(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Grant a waiting request the GPUs that are held for it; None while processes still use them.
+
+        If it does not get them in time, it waits like every other request.
+        """
+        seen = self._observed.snapshot()
+        used = dict(used_shares(seen.leases, self._observed.others_than(lease.id)))
+        tally = QuotaTally(seen, self._observed.holdings(seen))
+        granted = self._grant(Grant(claim_of(lease), lease.assigned), seen, used, tally)
+        if granted is None and self._clock.now() >= lease.not_before:
+            return self._registry.save(replace(lease, assigned=()))
+        return granted
+
     async def lapse_expired(self) -> None:
         """Return leases to the queue whose grant expired before a start took it."""
         now, lapsing = self._clock.now(), list[tuple[Lease, float]]()

@@ -58,8 +58,14 @@ class ObservedState:
 
     @property
     def others(self) -> tuple[Slot, ...]:
-        """Slots that workspaces use although their leases do not hold them, or not any more."""
-        return unleased_slots(self.seen, self._registry)
+        """Slots that may not be granted: those in use that no lease holds, and those held for a change of size."""
+        return self.others_than("")
+
+    def others_than(self, lease_id: str) -> tuple[Slot, ...]:
+        """Return these slots without those that are held for a lease."""
+        unleased = unleased_slots(self.seen, self._registry)
+        assigned = (slot for one in self._registry if one.assigned and one.id != lease_id for slot in one.assigned)
+        return (*unleased, *assigned)
 
     def snapshot(self) -> Snapshot:
         """Return the state on which a decision is based now."""

@@ -49,12 +49,15 @@ class SchedulerSync:
         take: Callable[[Answer], Awaitable[None]],
         store: Store,
         failures: Failures,
+        begin: Callable[[], Awaitable[None]],
     ) -> None:
         """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then.
 
+        ``begin`` is awaited before each sync.
+
         ``store`` tells whether this service still owns it. ``failures`` records what can't be taken.
         """
-        self._failures = failures
+        self._failures, self._begin = failures, begin
         self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
         self._task: asyncio.Task[None] | None = None
         self._again = False
@@ -135,6 +138,7 @@ class SchedulerSync:
         if not self._scheduler.capabilities.answers_at_once:
             # A replaced service, which does not know all claims, must not withdraw those of its successor.
             await self._store.read(self._store.check_epoch)
+        await self._begin()
         snapshot = self._snapshot()
         if not snapshot.processes_known:
             return  # a process that a crash left behind may use a GPU that no lease holds

@@ -26,6 +26,7 @@ async function show(url, options = {}) {
 const go = (url, options) => show(url, options).catch(() => location.assign(url)); // the page itself says what is wrong
 
 document.addEventListener('click', (event) => {
+  if (event.target.closest('[data-print]')) print();
   const link = event.target.closest('a');
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (link.matches('[data-act]')) {

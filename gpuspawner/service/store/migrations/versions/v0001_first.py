@@ -293,3 +293,30 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("value", sa.Float, nullable=False),
         sa.Column("at", sa.Float, nullable=False),
     )
+    op.create_table(
+        "team_sums",
+        sa.Column("month", sa.String(7), primary_key=True),
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("price", sa.String(64), primary_key=True),
+        sa.Column("user", sa.String(255), nullable=False),
+        *(
+            sa.Column(name, sa.Float, nullable=False)
+            for name in ("active", "idle", "not_measured", "reclaimed", "reclaims", "charged", "credited", "cost")
+        ),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "statements",
+        sa.Column("month", sa.String(7), primary_key=True),
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("document", sa.JSON, nullable=False),
+    )
+    op.create_table(
+        "team_alerts",
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("period", sa.String(10), primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+    )

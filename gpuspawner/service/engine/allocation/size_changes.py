@@ -1,0 +1,142 @@
+"""Carries out changes of size: restarts a running workspace once the GPUs of its new size are free.
+
+The workspace runs on until then. While it stops, its lease also holds the GPUs that its new size needs. The lease that
+continues it gets these before anything else is granted. So a restart of the service at any time loses neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+from gpuspawner.core import events
+from gpuspawner.core.errors import RequestRefused, Unavailable
+from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
+from gpuspawner.core.leases.request import Request, SizeChange
+from gpuspawner.core.leases.step_results import Note, Step
+from gpuspawner.core.queue.snapshot import Claim
+from gpuspawner.schedulers.base import Preview, Scheduler
+from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.grants import GrantWriter
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
+from gpuspawner.service.engine.commits import LeaseCommits
+from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+
+LOOK_SECONDS = 5.0
+"""Waiting changes are looked at again after this time even if nothing changed. The GPUs are observed as often."""
+SOONER_SECONDS = 60.0
+"""A change waits if its new size would have to end sooner than the workspace by more than this."""
+
+
+def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
+    """Return the claim of a new size. Substitutes do not count: its user asks for this size."""
+    request = replace(change.after.request, substitutes=())
+    return Claim(
+        transitions.successor_id(lease),
+        lease.key.user_created,
+        request,
+        change.asked_at,
+        attended=False,
+        user=lease.user,
+        waiting_since=change.asked_at,
+        replaces=lease.id,
+    )
+
+
+class SizeChanges:
+    """Begins the changes that can start now, and grants the GPUs that are held for those that have begun."""
+
+    def __init__(
+        self,
+        registry: LeaseRegistry,
+        scheduler: Scheduler,
+        observed: ObservedState,
+        granting: GrantWriter,
+        commits: LeaseCommits,
+        clock: Clock,
+        check: Callable[[Request, Key], None],
+    ) -> None:
+        """Change nothing yet. ``check`` raises RequestRefused for a request that may not be made."""
+        self._registry, self._scheduler, self._observed = registry, scheduler, observed
+        self._granting, self._commits, self._clock, self._check = granting, commits, clock, check
+        self._looked_at = -inf
+        self._changes, self._basis = 0, tuple[object, ...]()
+        self.previews: dict[str, Preview] = {}
+        """The last preview of each waiting change, by the id of the running lease."""
+
+    def keeps_running(self, request: Request) -> bool:
+        """Return whether a workspace can run on until this size is free: only our own queue can hold GPUs for it."""
+        capabilities = self._scheduler.capabilities_of(request.gpu)
+        return not capabilities.owns_queue and capabilities.pod_waits_seconds is None
+
+    def ask(self) -> None:
+        """Look at the changes at the next sync, whether or not anything else changed."""
+        self._looked_at = -inf
+
+    async def look(self) -> None:
+        """Do what can be done now. An error in one change keeps no other from it."""
+        waiting = [lease for lease in self._registry if lease.assigned and lease.phase in WAITING]
+        changing = [lease for lease in self._registry if lease.size_change is not None and lease.phase in UP]
+        self.previews = {lease.id: self.previews[lease.id] for lease in changing if lease.id in self.previews}
+        if not (waiting or changing) or not (self._observed.hub_answers and self._observed.processes_known):
+            return
+        failures = self._registry.failures
+        stored: list[asyncio.Future[None] | None] = []
+        for lease in waiting:
+            with failures.isolating("granting a new size", lease.id):
+                stored.append(self._granting.assign(lease))
+        if self._is_due():
+            for lease in sorted(changing, key=lambda one: one.size_change.asked_at if one.size_change else 0.0):
+                with failures.isolating("changing the size", lease.id, raises=()):
+                    stored.append(await self._begin(lease))
+        await all_stored(stored)
+
+    def _is_due(self) -> bool:
+        """Return whether something changed since the last look, or it was long ago."""
+        now, basis = self._clock.now(), (self._scheduler.fleet, self._scheduler.room)
+        is_same = self._changes == self._registry.changes and all(map(operator.is_, basis, self._basis))
+        if is_same and 0 <= now - self._looked_at < LOOK_SECONDS:
+            return False
+        self._looked_at, self._changes, self._basis = now, self._registry.changes, basis
+        return True
+
+    async def _begin(self, lease: Lease) -> asyncio.Future[None] | None:
+        """Stop a workspace whose new size can start now; None while it waits."""
+        change = lease.size_change
+        assert change is not None, "only leases with a change of size are looked at"
+        try:
+            self._check(change.after.request, lease.key)
+        except RequestRefused as error:
+            dropped = replace(lease, size_change=None)
+            return self._commits.commit(lease, Step(dropped, (Note(events.SizeChangeRefused(str(error))),)))
+        changes = self._registry.changes
+        try:
+            found = await self._scheduler.offers(self._observed.snapshot(), claim_of_change(lease, change))
+        except Unavailable:
+            return None  # pages show the outage
+        self.previews[lease.id] = found
+        ends_sooner = (
+            found.latest_end is not None
+            and lease.deadline_at is not None
+            and found.latest_end.at < lease.deadline_at - SOONER_SECONDS
+        )
+        if found.slots is None or ends_sooner or self._registry.changes != changes:
+            return None
+        if (newest := self._registry.get(lease.id)) is None or newest.size_change != change or newest.phase not in UP:
+            return None
+        return self._stop(newest, change, found)
+
+    def _stop(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
+        holding = transitions.begin_size_change(lease, found.slots or (), self._clock.now())
+        how = exits.goes_on(change.actor, change.where, size_words(change.after.request, self._scheduler))
+        return self._commits.finish(holding, how)
+
+
+def size_words(request: Request, scheduler: Scheduler) -> str:
+    """Return the GPUs of a size in words."""
+    kind = scheduler.kinds.get(request.gpu or "")
+    return f"{request.count} {kind.title}" if kind is not None else "no GPU"

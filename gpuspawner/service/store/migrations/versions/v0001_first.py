@@ -313,3 +313,10 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("team", sa.String(255), primary_key=True),
         sa.Column("document", sa.JSON, nullable=False),
     )
+    op.create_table(
+        "team_alerts",
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("period", sa.String(10), primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+    )

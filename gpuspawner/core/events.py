@@ -780,6 +780,22 @@ class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant ba
     """An administrator takes that back."""
 
 
+class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
+    """A user asks for more of a quota or a budget for a time."""
+
+
+class QuotaRequestApproved(QuotaEvent, name="quota request approved", words="Approved a request for more"):
+    """A lead, an administrator or a rule approves that. ``amount`` is what was given."""
+
+
+class QuotaRequestDeclined(QuotaEvent, name="quota request declined", words="Declined a request for more"):
+    """A lead or an administrator declines that."""
+
+
+class QuotaRequestWithdrawn(QuotaEvent, name="quota request withdrawn", words="Withdrew a request for more"):
+    """The user withdraws that."""
+
+
 @dataclass(frozen=True)
 class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     """An administrator corrects what was charged to a user."""

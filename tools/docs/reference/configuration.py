@@ -22,7 +22,7 @@ configure(c, catalog="catalog.yaml")
 
 """
 ALSO = """\
-Each setting is an argument, or a line `c.GPUService.NAME = ...` above `configure(c)`. The argument counts first.
+Each setting is an argument, or a line such as `c.GPUService.port = 9471` above `configure(c)`. Arguments count first.
 `jupyterhub --help-all` lists them too. A wrong name is refused with the right one. `c.GPUSpawner` has the settings of
 each spawner class, also of one that is no KubeSpawner.
 

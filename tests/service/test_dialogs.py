@@ -87,7 +87,7 @@ def test_a_drained_node_offers_its_end_with_the_reason_and_leads_back(world):
     assert drain in lifted.text
 
 
-REASONS = {"message": "text", "announce": "text", "grant": "why", "take-back": "why", "correct": "why"}
+REASONS = {"message": "text", "announce": "text", "grant": "why", "take-back": "why", "correct": "why", "forget": "why"}
 
 
 @pytest.mark.parametrize("name", list(DIALOGS))

@@ -18,6 +18,7 @@ from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.stored_data import api as stored_data
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
@@ -42,6 +43,7 @@ ROUTERS = (
     quotas.router,
     corrections.router,
     usage.router,
+    stored_data.router,
     announcements.router,
     presets.router,
     schedules.router,

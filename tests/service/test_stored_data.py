@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from page_world import NOW, Browser, api
-from test_statements import at, begin, end, later, sample, statement, world  # noqa: F401 - the fixture
+from test_statements import asked, begin, end, later, sample, statement, world  # noqa: F401 - the fixture
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
@@ -30,6 +30,7 @@ ALICE = Owner("hub-1", "alice born")
 def lived(world):  # noqa: F811 - the fixture
     """A world in which alice and bob used GPUs in a month that is closed, and alice has something in each table."""
     store = world.parts.store
+    world.groups = {"alice": {"vision"}}
     for user, gpu, name in (("alice", 0, "first"), ("bob", 1, "second")):
         begin(world, name, user, (gpu,))
         world.clock.at += 3600
@@ -47,6 +48,8 @@ def lived(world):  # noqa: F811 - the fixture
     ready = {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}
     assert api(world, "alice", "ready", "POST", ready).status_code in {200, 201}
     assert api(world, "alice", "inbox/read", "POST", {"all": True}).status_code == 200
+    more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
+    assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
     store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))
     world.call(
         make_token, world.parts, Login("secret", "BCDF-GHJK", "laptop", admin=False, at=NOW, user="alice"), ALICE
@@ -88,7 +91,7 @@ def test_the_export_has_every_entry_and_no_secret(lived, monkeypatch, capsys):
     rows = {one["name"]: one["rows"] for one in found["sections"]}
     expected = {
         "leases", "readings", "outputs", "audit", "ledger", "usage_sums", "team_sums", "quota_grants", "presets",
-        "schedules", "tokens", "inbox_read",
+        "schedules", "tokens", "quota_requests", "inbox_read",
     }  # fmt: skip
     assert expected <= rows.keys()
     assert [row["id"] for row in rows["leases"]] == ["first"]
@@ -130,6 +133,7 @@ def test_a_forgotten_person_is_nowhere_and_all_sums_are_as_they_were(lived, how)
     done = forget(lived, how=how)
     assert done == {**preview, "dry_run": False}
     lived.call(keep, lived.parts)
+    assert 'user="alice"' not in asked(lived, "metrics/people").text
     after = everything(lived)
     after["idempotency_keys"] = []
     for table, rows in after.items():
@@ -148,6 +152,14 @@ def test_a_forgotten_person_is_nowhere_and_all_sums_are_as_they_were(lived, how)
     assert (entry.event, entry.user) == (PersonForgotten(how, done["pseudonym"], "left"), "")
     corrected = [x.event for x in lived.parts.store.audit_log.latest() if isinstance(x.event, UsageCorrected)]
     assert [one.user for one in corrected] == ([done["pseudonym"]])
+
+
+def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
+    done = forget(lived, user="admin")
+    rows = everything(lived)
+    for table in ("ledger", "quota_grants", "statements"):
+        assert any(done["pseudonym"] in row for row in rows[table]), table
+        assert [row for row in rows[table] if "'admin'" in row] == [], table
 
 
 def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):

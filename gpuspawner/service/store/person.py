@@ -183,16 +183,16 @@ def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudo
     for row in connection.execute(sa.select(tables.statements)).all():
         document = json.loads(json.dumps(row.document))
         mine = [line for line in document["lines"] if line["user"] == created]
-        if not mine:
-            continue
         for line in mine:
             line |= {"user": pseudonym, "member": pseudonym}
-        for one in document["credits"]:
-            one["members"] = [pseudonym if name == person.name else name for name in one["members"]]
+        for one in document["credits"] if document["until"] > person.since else ():
             one["by"] = pseudonym if one["by"] == person.name else one["by"]
-        t = tables.statements
-        where = (t.c.month == row.month) & (t.c.team == row.team)
-        connection.execute(t.update().where(where).values(document=document))
+            if mine:
+                one["members"] = [pseudonym if name == person.name else name for name in one["members"]]
+        if document != row.document:
+            t = tables.statements
+            where = (t.c.month == row.month) & (t.c.team == row.team)
+            connection.execute(t.update().where(where).values(document=document))
     query = sa.select(audit.c.number, audit.c.fields).where(audit.c.at >= person.since)
     named = (audit.c.user == person.name) | (audit.c.actor == person.name)
     for row in read_with_damaged_json(connection, query.where(named), audit.c.fields):

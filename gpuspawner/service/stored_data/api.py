@@ -98,6 +98,8 @@ def _side(title: str, number: int, table: str, *, deletes: bool) -> ForgottenSec
 async def _read_again(state: Parts, person: StoredPerson) -> None:
     """Have everything in memory follow the store."""
     await state.accounting.load()
+    await state.quota_requests.load()
+    await state.announcements.load()
     state.roles_used.pop(person.name, None)
     state.counters.forget(person.name)
     counted = state.accounting.user_gpu_seconds

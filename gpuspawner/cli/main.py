@@ -34,6 +34,7 @@ COMMANDS = {
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
     "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
+    "export-me": ("cli.stored:export_me", "Print all that is stored of you as JSON."),
     "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
     "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),
     "logout": ("cli.sign_in:logout", "Sign out: end the token of this machine."),

@@ -782,7 +782,21 @@ class MonthClosed(Event, name="month closed", words="Closed a month", details="{
     month: str = ""
 
 
-# --- schedules and sign-in
+# --- schedules, secrets and sign-in
+
+
+@dataclass(frozen=True)
+class SecretSaved(Event, name="secret saved", words="Saved a secret", details="{variable}"):
+    """A user saved a secret. No event has its value."""
+
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class SecretDeleted(Event, name="secret deleted", words="Deleted a secret", details="{variable}"):
+    """A user deleted a secret."""
+
+    variable: str = ""
 
 
 class ScheduleAdded(ScheduleEvent, name="ready wished", words="Added a schedule"):

@@ -52,6 +52,7 @@ async def forget(parts: Parts) -> None:
     await store.write(store.idle_traces.delete_old, now)
     await _forget_users(parts, store.presets)
     await _forget_users(parts, store.schedules)
+    await _forget_users(parts, store.secrets)
     await _forget_users(parts, store.idle_traces)
 
 

@@ -373,3 +373,14 @@ statements = sa.Table(
     sa.Column("team", sa.String(255), primary_key=True),
     sa.Column("document", sa.JSON, nullable=False),
 )
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    # Encrypted with a key that is not stored here.
+    sa.Column("sealed", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Float, nullable=False),
+)

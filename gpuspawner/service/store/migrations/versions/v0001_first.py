@@ -313,3 +313,11 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("team", sa.String(255), primary_key=True),
         sa.Column("document", sa.JSON, nullable=False),
     )
+    op.create_table(
+        "secrets",
+        sa.Column("hub", sa.String(64), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("sealed", sa.Text, nullable=False),
+        sa.Column("changed_at", sa.Float, nullable=False),
+    )

@@ -782,6 +782,32 @@ class MonthClosed(Event, name="month closed", words="Closed a month", details="{
     month: str = ""
 
 
+@dataclass(frozen=True)
+class BudgetReached(Event, name="budget reached", words="Told of a budget", details="{percent} % of {budget}"):
+    """The service told leads and administrators how much of a budget of money is used."""
+
+    percent: int = 0
+    budget: str = ""
+
+
+@dataclass(frozen=True)
+class WasteFound(
+    Event, name="waste found", words="Told of idle GPUs", details="{percent} % idle in the week of {week}"
+):
+    """The service told leads and administrators of the idle share of a team's GPU hours."""
+
+    percent: int = 0
+    week: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
+    """The service mailed the statement of a team to its leads."""
+
+    number: str = ""
+    leads: tuple[str, ...] = ()
+
+
 # --- schedules, secrets and sign-in
 
 

@@ -66,6 +66,7 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
 from gpuspawner.service.usage.closing import CLOSE_SECONDS, close_months
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
@@ -295,6 +296,7 @@ class Service:
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
+            every(ALERT_SECONDS, partial(send_alerts, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),

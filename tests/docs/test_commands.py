@@ -141,6 +141,9 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
+        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
+            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
+            self.hub.gpu("/usage/corrections", "POST", charge)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")

@@ -80,6 +80,7 @@ readings = sa.Table(
     sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
     sa.Column("possible_cpu_cores", sa.Float),
     sa.Column("ended_cpu_cores", sa.Float),
+    sa.Column("host_memory_bytes", sa.BigInteger),
     sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("sources", sa.JSON(none_as_null=True)),
     sa.Index("ix_readings_lease", "lease", "at"),

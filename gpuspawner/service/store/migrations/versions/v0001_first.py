@@ -77,6 +77,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
         sa.Column("possible_cpu_cores", sa.Float),
         sa.Column("ended_cpu_cores", sa.Float),
+        sa.Column("host_memory_bytes", sa.BigInteger),
         sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
         sa.Column("sources", sa.JSON(none_as_null=True)),
     )

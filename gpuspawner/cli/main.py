@@ -32,6 +32,7 @@ COMMANDS = {
     "queue": ("cli.quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
+    "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
     "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
     "secrets": ("cli.sign_in:secrets", "List your secrets, save one or delete one."),

@@ -156,6 +156,7 @@ class RestrictionEvent(Event):
         begins_at: when it begins; None if it has begun.
         until_at: when it ends; None if it does not end by itself.
         reason: the administrator's reason.
+        every: the part of each week in which it holds, "" for all the time.
     """
 
     measure: str = ""
@@ -165,6 +166,7 @@ class RestrictionEvent(Event):
     begins_at: float | None = None
     until_at: float | None = None
     reason: str = ""
+    every: str = ""
 
     def describe(self, at: float) -> str:
         """Return the effect, the time and the reason."""
@@ -181,7 +183,8 @@ class RestrictionEvent(Event):
             "reserve": f"{self.count} {self.target} {'is' if self.count == 1 else 'are'} reserved for {self.whom}",
             "exempt": f"{f'{self.target} is' if self.target else f'Workspaces of {self.whom} are'} not stopped as idle",
         }
-        return f"{effect.get(self.measure, self.measure)}{begins}{until}"
+        every = f", {self.every}," if self.every else ""
+        return f"{effect.get(self.measure, self.measure)}{every}{begins}{until}".removesuffix(",")
 
 
 @dataclass(frozen=True)
@@ -472,6 +475,27 @@ class ReachesInto(Event, name="reaches into", words="Asked to make room for a cl
         return f"{self.count} {self.kind} {'is' if self.count == 1 else 'are'} reserved for {self.whom}{begins}{until}."
 
 
+@dataclass(frozen=True)
+class MaintenanceNear(Event, name="maintenance near", words="Told of maintenance", told=Audience.USER, marked=True):
+    """The workspace runs on a node that has maintenance before the workspace ends.
+
+    Args:
+        node: the node.
+        begins_at: when the maintenance begins; None if it has begun.
+        until_at: when it ends; None if that is not known.
+    """
+
+    node: str = ""
+    begins_at: float | None = None
+    until_at: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the node and the time of its maintenance."""
+        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
+        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
+        return f"{self.node} has maintenance{begins}{until}."
+
+
 class WarnedIdle(IdleEvent, name="warned", words="Warned", told=Audience.USER, marked=True):
     """The workspace was idle. Its grace period begins."""
 
@@ -754,6 +778,22 @@ class QuotaGranted(QuotaEvent, name="quota granted", words="Granted more"):
 
 class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant back"):
     """An administrator takes that back."""
+
+
+class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
+    """A user asks for more of a quota or a budget for a time."""
+
+
+class QuotaRequestApproved(QuotaEvent, name="quota request approved", words="Approved a request for more"):
+    """A lead, an administrator or a rule approves that. ``amount`` is what was given."""
+
+
+class QuotaRequestDeclined(QuotaEvent, name="quota request declined", words="Declined a request for more"):
+    """A lead or an administrator declines that."""
+
+
+class QuotaRequestWithdrawn(QuotaEvent, name="quota request withdrawn", words="Withdrew a request for more"):
+    """The user withdraws that."""
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,11 @@ class ClassHold:
     """GPUs that are reserved for a group of the hub at given times, until a day in seconds since the epoch.
 
     Without a ``window`` they are reserved at all times after ``since``. If an administrator reserves them, they are for
-    an ``account``, and ``group`` is the account's name for display.
+    an ``account`` or for ``members``, and ``group`` is the name for display.
+
+    Args:
+        node: the only node whose GPUs are reserved, "" for any node.
+        members: the users by their ``created``. None: those in the group when they made their request.
     """
 
     group: str
@@ -188,6 +192,13 @@ class ClassHold:
     until: float | None = None
     since: float = 0.0
     account: Account | None = None
+    node: str = ""
+    members: frozenset[str] | None = None
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether all GPUs of a node are reserved for its maintenance. Nobody may use them."""
+        return not self.kind
 
 
 @dataclass(frozen=True)

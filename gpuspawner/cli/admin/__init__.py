@@ -14,6 +14,7 @@ COMMANDS = {
     "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
     "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
     "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
+    "requests": ("cli.requests:requests", "List requests for more quota, and approve or decline them."),
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
     "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),

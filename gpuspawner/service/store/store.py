@@ -31,6 +31,7 @@ from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
+from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statements import Statements
@@ -106,6 +107,7 @@ class Store:
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
+        self.quota_requests = QuotaRequests(*shared)
         self.outbox = Outbox(*shared)
         self.inbox = InboxMarks(*shared)
         self.presets = Presets(*shared)

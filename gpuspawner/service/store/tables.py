@@ -386,6 +386,19 @@ team_alerts = sa.Table(
     sa.Column("at", sa.Float, nullable=False),
 )
 
+quota_requests = sa.Table(
+    "quota_requests",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_quota_requests_made_at", "made_at"),
+    sa.Index("ix_quota_requests_owner", "hub", "user_created"),
+)
+
 secrets = sa.Table(
     "secrets",
     metadata,

@@ -1,6 +1,8 @@
 """The release tool: what it checks before it builds, and what it writes."""
 
+import os
 import subprocess
+import sys
 
 import pytest
 
@@ -117,3 +119,28 @@ def test_sha256sum_accepts_the_checksums(tmp_path):
     (tmp_path / "one.whl").write_text("two")
     changed = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=False, capture_output=True)
     assert changed.returncode == 1
+
+
+@pytest.mark.slow  # it installs what the package and its documentation need
+def test_a_clean_checkout_becomes_a_release_that_starts_a_workspace(tmp_path):
+    clone = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", "--no-tags", ROOT, clone], check=True)
+    settings = {**os.environ, "IMAGES": "none", "PYTHONPATH": ""}
+    command = [sys.executable, "-m", "tools.release"]
+    done = subprocess.run(command, cwd=clone, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"gpuspawner {__version__} (" in done.stdout
+    assert "the workspace ended, reason idle" in done.stdout
+    assert "It has no image of service, hub, workspace. Run make release without IMAGES to add them." in done.stdout
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=clone / "dist", check=True)
+    name = f"gpuspawner-{__version__}"
+    assert {path.name for path in (clone / "dist").iterdir()} == {
+        f"{name}-py3-none-any.whl",
+        f"{name}-site.tar.gz",
+        f"{name}.cdx.json",
+        f"{name}.md",
+        f"{name}.tar.gz",
+        f"{name}.tgz",
+        f"gpuspawner-crds-{__version__}.tgz",
+        "SHA256SUMS",
+    }

@@ -9,7 +9,7 @@ import pytest
 from gpuspawner import __version__
 from tools.install import ROOT
 from tools.progress import StepError
-from tools.release import check_release, main, release_notes, requested_images, write_checksums
+from tools.release import check_release, main, release_notes, requested_images, require_builder, write_checksums
 from tools.versions import PLACES, find_versions, write_version
 
 CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-01-02\n\n- One line.\n\n## 0.0.1 - 2025-01-02\n\n- Older.\n"
@@ -106,6 +106,15 @@ def test_a_tag_on_another_commit_is_refused(checkout):
     git(checkout, "commit", "--quiet", "--allow-empty", "--message", "Go on")
     with pytest.raises(StepError, match=f"The tag v{__version__} is on another commit"):
         check_release(checkout)
+
+
+def test_a_machine_without_a_builder_is_told_how_to_leave_images_out(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("IMAGES", "service")
+    with pytest.raises(StepError, match="none of them works here.* run make release IMAGES=none"):
+        require_builder()
+    monkeypatch.setenv("IMAGES", "none")
+    require_builder()
 
 
 def test_the_entry_of_a_release_has_at_most_forty_lines():

@@ -54,9 +54,9 @@ def main(arguments: list[str]) -> int:
             return 0
         with steps.step("Versions, changelog, checkout and tag"):
             notes = check_release(ROOT)
-            require_builder()
         if arguments == ["check"]:
             return 0
+        require_builder()
         build_release(steps, notes)
     except StepError as error:
         report_failure(error)

@@ -111,7 +111,7 @@ def test_a_tag_on_another_commit_is_refused(checkout):
 def test_a_machine_without_a_builder_is_told_how_to_leave_images_out(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv("IMAGES", "service")
-    with pytest.raises(StepError, match="none of them works here.* run make release IMAGES=none"):
+    with pytest.raises(StepError, match=r"none of them works here.* run make release IMAGES=none"):
         require_builder()
     monkeypatch.setenv("IMAGES", "none")
     require_builder()

@@ -11,6 +11,7 @@ from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.quotas import corrections
@@ -43,6 +44,7 @@ ROUTERS = (
     corrections.router,
     usage.router,
     announcements.router,
+    calendar.router,
     presets.router,
     schedules.router,
     sign_in.router,

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
+from gpuspawner.service.calendar import pages as calendar
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
 from gpuspawner.service.sign_in import pages as sign_in
@@ -28,6 +29,7 @@ ROUTES: list[Any] = [
     *quotas.ROUTES,
     *administration.ROUTES,
     *usage.ROUTES,
+    *calendar.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,

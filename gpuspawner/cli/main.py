@@ -33,6 +33,7 @@ COMMANDS = {
     "calendar": ("cli.calendar:calendar", "Show the coming reservations and maintenance of GPUs."),
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
+    "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
     "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
     "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),

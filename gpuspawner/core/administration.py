@@ -196,7 +196,8 @@ class ReadMarks:
 class Notice:
     """A notice for a person. ``lease`` is "" if it concerns no workspace, ``by`` if no person caused it.
 
-    ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``.
+    ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``, ``quota requested``,
+    ``quota declined``. ``about`` is the address of its page below the service's prefix, if that is no workspace's.
     """
 
     id: str
@@ -210,6 +211,12 @@ class Notice:
     by: str = ""
     ends: bool = field(default=False)
     """Whether it is about the end of a workspace. Other pages show that too until it is read."""
+    about: str = ""
+
+    @property
+    def page(self) -> str:
+        """The address of its page below the service's prefix, "" without one."""
+        return f"workspaces/{self.lease}" if self.lease else self.about
 
 
 NOTICE_TITLES: Mapping[type[Event], str] = {

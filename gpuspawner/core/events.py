@@ -780,6 +780,22 @@ class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant ba
     """An administrator takes that back."""
 
 
+class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
+    """A user asks for more of a quota or a budget for a time."""
+
+
+class QuotaRequestApproved(QuotaEvent, name="quota request approved", words="Approved a request for more"):
+    """A lead, an administrator or a rule approves that. ``amount`` is what was given."""
+
+
+class QuotaRequestDeclined(QuotaEvent, name="quota request declined", words="Declined a request for more"):
+    """A lead or an administrator declines that."""
+
+
+class QuotaRequestWithdrawn(QuotaEvent, name="quota request withdrawn", words="Withdrew a request for more"):
+    """The user withdraws that."""
+
+
 @dataclass(frozen=True)
 class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
     """An administrator corrects what was charged to a user."""
@@ -804,6 +820,32 @@ class MonthClosed(Event, name="month closed", words="Closed a month", details="{
     """The service closed a month. Its charges and statements never change after that."""
 
     month: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event, name="budget reached", words="Told of a budget", details="{percent} % of {budget}"):
+    """The service told leads and administrators how much of a budget of money is used."""
+
+    percent: int = 0
+    budget: str = ""
+
+
+@dataclass(frozen=True)
+class WasteFound(
+    Event, name="waste found", words="Told of idle GPUs", details="{percent} % idle in the week of {week}"
+):
+    """The service told leads and administrators of the idle share of a team's GPU hours."""
+
+    percent: int = 0
+    week: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
+    """The service mailed the statement of a team to its leads."""
+
+    number: str = ""
+    leads: tuple[str, ...] = ()
 
 
 # --- schedules and sign-in

@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple
 
 from gpuspawner.core.calendar import AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
-from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
-from gpuspawner.core.text_fields import Name, Title
+from gpuspawner.core.number_fields import IDLE_THRESHOLD, PositiveDuration, Priority, Weight
+from gpuspawner.core.text_fields import GroupNames, Name, Title
 
 
 class QuotaScope(Enum):
@@ -96,6 +96,9 @@ class Team:
     """The weight of the team in the queue. Its usage is divided by the weight."""
     priority: Priority = 0
     """Requests of teams with a higher priority go first in the queue."""
+    leads: GroupNames = frozenset()
+    """The users who get the statements of the team and its alerts by mail. Their rights come from a scope of the hub,
+    and leads who have used that since the service started get them too. Default: only those."""
 
 
 class Account(NamedTuple):
@@ -211,6 +214,16 @@ class MakeRoom:
 
 
 @dataclass(frozen=True)
+class Alerts:
+    """When leads and administrators are told of the usage of a team, in addition to budgets of money."""
+
+    __pydantic_config__ = section()
+    idle_percent: Annotated[float | None, IDLE_THRESHOLD] = None
+    """The idle share of a team's measured GPU hours in a week, for example `40%`. Above it they are told on Monday.
+    Default: they are not told."""
+
+
+@dataclass(frozen=True)
 class Rules:
     """All rules. ``contact`` tells users who can give them more, as the administrator writes it."""
 
@@ -221,6 +234,7 @@ class Rules:
     closed: frozenset[date] = frozenset()
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
+    alerts: Alerts = field(default_factory=Alerts)
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""

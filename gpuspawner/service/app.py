@@ -61,12 +61,14 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
+from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
 from gpuspawner.service.usage.closing import CLOSE_SECONDS, close_months
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
@@ -149,12 +151,14 @@ def wire(
     sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     queue = QueueSnapshot(registry, scheduler, allocator, clock)
+    quota_requests = QuotaRequests(store, allocator.accounting, clock)
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
         engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        Inboxes(store, registry, announcements, allocator.accounting, members, clock), StoredCounters(store, clock),
+        quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
+        StoredCounters(store, clock),
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)
@@ -168,6 +172,7 @@ async def load(parts: Parts) -> None:
     await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
+    await parts.quota_requests.load()
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.engine.availability.resume()
@@ -296,6 +301,7 @@ class Service:
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
+            every(ALERT_SECONDS, partial(send_alerts, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),

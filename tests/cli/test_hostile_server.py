@@ -31,6 +31,7 @@ ARGUMENTS = {
     "admin reserve": ("a100", *REASON),
     "admin exempt": ("train", *REASON),
     "admin grant": ("--list",),
+    "request": ("2 GPUs", "--until", "2h", *REASON),
     "admin correct": ("alice", "-1h", *REASON),
     "admin announce send": ("a text", "--to", "all", "--until", "2h"),
     "admin announce withdraw": ("3f",),

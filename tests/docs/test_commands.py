@@ -17,7 +17,8 @@ from gpuspawner.cli import main
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
-    "queue", "offers", "calendar", "quota", "usage", "schedule", "tokens", "completion", "admin",
+    "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "tokens", "completion",
+    "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
@@ -60,6 +61,8 @@ LISTS = {
     ("admin", "grant"): "/quota-grants",
     ("admin", "preempt"): "/preemptions",
     ("admin", "announce"): "/messages",
+    ("admin", "requests"): "/quota-requests?all=1&open=1",
+    ("request",): "/quota-requests?open=1",
     ("schedule",): "/ready",
 }
 """The list of the API whose newest entry a command names by the beginning of its ID."""
@@ -141,9 +144,19 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
+        self.prepare_accounts(words)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")
+
+    def prepare_accounts(self, words):
+        """Charge or request what a command is about."""
+        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
+            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
+            self.hub.gpu("/usage/corrections", "POST", charge)
+        if words[:2] == ["admin", "requests"] and ENTRY in words:
+            alice, asked = self.hub.api("POST", "/users/alice/tokens", {}).json()["token"], ("2 GPUs", "2d", "A paper")
+            self.hub.gpu("/quota-requests", "POST", dict(zip(("what", "until", "why"), asked, strict=True)), alice)
 
     def lives(self, server):
         return any((one["user"], one["server"]) == ("alice", server) for one in self.hub.workspaces())

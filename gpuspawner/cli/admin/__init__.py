@@ -15,6 +15,7 @@ COMMANDS = {
     "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user, a team or a group of the hub."),
     "reservations": ("cli.calendar:reservations", "List the coming reservations and maintenance of GPUs."),
     "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
+    "requests": ("cli.requests:requests", "List requests for more quota, and approve or decline them."),
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
     "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),

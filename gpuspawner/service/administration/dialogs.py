@@ -22,12 +22,14 @@ from gpuspawner.service.administration.restrictions import (
 )
 from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quota_requests.api import approve_request, decline_request
+from gpuspawner.service.quota_requests.presenter import request_words, sees
 from gpuspawner.service.quotas.api import grant_quota, take_grant_back
 from gpuspawner.service.quotas.corrections import correct_usage
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
-from gpuspawner.service.web.permissions import ACTS, Permission
+from gpuspawner.service.web.permissions import ACTS, Permission, Person
 
 ORIGIN = "the console"
 BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
@@ -63,6 +65,8 @@ class Dialog(NamedTuple):
         previews: whether the act has a dry run.
         needs_end: whether ``until`` must be filled in.
         path_field: the field that is a part of the endpoint's path, "" without one.
+        reason_label: the label of the reason.
+        needs_reason: whether the reason must be filled in.
     """
 
     endpoint: Endpoint
@@ -75,6 +79,8 @@ class Dialog(NamedTuple):
     previews: bool = True
     needs_end: bool = True
     path_field: str = ""
+    reason_label: str = "Reason"
+    needs_reason: bool = True
 
     def title_for(self, count: int) -> str:
         """Return the heading for a number of selected workspaces."""
@@ -193,6 +199,42 @@ DIALOGS: Mapping[str, Dialog] = {
         previews=False,
         path_field="grant",
     ),
+    "approve": Dialog(
+        approve_request,
+        "Approve a request for more",
+        "The extra quota begins and ends by itself. The user is told in the Inbox and by mail.",
+        (),
+        "Approve",
+        reason="why",
+        previews=False,
+        path_field="request",
+        reason_label="Note to the user",
+        needs_reason=False,
+    ),
+    "change-request": Dialog(
+        approve_request,
+        "Change and approve a request for more",
+        "Fields that stay empty are as requested. The user is told in the Inbox and by mail.",
+        ("number", "since", "until"),
+        "Approve with changes",
+        reason="why",
+        previews=False,
+        needs_end=False,
+        path_field="request",
+        reason_label="What the user reads",
+    ),
+    "decline": Dialog(
+        decline_request,
+        "Decline a request for more",
+        "Say why, and what the user can do instead.",
+        (),
+        "Decline request",
+        reason="why",
+        is_danger=True,
+        previews=False,
+        path_field="request",
+        reason_label="What the user reads",
+    ),
     "correct": Dialog(
         correct_usage,
         "Correct charges",
@@ -282,7 +324,7 @@ class DialogPage(AdminPage):
             name=name,
             dialog=DIALOGS[name],
             chosen=[{"id": lease.id, "name": lease_title(lease)} for lease in leases],
-            subject=await _subject(state, name, typed),
+            subject=await _subject(state, self.viewer(), name, typed),
             typed=typed,
             problem=problem,
             errors=errors or {},
@@ -300,14 +342,18 @@ class DialogPage(AdminPage):
         )
 
 
-async def _subject(state: Parts, name: str, typed: Mapping[str, str]) -> str:
-    """Return the words of the restriction or extra quota that ends, "" for another act."""
+async def _subject(state: Parts, reader: Person, name: str, typed: Mapping[str, str]) -> str:
+    """Return the words of the restriction or extra quota that ends, or of the request, "" for another act."""
     if name == "lift":
         restriction = await state.restrictions.get(typed["restriction"])
         return "" if restriction is None else f"{title_of(state, restriction)}."
     if name == "take-back":
         grant = next((one for one in state.accounting.all_grants() if one.id == typed["grant"]), None)
         return "" if grant is None else f"{present_grant(state, grant).words}."
+    if DIALOGS[name].path_field == "request":
+        request = state.quota_requests.get(typed["request"])
+        is_seen = request is not None and sees(reader, request, state)
+        return f"{request_words(state, request)}: “{request.why}”" if request is not None and is_seen else ""
     return ""
 
 

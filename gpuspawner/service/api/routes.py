@@ -13,6 +13,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.preemption import claims
+from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
@@ -41,6 +42,7 @@ ROUTERS = (
     audit.router,
     roles.router,
     quotas.router,
+    quota_requests.router,
     corrections.router,
     usage.router,
     announcements.router,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -29,7 +29,7 @@ ALL_NOTICES = ""
 class OwnedRows(StoredRows):
     """Base of tables whose rows go with their user."""
 
-    table: sa.Table
+    table: ClassVar[sa.Table]
 
     def owners(self, hub: str) -> frozenset[str]:
         """Return the creation times of a hub's users who have rows."""

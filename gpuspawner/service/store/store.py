@@ -22,6 +22,7 @@ from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
+from gpuspawner.service.store.alerts import TeamAlerts
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
@@ -30,6 +31,7 @@ from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
+from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statements import Statements
@@ -100,9 +102,11 @@ class Store:
         self.ledger = Ledger(*shared)
         self.usage_sums = UsageSums(*shared)
         self.statements = Statements(*shared)
+        self.team_alerts = TeamAlerts(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
+        self.quota_requests = QuotaRequests(*shared)
         self.outbox = Outbox(*shared)
         self.inbox = InboxMarks(*shared)
         self.presets = Presets(*shared)

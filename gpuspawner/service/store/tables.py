@@ -373,3 +373,27 @@ statements = sa.Table(
     sa.Column("team", sa.String(255), primary_key=True),
     sa.Column("document", sa.JSON, nullable=False),
 )
+
+team_alerts = sa.Table(
+    "team_alerts",
+    metadata,
+    # What leads and administrators were told of a team in a period, so that they are told once. "" is everybody.
+    sa.Column("team", sa.String(255), primary_key=True),
+    sa.Column("kind", sa.String(255), primary_key=True),
+    # The first day of the period.
+    sa.Column("period", sa.String(10), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+)
+
+quota_requests = sa.Table(
+    "quota_requests",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_quota_requests_made_at", "made_at"),
+    sa.Index("ix_quota_requests_owner", "hub", "user_created"),
+)

@@ -65,6 +65,9 @@ class Permission(Enum):
     MANAGE_WORKSPACES = "stop, move or extend other users' workspaces with a reason"
     SEE_GRANTS = "see extra quota"
     GRANT = "give extra quota or take it back"
+    ASK_FOR_QUOTA = "ask for extra quota"
+    SEE_REQUESTS = "see requests for extra quota"
+    ANSWER_REQUESTS = "answer requests for extra quota"
     CORRECT = "correct charges"
     SEE_FLEET = "see all GPUs, people and groups"
     SEE_RESTRICTIONS = "see restrictions"
@@ -104,6 +107,9 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.MANAGE_WORKSPACES: _MANAGERS,
     Permission.SEE_GRANTS: {**_READERS, Role.LEAD: Reach.TEAM},
     Permission.GRANT: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
+    Permission.ASK_FOR_QUOTA: _OWN,
+    Permission.SEE_REQUESTS: {**_OWN, **_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
+    Permission.ANSWER_REQUESTS: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
     Permission.CORRECT: _ADMINISTRATORS,
     Permission.SEE_FLEET: _READERS,
     Permission.SEE_RESTRICTIONS: _READERS,
@@ -123,6 +129,7 @@ ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("reserve", "exempt"), Permission.RESERVE),
     **dict.fromkeys(("message", "announce"), Permission.ANNOUNCE),
     **dict.fromkeys(("grant", "take-back"), Permission.GRANT),
+    **dict.fromkeys(("approve", "change-request", "decline"), Permission.ANSWER_REQUESTS),
     "correct": Permission.CORRECT,
     "give-up": Permission.CLAIM,
     "answer": Permission.ANSWER_REPORTS,
@@ -184,6 +191,13 @@ class Person:
         """Return the names of the teams that the person leads."""
         groups = {scope.removeprefix(LEAD_OF_GROUP) for scope in self.scopes if scope.startswith(LEAD_OF_GROUP)}
         return list(teams_of(rules, None if SCOPES[Role.LEAD] in self.scopes else groups))
+
+    def teams_answered(self, rules: Rules) -> frozenset[str] | None:
+        """Return the teams whose requests for extra quota the person answers, None for all requests."""
+        reach = self.reach(Permission.ANSWER_REQUESTS)
+        if reach is Reach.ALL:
+            return None
+        return frozenset(self.teams_led(rules) if reach is Reach.TEAM else ())
 
     def covers(self, permission: Permission, lease: Lease, rules: Rules) -> bool:
         """Return whether a permission of the person reaches a workspace."""

@@ -313,3 +313,21 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("team", sa.String(255), primary_key=True),
         sa.Column("document", sa.JSON, nullable=False),
     )
+    op.create_table(
+        "team_alerts",
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("period", sa.String(10), primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "quota_requests",
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("hub", sa.String(64), nullable=False),
+        sa.Column("user_created", sa.String(64), nullable=False),
+        sa.Column("made_at", sa.Float, nullable=False),
+        sa.Column("until", sa.Float, nullable=False),
+        sa.Column("document", sa.JSON, nullable=False),
+    )
+    op.create_index("ix_quota_requests_made_at", "quota_requests", ["made_at"])
+    op.create_index("ix_quota_requests_owner", "quota_requests", ["hub", "user_created"])

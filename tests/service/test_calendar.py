@@ -160,3 +160,26 @@ def test_what_is_planned_now_is_shown_also_where_it_began_before(world):
     world.call(world.parts.restrictions.load)
     (entry,) = [one for one in planned(world, "admin") if one["id"] == made["id"]]
     assert (entry["until"], entry["begins_at"]) == (None, NOW)
+
+
+def test_the_form_names_coming_reservations_and_what_would_run_as_long_as_asked(world):
+    restrict(world, "reserve", kind="a100", count=3, user="bob", begins="2h", until="4h")
+    restrict(world, "drain", node=NODE, begins="10h", until="11h")
+    restrict(world, "reserve", kind="a100", count=1, user="bob", begins="9d", until="10d")
+
+    def note(name):
+        return next(one["note"] for one in api(world, name, "offers").json()["offers"] if one["kind"] == "a100")
+
+    assert re.search(r"(^|, )3 are reserved for another user \d\d:\d\d to \d\d:\d\d", note("alice"))
+    assert re.search(r", 4 have maintenance \d\d:\d\d to \d\d:\d\d", note("alice"))
+    assert "reserved for another" not in note("bob")
+    assert "bob" not in note("alice")
+    asked = {"gpu": "a100", "count": 2, "lifetime": "8h"}
+    told = api(world, "alice", "check", "POST", asked).json()
+    assert "when 3 A100 80 GB are reserved for bob." in told["sentence"]
+    assert told["sentence"].count("To run 8 h, choose 1 A100 80 GB.") == 1, told["sentence"]
+    assert told["ends_at"] == NOW + 2 * HOUR
+    assert "To run" not in api(world, "alice", "check", "POST", {**asked, "count": 1}).json()["sentence"]
+    assert "To run" not in api(world, "bob", "check", "POST", asked).json()["sentence"]
+    long = api(world, "alice", "check", "POST", {**asked, "count": 1, "lifetime": "23h"}).json()["sentence"]
+    assert f"when {NODE} has maintenance." in long

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpuspawner.core.calendar import shift_day
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.service.calendar import models
+from gpuspawner.service.calendar import feed, models
 from gpuspawner.service.calendar.api import ShownDays, reader_of, shown_days
 from gpuspawner.service.calendar.entries import CalendarReader, PlannedUse, planned_uses, present_use, seen_uses
 from gpuspawner.service.calendar.picture import TimeAxis
@@ -107,4 +107,4 @@ class OwnCalendar(PageHandler):
         self.render_page("calendar.html", view=view, rows=rows_by_kind(state, found, reader, view.axis, own))
 
 
-ROUTES: list[Any] = [(r"/console/calendar", ConsoleCalendar), (r"/calendar", OwnCalendar)]
+ROUTES: list[Any] = [(r"/console/calendar", ConsoleCalendar), (r"/calendar", OwnCalendar), *feed.ROUTES]

@@ -41,7 +41,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import ApprovalRule, Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -301,6 +301,8 @@ class WrittenCatalog:
     """GPUs that are reserved for a group at some hours of the week."""
     make_room: MakeRoom | None = None
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
+    approve: ApprovalRule | None = None
+    """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
@@ -316,6 +318,7 @@ class WrittenCatalog:
             hours=self.hours,
             closed=self.closed,
             make_room=self.make_room,
+            approve=self.approve,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,

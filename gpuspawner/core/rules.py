@@ -13,9 +13,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gpuspawner.core.calendar import AnyWindow, Per, Window
+from gpuspawner.core.calendar import PERIOD, AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
-from gpuspawner.core.number_fields import PositiveDuration, Priority, Weight
+from gpuspawner.core.number_fields import GpuHours, PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import Name, Title
 
 
@@ -200,6 +200,17 @@ class MakeRoom:
 
 
 @dataclass(frozen=True)
+class ApprovalRule:
+    """When requests of users for extra GPU hours are approved at once."""
+
+    __pydantic_config__ = section(gpu_hours="below")
+    gpu_hours: Annotated[GpuHours, Required("8 GPU h")]
+    """The extra GPU hours that a user gets without an answer of anybody, at most. Required."""
+    each: Annotated[Per, PERIOD, Required("week", "add {key}: day, week or month")]
+    """The period in which they count, in the catalog's time zone. Required."""
+
+
+@dataclass(frozen=True)
 class Rules:
     """All rules. ``contact`` tells users who can give them more, as the administrator writes it."""
 
@@ -210,6 +221,7 @@ class Rules:
     closed: frozenset[date] = frozenset()
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
+    approve: ApprovalRule | None = None
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""

@@ -218,7 +218,7 @@ def test_the_example_passes():
 
 
 LEFT_OUT = re.compile(
-    r"^( *)# ((?:timezone|contact|b200|needs|substitutes|priority|hours|student|eve|vision|all|teams|holds|make_room"
+    r"^( *)# ((?:timezone|contact|b200|needs|substitutes|priority|hours|student|eve|vision|all|teams|holds|make_room|approve"
     r"):.*|  (?:- {|vision:).*)$"
 )
 

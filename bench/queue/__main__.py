@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "placement"))  # th
 from disciplines import DISCIPLINES, OURS, Discipline
 from estimating import report
 from openb import folder, read
-from people import DAYS, generated
+from people import DAYS, PEOPLE, generated
 from served import TICK_SECONDS, Served, serve
 from sessions import Workload, users_of, workload
 
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--loads", nargs="*", type=float, default=[0.9, 1.1, 1.5], help="loads of openb")
     parser.add_argument("--part", type=int, default=3, help="take every n-th task of openb")
     parser.add_argument("--days", type=int, default=DAYS, help="days of generated workspaces")
+    parser.add_argument("--people", type=int, default=PEOPLE, help="people with generated workspaces")
     parser.add_argument("--seed", type=int, default=0, help="of users, lifetimes and generated workspaces")
     parser.add_argument("--draws", type=int, default=DRAWS, help="draws for an estimate; 0: no estimates")
     parser.add_argument("--ours", action="store_true", help="leave out the other disciplines")
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
             work = workload(read(place, "default"), load, part, seed=chosen.seed)
             run(f"openb at load {load}", work, disciplines, chosen.draws)
     if "generated" in chosen.data:
-        run("generated", generated(days, seed=chosen.seed), disciplines, chosen.draws)
+        run("generated", generated(days, chosen.people, chosen.seed), disciplines, chosen.draws)
     return 0
 
 

@@ -27,6 +27,8 @@ TODAY, DRAWN = "median of 3", "drawn"
 LEARN_SHARE = 0.3
 """The first part of the time is not scored: the methods learn from it."""
 NINE_OF_TEN = 0.05
+WAITS = (("under 10 min", 0.0, 600.0), ("10 to 60 min", 600.0, 3600.0), ("longer", 3600.0, inf))
+"""Real waits by their title. The longer a wait, the harder it is to tell."""
 
 
 class _Mark(NamedTuple):
@@ -137,11 +139,16 @@ def score(made: Sequence[Estimated], end: float) -> str:
     ranges = [one for one in scored if one.to_seconds < inf]
     widths = [(one.to_seconds - one.from_seconds) / 60 for one in ranges]
     shown = [one.is_near for one in scored if one.is_shown]
+    by_wait = ", ".join(
+        f"{title} {_percent(near)} of {len(near)}"
+        for title, least, most in WAITS
+        if (near := [one.is_near for one in scored if least <= one.actual_seconds < most])
+    )
     return (
         f"{len(scored)} estimates, {_percent([one.is_near for one in scored])} within 10 min, median error "
         f"{median(errors):.0f} min; shown {_percent([one.is_shown for one in scored])}, right {_percent(shown)}; "
         f"{len(ranges)} ranges, {_percent([one.is_within for one in ranges])} held, "
-        f"median width {median(widths):.0f} min"
+        f"median width {median(widths):.0f} min; within 10 min by the real wait: {by_wait}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The software that a user adds to a start: a repository to clone, an image of their own, tools of the template."""
+"""What a user adds to a start: a repository to clone, an own image, tools of the template, variables and a script."""
 
 from __future__ import annotations
 
@@ -61,6 +61,67 @@ def read_own_image(template: Template, asked: Mapping[str, Any]) -> str:
         remedy = "Write its whole name, with the registry and a tag."
         raise RequestRefused("own_image", quoted(value), template.own_images, remedy)
     return name
+
+
+def read_variables(asked: Mapping[str, Any]) -> str:
+    """Return the variables as lines ``NAME=value``, "" for none. Empty lines and those that begin with # are dropped.
+
+    Raises:
+        RequestRefused: a line is no variable, or its name is reserved. The message never quotes a value.
+    """
+    value = asked.get("variables")
+    if value in (None, ""):
+        return ""
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > MOST_BYTES:
+        raise RequestRefused("variables", "more than that, or no text", f"{MOST_BYTES:,} bytes of text", "Shorten it.")
+    found: dict[str, str] = {}
+    for number, raw in enumerate(value.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _VARIABLE.fullmatch(line)
+        if match is None or not line.isprintable():
+            limit, remedy = "one NAME=value in a line", "A name has letters, digits and underscores."
+            raise RequestRefused("variables", f"something else in line {number}", limit, remedy)
+        if match[1].upper().startswith(RESERVED_NAMES) or match[1].upper() in RESERVED_WHOLE:
+            remedy = f"Leave it out of line {number}. The workspace sets it."
+            raise RequestRefused("variables", quoted(match[1]), "names that the workspace does not use", remedy)
+        found[match[1]] = match[2]
+    if len(found) > MOST_VARIABLES:
+        raise RequestRefused("variables", str(len(found)), f"up to {MOST_VARIABLES}", "Put the others into a file.")
+    return "\n".join(f"{name}={value}" for name, value in found.items())
+
+
+def variables_in(text: str) -> dict[str, str]:
+    """Return the variables of :func:`read_variables`'s text by name."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def read_script(asked: Mapping[str, Any]) -> str:
+    """Return the start-up script, "" for none.
+
+    Raises:
+        RequestRefused: it is too long, or no text.
+    """
+    value = asked.get("script")
+    if value in (None, ""):
+        return ""
+    text = value.replace("\r\n", "\n") if isinstance(value, str) else "\0"
+    if "\0" in text or len(text.encode(errors="replace")) > MOST_BYTES:
+        remedy = "Put a longer one into a file of your home, and run that."
+        raise RequestRefused("script", "more than that, or no text", f"{MOST_BYTES:,} bytes of text", remedy)
+    return text.strip() and f"{text.rstrip()}\n"
+
+
+MOST_BYTES = 16384
+"""The size of a script, or of all variables. Arbitrary: a pod's annotation holds both, with all else that is asked."""
+MOST_VARIABLES = 50
+RESERVED_NAMES = ("NVIDIA_", "CUDA_VISIBLE", "JUPYTERHUB_", "GPUSPAWNER_", "KUBERNETES_", "LD_")
+"""The workspace's GPUs, hub and libraries. A user's own file of variables may not set them either."""
+RESERVED_WHOLE = frozenset({"HOME", "PATH", "SHELL", "USER", "PYTHONPATH", "PYTHONHOME"})
+"""Without the right values the server would not start."""
+_VARIABLE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]{0,99})=(.*)")
 
 
 def choose_tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from gpuspawner.catalog.gpu_choice import choose_gpus, kinds_instead, range_words, refuse_value
 from gpuspawner.catalog.models import Catalog, Guarantee, Template
-from gpuspawner.catalog.own_software import choose_tools, read_own_image, read_repository
+from gpuspawner.catalog.own_software import choose_tools, read_own_image, read_repository, read_script, read_variables
 from gpuspawner.catalog.profile_options import PROFILE, Menu, check_choices
 from gpuspawner.catalog.start_options import OPTIONS, refuse_large, unknown_option
 from gpuspawner.catalog.visibility import choose_team, listed, visible
@@ -170,6 +170,8 @@ def _read_request(catalog: Catalog, reading: _OptionReading, user: str, groups: 
         own_image=bool(image),
         repository=reading.read(read_repository),
         tools=reading.read(partial(choose_tools, template)),
+        variables=reading.read(read_variables),
+        script=reading.read(read_script),
         opens=template.opens,
         team=reading.read(partial(choose_team, catalog.rules, groups, last_team)),
         substitutes=gpus.substitutes,
@@ -202,6 +204,8 @@ def without_defaults(
         "repository": not request.repository,
         "own_image": not request.own_image,
         "tools": not request.tools,
+        "variables": not request.variables,
+        "script": not request.script,
     }
     kept = {key: value for key, value in options.items() if not is_default.get(key)}
     chosen = choose_gpus(catalog, template, kept)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import NO_GPU, Catalog
+from gpuspawner.catalog.own_software import MOST_BYTES
 from gpuspawner.catalog.profile_options import field_of
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
 from gpuspawner.core.fields import Reader, list_reader, section, text_reader, whole_number_reader
@@ -15,7 +16,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.text_fields import GROUP, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS, closest_name
 from gpuspawner.core.units import show_cpu
 
-_TEXT = text_reader(LONGEST_IMAGE)
+_TEXT, _LONG_TEXT = text_reader(LONGEST_IMAGE), text_reader(MOST_BYTES)
 _TOOLS = list_reader(NAME, "tools", "[nlp]")
 _AS_WRITTEN = Reader(lambda value: value, "a size or a time")
 """A size or a time that the resolution of the request reads, as in a form."""
@@ -50,12 +51,18 @@ class StartOptions:
     """The user's own image, if the template allows it."""
     tools: Annotated[tuple[str, ...] | None, _TOOLS] = None
     """Tools of the template to install."""
+    variables: Annotated[str | None, _LONG_TEXT] = None
+    """Variables for the workspace: one NAME=value in a line. Secrets do not belong here."""
+    script: Annotated[str | None, _LONG_TEXT] = None
+    """A script that runs when the workspace has started."""
 
 
 OPTIONS = tuple(keys_of(StartOptions))
 """Every option that a user may give. The template's default holds for an option that is left out."""
 LINKED = ("template", "gpu", "count", "cpu", "memory", "lifetime", "gpu_memory")
 """Options that a link may fill in. Users choose for themselves who pays, what they accept instead and what runs."""
+WRITTEN = ("variables", "script")
+"""Options of several lines, which may be long."""
 TICKED = ("substitutes", "tools")
 """Options for which a form has several boxes."""
 
@@ -115,6 +122,10 @@ def to_options(request: Request) -> dict[str, Any]:
         options["own_image"] = request.image
     if request.tools:
         options["tools"] = ",".join(request.tools)
+    if request.variables:
+        options["variables"] = request.variables
+    if request.script:
+        options["script"] = request.script
     if request.gpu is not None:
         options["count"] = request.count
         if request.substitutes:

@@ -19,6 +19,8 @@ from gpuspawner.cli.workspaces import RUNNING_PHASES, address_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLL_SECONDS = 2.0
+LONGEST_SCRIPT = 16384
+"""Characters of a script. The service refuses a longer one."""
 CONFLICT = 409
 OPTIONS = (
     click.option("--gpu", metavar="KIND", help="GPU kind as gpuspawner offers shows it; any; or none."),
@@ -31,6 +33,8 @@ OPTIONS = (
     click.option("--instead", "substitutes", metavar="KIND", multiple=True, help="Accept this kind if it is sooner."),
     click.option("--tool", "tools", metavar="NAME", multiple=True, help="Install this tool of the template."),
     click.option("--repository", metavar="URL", help="Clone this repository into your home; https or ssh."),
+    click.option("--variable", "variables", metavar="NAME=VALUE", multiple=True, help="Set this variable; no secrets."),
+    click.option("--script", type=click.File(), metavar="FILE", help="Run this script when the workspace has started."),
     click.option("--own-image", metavar="IMAGE", help="Your own image, if the template takes any image."),
 )
 OPTION_NAMES = (
@@ -46,6 +50,8 @@ OPTION_NAMES = (
     "tools",
     "repository",
     "own_image",
+    "variables",
+    "script",
 )
 """The template and these options, as the API names them."""
 EXAMPLES = """\
@@ -62,6 +68,10 @@ def request_options(function: F) -> F:
     @functools.wraps(function)
     def run(**options: Any) -> Any:
         given = {name: value for name in OPTION_NAMES if (value := options.pop(name)) not in {None, ()}}
+        if "variables" in given:
+            given["variables"] = "\n".join(given["variables"])
+        if "script" in given:
+            given["script"] = given["script"].read(LONGEST_SCRIPT + 1)
         return function(request=given, **options)
 
     decorated: Any = run

@@ -95,6 +95,8 @@ LABELS = {
     "repository": "Repository",
     "own_image": "Own image",
     "tools": "Tools",
+    "variables": "Variables",
+    "script": "Start-up script",
     "gpu_hours": "GPU hours",
 }
 """The labels of request fields in the form and in refusals."""

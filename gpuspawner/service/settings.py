@@ -1,4 +1,4 @@
-"""The service's times, in seconds, and where it sends messages. Each says why it has its value.
+"""The service's times, in seconds, and where it sends messages.
 
 An administrator changes them by ``configure(c, ..., service_settings={"keep_ended_seconds": 90 * 86400})``.
 """
@@ -25,57 +25,55 @@ class Settings:
     """Times of the lease protocol (design, section 6), and of what is kept."""
 
     listen_seconds: float = 30.0
-    """A waiter not heard for this long no longer listens: three of its long polls."""
+    """A spawner that has not asked for this long no longer waits for its lease. It is the time of three long polls."""
     reserved_seconds: float = 30.0
-    """A reservation lapses unless it is acknowledged within this."""
+    """The hub must acknowledge granted GPUs within this time. Otherwise the request waits again."""
     heartbeat_seconds: float = 60.0
-    """A start without heartbeat and without process for this long was dropped by the hub."""
+    """A start without a heartbeat and without a process for this long counts as given up by the hub."""
     tick_seconds: float = 1.0
-    """The period of looking at processes and due times: well under the 5 s in which a freed GPU starts the next."""
+    """How often the service looks at processes and due times."""
     fleet_seconds: float = 5.0
-    """The age at which the view of the GPUs is renewed."""
+    """How often the service reads which GPUs there are."""
     hub_seconds: float = 10.0
-    """The age at which the hub's list of servers is renewed, and how long its last answer counts as answering."""
+    """How often the service reads the hub's list of servers. Without an answer for this long, it counts as away."""
     no_room_seconds: float = 20.0
-    """A start for which the cluster finds no room for this long goes back to the queue: a scheduler that is only busy,
-    or a pod that is only just going, takes less."""
+    """If the cluster finds no room for a pod for this long, the request returns to the queue."""
     no_room_wait_seconds: float = 30.0
-    """After that, others pass for this long. Arbitrary: as the shortest time in which a workspace ends."""
+    """How long such a request then lets others pass."""
     orphan_seconds: float = 300.0
-    """A process whose server is absent is seen so twice, this far apart, before it is ended."""
+    """A process whose server the hub does not know is ended if it is found twice, this far apart."""
     settle_seconds: float = 3.0
-    """A workspace gone from hub and backend is ended after this without a word: the hub's report tells why it ended."""
+    """A workspace that is gone from hub and backend ends after this time, even if the hub reports no reason."""
     stop_retry_seconds: float = 10.0
-    """A stop that the hub was sent is sent again after this."""
+    """The service asks the hub again to stop a server after this time."""
     stop_race_seconds: float = 5.0
-    """A start cancelled this soon after our own stop of the same workspace was cancelled by us: restart it."""
+    """If a start is cancelled this soon after the service stopped the same workspace, the service starts it again."""
     back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS
-    """After a dropped start, others pass for this long. The third that is dropped ends the request."""
+    """How long a request lets others pass after the first and the second failed start. The third one ends it."""
     probe_deadline_seconds: float = 20.0
-    """A probe that takes longer says nothing. Driver start-up takes 1 to 3 s for each GPU that nobody holds."""
+    """A probe that takes longer has failed. The driver starts in 1 to 3 s for each GPU that no process uses."""
     probes_at_once: int = 8
-    """Probes running at the same time: each is a process on this machine. As many again may run of workspaces whose
-    probe before failed: one that hangs again delays none of the others."""
+    """How many probes run at the same time, each as a process of this machine. As many again may run in workspaces
+    whose last probe failed, so that these delay no others."""
     concurrent_starts: int = 20
-    """Starts under way at the same time, instead of the hub's concurrent_spawn_limit, which waiters would fill."""
+    """How many starts run at the same time. The hub's own limit is off, because it counts waiting users."""
     concurrent_starts_each: int = 5
-    """Of these, those of one user: who starts many named servers at once leaves room for everybody else's."""
+    """How many of these starts may belong to one user."""
     keep_ended_seconds: float = 400 * 86400.0
-    """Ended workspaces, their audit and the readings behind their ends are forgotten after this: a year's report, and
-    a month to write it."""
+    """How long ended workspaces are kept, with their audit and the readings behind their ends."""
     keep_use_seconds: float = 400 * 86400.0
-    """The ledger of what workspaces used is kept for this: a year's report, and a month to write it."""
+    """How long the ledger of usage is kept."""
     cluster: str = "default"
-    """What metrics call the cluster: for a Prometheus that reads those of several."""
+    """The name of the cluster in metrics, for a Prometheus that scrapes several."""
     notify_users: str = ""
-    """Where each user's messages go: an address as apprise writes them, with ``{user}`` for the user's name or
-    ``{email}`` for the mail address that the hub's authenticator stored. Empty: nowhere."""
+    """Where the messages of each user go, as an address of apprise. ``{user}`` is the name of the user. ``{email}`` is
+    the mail address that the hub's authenticator stored. If it is empty, no messages are sent."""
     notify_admins: tuple[str, ...] = ()
-    """Where the administrators' messages go, likewise."""
+    """Where the messages of administrators go, as addresses of apprise."""
     log_format: str = TEXT
-    """The form of the service's log: ``text``, or ``json`` for one JSON object a line."""
+    """The format of the service's log: ``text``, or ``json`` for one JSON object in each line."""
     notify_seconds: float = 20.0
-    """A message that takes longer is taken for not sent."""
+    """A message that takes longer to send counts as not sent."""
 
 
 LONGEST_CLUSTER = 63

@@ -64,21 +64,20 @@ def configure(
     """Wrap the configured spawner class and add the service, its roles and its pages.
 
     Args:
-        c: the configuration that JupyterHub gives its file.
-        catalog: a YAML file, or the same as a mapping. Changes of the file take effect within seconds.
-        data_dir: where the service keeps its database, its secret and this hub's id.
-        address: Where the service listens. None: 127.0.0.1, or with pods the address by which they reach the hub.
+        c: The configuration object of ``jupyterhub_config.py``.
+        catalog: The path of the catalog, or its content as a dict. Changes of the file take effect within seconds.
+        data_dir: The folder of the service's database, its secret and the ID of this hub.
+        address: The address on which the service listens. None: 127.0.0.1, or with pods the address of the hub.
         port: The port on which the service listens.
         service_url: The address of a service that ``gpuspawner server serve`` started. None: the hub starts it.
-        secret_file: With ``service_url`` and no shared folder, the file of the secret: 64 hexadecimal digits.
-        token_file: with ``service_url``, that service's token of the hub. None: made of the secret.
-        fast: divide every time of the catalog by this, to watch an hour in two minutes.
-        service_settings: the service's times in seconds, and where it sends messages, by the names of
-            ``service.settings.Settings``.
-        hub_id: The old id of this hub for a new ``data_dir``, from the log or the administrator's page. None: a new id.
-        store: the service's database, if not a file in ``data_dir``: ``postgresql://USER@HOST/DATABASE``.
-        store_password_file: the password for it, which only the hub's user may read.
-        replace_home: whether people land on their workspaces after signing in. False keeps the hub's own Home.
+        secret_file: The file of the secret, 64 hexadecimal digits, if ``service_url`` is set and no folder is shared.
+        token_file: The file of the hub token of the service at ``service_url``. None: it is made from the secret.
+        fast: A number by which every time of the catalog is divided. With 30, an hour takes two minutes.
+        service_settings: Settings of the service, by their names in the table below.
+        hub_id: The old ID of this hub for a new ``data_dir``, from the log or the page *Admin*. None: a new ID.
+        store: The service's database, for example ``postgresql://USER@HOST/DATABASE``. None: a file in ``data_dir``.
+        store_password_file: The file of the database's password. Only the user of the hub may read it.
+        replace_home: Whether people see their workspaces after signing in. False keeps the hub's own Home.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.

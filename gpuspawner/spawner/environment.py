@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuspawner.catalog import SSH, default_url
 from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.own_software import variables_in
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.core.leases.request import Request
 
@@ -16,6 +17,8 @@ SSH_VARIABLE = "GPUSPAWNER_SSH"
 """Set in workspaces whose template allows SSH. Without it `gpuspawner.workspace` refuses each connection."""
 REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
 """The repository that `gpuspawner.workspace` clones into the home."""
+SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
+"""The script that `gpuspawner.workspace` runs once the server has started."""
 TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
 """The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
 FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
@@ -38,7 +41,7 @@ def variables_of(
     offered = template.tools if template else {}
     tools = {name: offered[name] for name in request.tools if name in offered}  # a template may lose a tool
     folders = {one.mount: one.folder for one in volumes.values() if one.folder}
-    found = dict(template.environment) if template else {}
+    found = {**dict(template.environment if template else ()), **variables_in(request.variables)}
     # In JupyterHub's own variable: `default_url` would remain for the next start, which may have no tool.
     if page and not own_page.startswith(page):
         found = {"JUPYTERHUB_DEFAULT_URL": page, **found}
@@ -46,6 +49,8 @@ def variables_of(
         found = {SSH_VARIABLE: "1", **found}
     if request.repository:
         found[REPOSITORY_VARIABLE] = request.repository
+    if request.script:
+        found[SCRIPT_VARIABLE] = request.script
     if folders:
         found[FOLDERS_VARIABLE] = json.dumps(folders)
     if tools:

@@ -30,6 +30,8 @@ OTHER = {
     "priority": 1,
     "classes": ("cs231",),
     "tools": ("nlp",),
+    "variables": "A=1",
+    "script": "make\n",
     "least_lifetime_seconds": 60,
 }
 

@@ -154,6 +154,19 @@ def test_each_page_of_measurements_has_one_table_with_its_command_and_commit(pag
     assert all((REPO / word).exists() for word in command[1].split() if word.startswith("bench/"))
 
 
+def test_the_forms_of_issues_and_the_workflow_have_what_github_requires():
+    for form in sorted((REPO / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")):
+        shown = yaml.safe_load(form.read_text())
+        assert {"name", "description", "body"} <= set(shown), form.name
+        asked = [one for one in shown["body"] if one["type"] != "markdown"]
+        assert len({one["id"] for one in asked}) == len(asked)
+        assert all(one["attributes"]["label"] for one in asked)
+    workflow = yaml.safe_load((REPO / ".github" / "workflows" / "test.yml").read_text())
+    assert workflow["jobs"]["test"]["steps"][-1] == {"run": ".ci/run"}
+    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "license", "version"} <= set(citation)
+
+
 # --- Links in the checkout
 
 TRACKED = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.split()

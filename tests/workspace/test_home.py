@@ -53,6 +53,17 @@ def test_variables_are_those_of_the_workspace_and_its_script(home):
     assert (told, (home / "made").read_text()) == ([], f"{SECRET} # x\n")
 
 
+def test_the_script_of_the_form_runs_first_and_its_failure_is_told_in_words(home):
+    write(home, "startup.sh", "echo second >> made\n")
+    script = "echo first >> made\necho lost the data\nexit 3\n"
+    environ, told = start(home, GPUSPAWNER_SCRIPT=script)
+    assert (home / "made").read_text() == "first\nsecond\n"
+    assert told[0].startswith("The start-up script failed: exit code 3. The workspace goes on without it. See ~/.gpusp")
+    assert told[0].endswith("Its last line: lost the data")
+    assert (home / ".gpuspawner" / "start-script.log").read_text() == "lost the data\n"
+    assert "GPUSPAWNER_SCRIPT" not in environ, "no kernel needs it"
+
+
 @pytest.mark.parametrize("name", [*(f"{begins}X" for begins in REFUSED), "nvidia_visible_devices", "LD_PRELOAD"])
 def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
     found, wrong = read_variables(f"A=1\n{name}={SECRET}\nno line\nB=2", "~/.gpuspawner/env")

@@ -53,6 +53,10 @@ class Request:
     """Whether the user named ``image``. It is pulled at each start, because the user may push another one."""
     tools: tuple[str, ...] = ()
     """The template's tools that its user selected."""
+    variables: str = ""
+    """The variables that its user adds: lines ``NAME=value``."""
+    script: str = ""
+    """The script of its user that runs when the workspace has started."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
 

@@ -85,13 +85,17 @@ class RunTimes:
         self._runs: deque[PastRun] = deque()
         self._ends: dict[object, list[_End]] = {}
         """The ends of alike workspaces in ascending order, by what is alike."""
-        for run in runs:
-            self.add(run)
+        self.add_all(runs)
 
     @property
     def is_known(self) -> bool:
         """Return whether enough workspaces have ended to draw from them."""
         return len(self._runs) >= LEAST_RUNS
+
+    def add_all(self, runs: Iterable[PastRun | None]) -> None:
+        """Add runs, the oldest first."""
+        for run in runs:
+            self.add(run)
 
     def add(self, run: PastRun | None) -> None:
         """Add one more run, and remove the oldest if there are too many. None is a workspace that never ran."""

@@ -40,6 +40,11 @@ class StartBody(Body):
     tools: SkipValidation[list[str] | str | None] = None
     """Tools of the template: a list of their names, or a text with commas."""
 
+    variables: SkipValidation[str | None] = None
+    """Variables for the workspace: one ``NAME=value`` in a line. Secrets do not belong here."""
+    script: SkipValidation[str | None] = None
+    """A script that runs when the workspace has started."""
+
     def options(self) -> dict[str, Any]:
         """Return the options that were sent, with the name of the workspace as ``server``."""
         return {name: getattr(self, name) for name in self.model_fields_set}

@@ -8,6 +8,8 @@ from pydantic import PlainValidator, WithJsonSchema
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import OPTIONS, Catalog
+from gpuspawner.catalog.own_software import MOST_BYTES
+from gpuspawner.catalog.start_options import WRITTEN
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.store import personal
@@ -138,9 +140,10 @@ def _check_options(catalog: Catalog, options: dict[str, Any]) -> None:
             names = ", ".join(sorted(known))
             raise RequestRefused(quoted(key), "an option that does not exist", names, "Leave it out.")
         texts = value if isinstance(value, list) else [value]
-        are_short = all(isinstance(text, str) and len(text) <= MAX_VALUE_CHARACTERS for text in texts)
+        most = MOST_BYTES if key in WRITTEN else MAX_VALUE_CHARACTERS
+        are_short = all(isinstance(text, str) and len(text) <= most for text in texts)
         if not are_short or len(texts) > MAX_PRESETS:
-            limit = f"text of up to {MAX_VALUE_CHARACTERS} characters"
+            limit = f"text of up to {most} characters"
             raise RequestRefused(key, quoted(value), limit, "Shorten it.")
 
 

@@ -14,8 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from gpuspawner import __version__
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, keys_of_form
+from gpuspawner.catalog.own_software import MOST_BYTES
 from gpuspawner.catalog.prices import price_words
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE
+from gpuspawner.catalog.start_options import WRITTEN
 from gpuspawner.core.errors import label_of, quoted, split_sentences
 from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
@@ -225,7 +227,9 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
     texts = {field: values for field, values in formdata.items() if all(isinstance(one, str) for one in values)}
     ticked = {field: [",".join(values)] for field, values in texts.items() if field in TICKED}
     return {
-        keys[field]: values[0][: LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE]
+        keys[field]: values[0][
+            : MOST_BYTES if field in WRITTEN else LONGEST_SHOWN if field in OPTIONS else LONGEST_CHOICE
+        ]
         for field, values in {**texts, **ticked}.items()
         if field in keys and values and values[0]
     }

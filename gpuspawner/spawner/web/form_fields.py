@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.catalog import ANY_GPU, NO_GPU, Catalog, Guarantee, Template, kinds_instead
+from gpuspawner.catalog.own_software import MOST_BYTES
 from gpuspawner.catalog.prices import prices
 from gpuspawner.catalog.profile_options import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
+from gpuspawner.catalog.start_options import WRITTEN
 from gpuspawner.core.errors import label_of
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web.pages import Live
@@ -106,6 +108,8 @@ def _written_lifetime(seconds: float) -> str:
 
 def show_value(key: str, value: object) -> str:
     """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``; others as they are."""
+    if key in WRITTEN:
+        return str(value)[:MOST_BYTES]
     text = str(value)[:LONGEST_SHOWN]
     try:
         if key in {"memory", "gpu_memory"}:

@@ -14,6 +14,8 @@ from pathlib import Path
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
 from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
 
+SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
+"""The script of the start form. Set by the spawner."""
 VARIABLE = "GPUSPAWNER_REPOSITORY"
 """Set by the spawner and checked by the service."""
 FOLDERS = "GPUSPAWNER_FOLDERS"
@@ -94,14 +96,19 @@ def link_folders(environ: Mapping[str, str], notes: Notes) -> None:
 
 
 async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None:
-    """Clone the requested repository, then run ``~/.gpuspawner/startup.sh``. A failure is only reported."""
-    own = folder_of(environ)
+    """Clone the repository, then run the script of the start form and ``~/.gpuspawner/startup.sh``.
+
+    A failure is only reported.
+    """
+    own, asked = folder_of(environ), environ.pop(SCRIPT_VARIABLE, "")
     if url := environ.get(VARIABLE, ""):
         notes.busy = f"Cloning {folder_name(url)} into your home…"
         failure, line = await clone(url, own.parent, environ)
         if failure:
             notes.tell(f"{url} was not cloned: {failure}. {GOES_ON} See ~/{FOLDER}/clone.log.", line)
     notes.busy = ""
+    if asked:
+        await _run_shell(("-c", asked), "The start-up script", "start-script.log", environ, notes)
     script = own / "startup.sh"
     try:
         there = read_own(script) is not None
@@ -109,12 +116,19 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
         notes.tell(str(error))
         return
     if there:
-        notes.busy = f"Running ~/{FOLDER}/{script.name}…"
-        shell = shutil.which("bash") or "/bin/sh"
-        failure, line = await run((shell, str(script)), own.parent, own / "startup.log", environ)
-        if failure:
-            notes.tell(f"~/{FOLDER}/{script.name} failed: {failure}. {GOES_ON} See ~/{FOLDER}/startup.log.", line)
-        notes.busy = ""
+        await _run_shell((str(script),), f"~/{FOLDER}/{script.name}", "startup.log", environ, notes)
+
+
+async def _run_shell(arguments: Sequence[str], name: str, log: str, environ: Mapping[str, str], notes: Notes) -> None:
+    """Run a script with bash, or sh if there is none. ``name`` is how its user knows it."""
+    own = folder_of(environ)
+    own.mkdir(mode=0o700, exist_ok=True)
+    notes.busy = f"Running {name[0].lower()}{name[1:]}…"
+    shell = shutil.which("bash") or "/bin/sh"
+    failure, line = await run((shell, *arguments), own.parent, own / log, environ)
+    if failure:
+        notes.tell(f"{name} failed: {failure}. {GOES_ON} See ~/{FOLDER}/{log}.", line)
+    notes.busy = ""
 
 
 async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], notes: Notes) -> None:

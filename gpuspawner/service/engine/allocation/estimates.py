@@ -172,9 +172,10 @@ class Estimator:
         leases = await self._registry.store.read(self._registry.store.leases.ended, None, count)
         new = [lease for lease in reversed(leases) if _end_of(lease) > self._last_end]
         idle = await self._registry.store.read(self._registry.store.idle_traces.of, [lease.id for lease in new])
+        runs = [past_run(lease, lease.ended_at or 0.0, idle.get(lease.id, ())) for lease in new]
+        await asyncio.to_thread(self._run_times.add_all, runs)  # half a second for 5,000 after a start
         for lease in new:
             self._idle.pop(lease.id, None)
-            self._run_times.add(past_run(lease, lease.ended_at or 0.0, idle.get(lease.id, ())))
             self._requests[lease.id] = claim_of(lease)
             self._last_end = max(self._last_end, _end_of(lease))
         since = self._clock.now() - (2 * MOST_DAYS + 1) * 86400

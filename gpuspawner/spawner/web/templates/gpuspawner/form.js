@@ -292,9 +292,9 @@
   const quoted = (text) => (/^[\w.,:@/+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   const command = () => {
     const { template: name, ...rest } = options();
-    const flags = { ...rest, name: server() };
-    const FLAG = { substitutes: "instead", tools: "tool", gpu_memory: "gpu-memory", own_image: "own-image" };
-    const known = ["gpu", "gpu_memory", "count", "cpu", "memory", "lifetime", "team", "substitutes", "tools", "repository", "own_image", "name"];
+    const flags = { ...rest, name: server(), variables: rest.variables?.split("\n") }; // a script is a file there
+    const FLAG = { substitutes: "instead", tools: "tool", variables: "variable", gpu_memory: "gpu-memory", own_image: "own-image" };
+    const known = ["gpu", "gpu_memory", "count", "cpu", "memory", "lifetime", "team", "substitutes", "tools", "repository", "own_image", "variables", "name"];
     const words = known.flatMap((key) => [flags[key] ?? []].flat().filter(Boolean).map((value) => `--${FLAG[key] ?? key} ${quoted(value)}`));
     return ["gpuspawner start", quoted(name), ...words].join(" ");
   };

@@ -67,7 +67,7 @@ def _use_of(finding: Finding, file: str) -> str:
     if finding.image:
         return (
             f"Then install the chart with --set-file catalog={file}, and add the values that gpuspawner kube values "
-            "prints to those of your hub: see docs/tutorials/administrator.md."
+            "prints to those of your hub: see docs/tutorials/zero-to-jupyterhub.md."
         )
     return f'Then put configure(c, catalog="{Path(file).absolute()}") last into the hub\'s configuration.'
 

@@ -41,7 +41,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import ApprovalRule, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -303,6 +303,8 @@ class WrittenCatalog:
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
     approve: ApprovalRule | None = None
     """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
+    alerts: Alerts = field(default_factory=Alerts)
+    """When leads and administrators are told of waste."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
@@ -319,6 +321,7 @@ class WrittenCatalog:
             closed=self.closed,
             make_room=self.make_room,
             approve=self.approve,
+            alerts=self.alerts,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,

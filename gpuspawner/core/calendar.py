@@ -132,6 +132,20 @@ def find_opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
     return found if found is None or window.dates else Opening(found.opens_at, math.inf)
 
 
+def opening_within(
+    window: Window | None, since: float, until: float | None, now: float, zone: ZoneInfo
+) -> Opening | None:
+    """Return the present or else the next opening of a window between two moments, or None.
+
+    Without a window, the whole time between them is one opening. Without ``until`` it never ends.
+    """
+    last = math.inf if until is None else until
+    found = Opening(since, last) if window is None else find_opening(window, max(now, since), zone)
+    if found is None or found.opens_at >= last or now >= last:
+        return None
+    return Opening(max(found.opens_at, since), min(found.ends_at, last))
+
+
 def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
     """Return whether a window is open."""
     found = find_opening(window, now, zone)

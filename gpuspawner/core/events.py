@@ -156,6 +156,7 @@ class RestrictionEvent(Event):
         begins_at: when it begins; None if it has begun.
         until_at: when it ends; None if it does not end by itself.
         reason: the administrator's reason.
+        every: the part of each week in which it holds, "" for all the time.
     """
 
     measure: str = ""
@@ -165,6 +166,7 @@ class RestrictionEvent(Event):
     begins_at: float | None = None
     until_at: float | None = None
     reason: str = ""
+    every: str = ""
 
     def describe(self, at: float) -> str:
         """Return the effect, the time and the reason."""
@@ -181,7 +183,8 @@ class RestrictionEvent(Event):
             "reserve": f"{self.count} {self.target} {'is' if self.count == 1 else 'are'} reserved for {self.whom}",
             "exempt": f"{f'{self.target} is' if self.target else f'Workspaces of {self.whom} are'} not stopped as idle",
         }
-        return f"{effect.get(self.measure, self.measure)}{begins}{until}"
+        every = f", {self.every}," if self.every else ""
+        return f"{effect.get(self.measure, self.measure)}{every}{begins}{until}".removesuffix(",")
 
 
 @dataclass(frozen=True)
@@ -470,6 +473,27 @@ class ReachesInto(Event, name="reaches into", words="Asked to make room for a cl
         begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
         until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
         return f"{self.count} {self.kind} {'is' if self.count == 1 else 'are'} reserved for {self.whom}{begins}{until}."
+
+
+@dataclass(frozen=True)
+class MaintenanceNear(Event, name="maintenance near", words="Told of maintenance", told=Audience.USER, marked=True):
+    """The workspace runs on a node that has maintenance before the workspace ends.
+
+    Args:
+        node: the node.
+        begins_at: when the maintenance begins; None if it has begun.
+        until_at: when it ends; None if that is not known.
+    """
+
+    node: str = ""
+    begins_at: float | None = None
+    until_at: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the node and the time of its maintenance."""
+        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
+        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
+        return f"{self.node} has maintenance{begins}{until}."
 
 
 class WarnedIdle(IdleEvent, name="warned", words="Warned", told=Audience.USER, marked=True):
@@ -796,6 +820,32 @@ class MonthClosed(Event, name="month closed", words="Closed a month", details="{
     """The service closed a month. Its charges and statements never change after that."""
 
     month: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event, name="budget reached", words="Told of a budget", details="{percent} % of {budget}"):
+    """The service told leads and administrators how much of a budget of money is used."""
+
+    percent: int = 0
+    budget: str = ""
+
+
+@dataclass(frozen=True)
+class WasteFound(
+    Event, name="waste found", words="Told of idle GPUs", details="{percent} % idle in the week of {week}"
+):
+    """The service told leads and administrators of the idle share of a team's GPU hours."""
+
+    percent: int = 0
+    week: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
+    """The service mailed the statement of a team to its leads."""
+
+    number: str = ""
+    leads: tuple[str, ...] = ()
 
 
 # --- schedules and sign-in

@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple
 
 from gpuspawner.core.calendar import PERIOD, AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
-from gpuspawner.core.number_fields import GpuHours, PositiveDuration, Priority, Weight
-from gpuspawner.core.text_fields import Name, Title
+from gpuspawner.core.number_fields import IDLE_THRESHOLD, GpuHours, PositiveDuration, Priority, Weight
+from gpuspawner.core.text_fields import GroupNames, Name, Title
 
 
 class QuotaScope(Enum):
@@ -96,6 +96,9 @@ class Team:
     """The weight of the team in the queue. Its usage is divided by the weight."""
     priority: Priority = 0
     """Requests of teams with a higher priority go first in the queue."""
+    leads: GroupNames = frozenset()
+    """The users who get the statements of the team and its alerts by mail. Their rights come from a scope of the hub,
+    and leads who have used that since the service started get them too. Default: only those."""
 
 
 class Account(NamedTuple):
@@ -175,7 +178,11 @@ class ClassHold:
     """GPUs that are reserved for a group of the hub at given times, until a day in seconds since the epoch.
 
     Without a ``window`` they are reserved at all times after ``since``. If an administrator reserves them, they are for
-    an ``account``, and ``group`` is the account's name for display.
+    an ``account`` or for ``members``, and ``group`` is the name for display.
+
+    Args:
+        node: the only node whose GPUs are reserved, "" for any node.
+        members: the users by their ``created``. None: those in the group when they made their request.
     """
 
     group: str
@@ -185,6 +192,13 @@ class ClassHold:
     until: float | None = None
     since: float = 0.0
     account: Account | None = None
+    node: str = ""
+    members: frozenset[str] | None = None
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether all GPUs of a node are reserved for its maintenance. Nobody may use them."""
+        return not self.kind
 
 
 @dataclass(frozen=True)
@@ -211,6 +225,16 @@ class ApprovalRule:
 
 
 @dataclass(frozen=True)
+class Alerts:
+    """When leads and administrators are told of the usage of a team, in addition to budgets of money."""
+
+    __pydantic_config__ = section()
+    idle_percent: Annotated[float | None, IDLE_THRESHOLD] = None
+    """The idle share of a team's measured GPU hours in a week, for example `40%`. Above it they are told on Monday.
+    Default: they are not told."""
+
+
+@dataclass(frozen=True)
 class Rules:
     """All rules. ``contact`` tells users who can give them more, as the administrator writes it."""
 
@@ -222,6 +246,7 @@ class Rules:
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
     approve: ApprovalRule | None = None
+    alerts: Alerts = field(default_factory=Alerts)
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""

@@ -25,6 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api import callback, internal
@@ -67,6 +68,7 @@ from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
 from gpuspawner.service.usage.closing import CLOSE_SECONDS, close_months
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
@@ -299,6 +301,7 @@ class Service:
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
+            every(ALERT_SECONDS, partial(send_alerts, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),
@@ -371,6 +374,7 @@ class Service:
             await self._observe_fleet()  # its GPUs may be of other kinds now
 
     async def _look_for_groups(self) -> None:
+        await refresh_class_members(self.parts)
         if not named_groups(self.parts.catalog):
             return
         before = self.parts.members.missing()

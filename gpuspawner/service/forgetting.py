@@ -40,6 +40,7 @@ async def forget(parts: Parts) -> None:
     used_since = date_of(used_since_ms, parts.allocator.accounting.zone)
     await store.write(store.usage_sums.delete_before, used_since)
     await store.write(store.statements.delete_before, month_of(used_since))
+    await store.write(store.team_alerts.delete_before, used_since)
     await store.write(store.idempotency_keys.delete_old, now - KEPT_SECONDS)
     await store.write(store.outbox.delete_over, now - OUTBOX_SECONDS)
     await store.write(store.tokens.delete_expired, now)

@@ -56,6 +56,17 @@ class LittleHub(RealHub):
             self.service.wait()
 
 
+class ServerHub(RealHub):
+    """A hub of one server that ends its configuration with the tutorial's lines, or as before without them."""
+
+    snippet = ""
+
+    def config(self) -> str:
+        lines = self.snippet.replace("/srv/jupyterhub", f"{self.folder}/config")
+        # The tutorial leaves the port and the speed of time as they are.
+        return super().config() + re.sub(r"\)$", f", port={self.service_port}, fast=8)", lines.strip())
+
+
 def unit_of_tljh():
     """Return the unit that the tutorial's sed makes of hub_config/gpuspawner.service."""
     (line,) = [line for line in LINES if line.startswith("sed ")]
@@ -99,6 +110,32 @@ def test_tljh_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_server_g
         assert hub.service.wait(60) == 0
         eventually(lambda: hub.server("ada")["ready"], 30, "the server goes on without gpuspawner")
         assert requests.get(url, timeout=20, allow_redirects=False).status_code < 500
+    finally:
+        hub.close()
+        for pid in servers_in(tmp_path):
+            os.kill(pid, 9)
+
+
+def test_one_server_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_server_goes_on(tmp_path):
+    text = pages.page("tutorials/one-server")
+    (snippet,), (trial,) = pages.blocks(text, "python"), pages.blocks(text, "yaml")
+    hub = ServerHub(tmp_path, configured=False, cleanup_servers=False)
+    hub.snippet = snippet
+    catalog = combined(yaml.safe_load(hub.catalog.read_text()), yaml.safe_load(trial))
+    catalog["templates"]["trial"]["extends"] = "lab"
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "catalog.yaml").write_text(yaml.safe_dump(catalog))
+    try:
+        hub.start()
+        hub.add_user("ada", "bob")
+        for user, template in (("ada", "lab"), ("bob", "trial")):
+            eventually(lambda u=user, t=template: hub.begin(u, template=t).status_code in {201, 202}, 60, "it starts")
+            assert hub.until(user, "running")["gpus"], f"{user} has a GPU"
+        hub.until_ended("bob", "idle", 240)
+        hub.snippet = ""
+        hub.terminate_hub()
+        hub.start_hub()
+        eventually(lambda: hub.server("ada")["ready"], 30, "the server goes on without gpuspawner")
     finally:
         hub.close()
         for pid in servers_in(tmp_path):

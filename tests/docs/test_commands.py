@@ -144,12 +144,19 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
-        if words[:2] == ["admin", "requests"] and ENTRY in words:
-            alice, asked = self.hub.api("POST", "/users/alice/tokens", {}).json()["token"], ("2 GPUs", "2d", "A paper")
-            self.hub.gpu("/quota-requests", "POST", dict(zip(("what", "until", "why"), asked, strict=True)), alice)
+        self.prepare_quotas(words)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")
+
+    def prepare_quotas(self, words):
+        """Make the charge or the request that a command answers."""
+        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
+            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
+            self.hub.gpu("/usage/corrections", "POST", charge)
+        if words[:2] == ["admin", "requests"] and ENTRY in words:
+            alice, asked = self.hub.api("POST", "/users/alice/tokens", {}).json()["token"], ("2 GPUs", "2d", "A paper")
+            self.hub.gpu("/quota-requests", "POST", dict(zip(("what", "until", "why"), asked, strict=True)), alice)
 
     def lives(self, server):
         return any((one["user"], one["server"]) == ("alice", server) for one in self.hub.workspaces())

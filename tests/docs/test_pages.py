@@ -181,6 +181,15 @@ def anchors_of(page):
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
+def test_each_page_that_code_and_messages_name_is_there():
+    folders = ("gpuspawner/", "helm/", "hub_config/", "images/", "demo/", "tools/", "bench/")
+    for name in (
+        name for name in TRACKED if name.startswith(folders) and name.endswith((".py", ".yaml", ".txt", ".sh"))
+    ):
+        for path in re.findall(r"\bdocs/[\w/-]+\.(?:md|yaml)", (REPO / name).read_text()):
+            assert (REPO / path).exists(), (name, path)
+
+
 @pytest.mark.parametrize("page", [pytest.param(one, id=str(one.relative_to(REPO))) for one in LINKING])
 def test_each_link_leads_to_a_file_and_heading_of_the_checkout(page):
     for link in LINK.findall(page.read_text()):

@@ -139,6 +139,7 @@ class Lease:
     came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it
     made_room_at: float | None = None  # when it last ended for a stronger claim
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
+    maintenance_told_at: float | None = None  # when it was last told of the maintenance that it runs into
     arrival: Arrival | None = None  # it became ready while its user was away, and they have not come yet
     claimed_at: float | None = None  # when its user came to a workspace that became ready while they were away
     unclaimed: bool = False  # its user did not come in time, as readings of nearly all of that time show

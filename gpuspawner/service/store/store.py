@@ -22,6 +22,7 @@ from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
+from gpuspawner.service.store.alerts import TeamAlerts
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
@@ -101,6 +102,7 @@ class Store:
         self.ledger = Ledger(*shared)
         self.usage_sums = UsageSums(*shared)
         self.statements = Statements(*shared)
+        self.team_alerts = TeamAlerts(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)

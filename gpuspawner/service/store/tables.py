@@ -374,6 +374,17 @@ statements = sa.Table(
     sa.Column("document", sa.JSON, nullable=False),
 )
 
+team_alerts = sa.Table(
+    "team_alerts",
+    metadata,
+    # What leads and administrators were told of a team in a period, so that they are told once. "" is everybody.
+    sa.Column("team", sa.String(255), primary_key=True),
+    sa.Column("kind", sa.String(255), primary_key=True),
+    # The first day of the period.
+    sa.Column("period", sa.String(10), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+)
+
 quota_requests = sa.Table(
     "quota_requests",
     metadata,

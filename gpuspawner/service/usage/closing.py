@@ -46,11 +46,12 @@ def _running(state: Parts) -> list[tuple[Lease, float]]:
 
 
 async def _close(state: Parts, month: str) -> None:
+    alerts = await state.store.read(state.store.team_alerts.all)
     now, accounting = state.clock.now(), state.accounting
     end = month_span(month, accounting.zone).end
     billed = [replace(lease, billed_until=end) for lease, since in _running(state) if since < end]
     teams = {"", *state.catalog.rules.teams}
-    context = StatementContext(state.catalog, month, now, is_closed=True)
+    context = StatementContext(state.catalog, month, now, alerts, is_closed=True)
 
     def write(connection: sa.Connection) -> None:
         store, (first, last) = state.store, (first_day(month).isoformat(), last_day(month).isoformat())

@@ -216,6 +216,7 @@ class StatementPage(AdminPage):
                 words=month_words,
                 day_words=lambda day: f"{date.fromisoformat(day).day} {date.fromisoformat(day):%b}",
                 next_words=month_words(next_month(statement.month)),
+                day_of=lambda at: show_date(at, zone).partition(" at ")[0],
                 closes=show_date(statement.closes_at, zone),
                 made=show_date(statement.made_at, zone),
                 by_gpu=shown_by_gpu(statement),

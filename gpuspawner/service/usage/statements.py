@@ -20,6 +20,7 @@ from gpuspawner.core.units import show_iso
 from gpuspawner.service.api.rest import Answer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import CORRECTIONS, NO_TEAM
+from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
 from gpuspawner.service.store.statements import TeamSum, sum_parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage.report import running_parts
@@ -84,6 +85,13 @@ class StatementCredit(Answer):
     money: float | None
 
 
+class BudgetAlert(Answer):
+    """When the used part of the budget reached a percentage."""
+
+    percent: int
+    at: float
+
+
 class StatementSummary(Answer):
     """What a statement comes to."""
 
@@ -109,6 +117,7 @@ class Statement(StatementSummary):
     """The statement of a team for a month. That of a closed month never changes."""
 
     version: str
+    budget_alerts: list[BudgetAlert]
     lines: list[StatementLine]
     credits: list[StatementCredit]
 
@@ -126,6 +135,8 @@ class StatementContext:
     catalog: Catalog
     month: str
     made_at: float
+    alerts: Sequence[TeamAlert]
+    """What was told of teams."""
     is_closed: bool
 
     @property
@@ -142,7 +153,7 @@ class StatementContext:
             credits_: the refunds and corrections of the team in the month.
         """
         rules, zone = self.catalog.rules, ZoneInfo(self.catalog.rules.timezone)
-        span, found = month_span(self.month, zone), list(sums)
+        span, found, budget = month_span(self.month, zone), list(sums), money_budget(self.catalog, team)
         total = UsageAmounts()
         for one in found:
             total = total.plus(one.amounts)
@@ -158,12 +169,19 @@ class StatementContext:
             made_at=self.made_at,
             timezone=rules.timezone,
             currency=rules.currency,
-            budget=money_budget(self.catalog, team),
+            budget=None if budget is None else budget[1],
             total=StatementAmounts(**self._fields(total)),
             version=describe_version(),
+            budget_alerts=[] if budget is None else list(self._budget_alerts(team, budget[0])),
             lines=sorted((self._line(one) for one in found), key=lambda x: (x.member, x.user, x.gpu, x.price or 0.0)),
             credits=list(self._credits(credits_)),
         )
+
+    def _budget_alerts(self, team: str, entry: str) -> Iterator[BudgetAlert]:
+        period = first_day(self.month).isoformat()
+        for percent in BUDGET_PERCENTS:
+            key = team, budget_kind(entry, Per.MONTH, percent), period
+            yield from (BudgetAlert(percent=percent, at=one.at) for one in self.alerts if one.key == key)
 
     def _line(self, one: TeamSum) -> StatementLine:
         price = float(Fraction(one.price)) if one.price else None
@@ -206,16 +224,16 @@ def is_credit(line: LedgerLine) -> bool:
     return line.what in {LedgerKind.REFUND, LedgerKind.CORRECTION}
 
 
-def money_budget(catalog: Catalog, team: str) -> float | None:
-    """Return the budget of money that a team has for a month, or None."""
+def money_budget(catalog: Catalog, team: str) -> tuple[str, float] | None:
+    """Return the name of the entry with the team's budget of money for a month, and the amount, or None."""
     found = (
-        budget.hard if budget.hard is not None else budget.soft
+        (quota.name, budget.hard if budget.hard is not None else budget.soft)
         for quota in catalog.rules.quotas
         if quota.whom is QuotaScope.TEAM and quota.subject == team
         for budget in quota.budgets
         if (budget.what, budget.per) == (BudgetUnit.COST, Per.MONTH)
     )
-    return next((float(amount) for amount in found if amount is not None), None)
+    return next(((name, float(amount)) for name, amount in found if amount is not None), None)
 
 
 async def find_statement(state: Parts, team: str, month: str) -> Statement:
@@ -233,7 +251,10 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
     credits_ += [x for x in lines if is_credit(x) and (x.account.team, month_of(x.day)) == (team, month)]
     # A month without any usage is not stored. It is over all the same.
     is_closed = month <= state.accounting.closed_month or (now >= closes_at(month, zone) and not sums and not running)
-    return StatementContext(state.catalog, month, now, is_closed).build(team, sum_parts(sums, running), credits_)
+    alerts = await state.store.read(state.store.team_alerts.all)
+    return StatementContext(state.catalog, month, now, alerts, is_closed).build(
+        team, sum_parts(sums, running), credits_
+    )
 
 
 async def find_statements(state: Parts, month: str, teams: Collection[str]) -> StatementList:

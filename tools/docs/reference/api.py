@@ -38,7 +38,7 @@ def _routes(paths: Mapping[str, Any]) -> Iterator[str]:
 def _route(name: str, one: Mapping[str, Any]) -> str:
     text = paragraph(f"{one['summary']} {one.get('description', '')}")
     query = [each for each in one["parameters"] if each["in"] == "query"]
-    rows = [(f"`{each['name']}`", each.get("description", "")) for each in query]
+    rows = [(f"`{each['name']}`", paragraph(each.get("description", ""))) for each in query]
     arguments = "\n" + table(("argument", "what it is"), rows) if rows else ""
     answers = {code: answer for code, answer in one["responses"].items() if code.startswith("2")}
     sentences = [f"{code}: {_answered(answer['content'])}." for code, answer in answers.items()]
@@ -56,11 +56,11 @@ def _answered(content: Mapping[str, Any]) -> str:
 def _model(name: str, schema: Mapping[str, Any]) -> str:
     needed = schema.get("required", ())
     rows = [
-        (f"`{field}`", _type(one), "" if field in needed else "may be left out", one.get("description", ""))
+        (f"`{field}`", _type(one), "" if field in needed else "may be left out", paragraph(one.get("description", "")))
         for field, one in schema.get("properties", {}).items()
     ]
     fields = "\n" + table(("field", "type", "", "what it is"), rows) if rows else ""
-    return f"\n### {name}\n\n{schema.get('description', '')}\n{fields}"
+    return f"\n### {name}\n\n{paragraph(schema.get('description', ''))}\n{fields}"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -314,6 +314,13 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("document", sa.JSON, nullable=False),
     )
     op.create_table(
+        "team_alerts",
+        sa.Column("team", sa.String(255), primary_key=True),
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("period", sa.String(10), primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
         "quota_requests",
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("hub", sa.String(64), nullable=False),

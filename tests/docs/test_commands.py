@@ -22,7 +22,7 @@ OF_HUB = {
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
-             ("kube", "values")}  # fmt: skip
+             ("kube", "values"), "--version"}  # fmt: skip
 """Commands that run in a folder."""
 ELSEWHERE = {
     "login": "tests/service/test_login.py",

@@ -110,8 +110,9 @@ def test_a_request_is_moved_on_the_page_of_the_queue(world):
     typed = {"ids": "of-robin", "place": "1", "reason": WHY, "back": "console/queue"}
     looked = browser.submit("console/act/reorder", step="look", **typed).text
     assert "would be 1st of 3 in the order" in looked
+    assert ">Move request</button>" in looked
     assert order(world)[0] == "of-bob"
     page = html.unescape(browser.submit("console/act/reorder", step="do", **typed).text)
     assert order(world)[0] == "of-robin"
-    assert "robin: An administrator moved the request" in page
+    assert "admin moved the request of robin" in page
     assert 'id="act-place-wrong"' in browser.submit("console/act/reorder", 400, **{**typed, "place": "x"}).text

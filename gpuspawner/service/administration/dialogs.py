@@ -88,7 +88,7 @@ class Dialog(NamedTuple):
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
-        if not count or self.reason == "":
+        if not count or self.reason == "" or "place" in self.fields:
             return self.button
         return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
 

@@ -386,7 +386,10 @@ class OrderChange:
 
 def _change(state: Parts, line: AuditLine) -> OrderChange:
     page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-    return OrderChange(line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page)
+    words = f"{line.user}: {line.event.words}" if line.user else line.event.words
+    if isinstance(line.event, MovedInQueue):
+        words = f"{line.actor} moved the request of {line.user}"
+    return OrderChange(line.at, words, line.why, page)
 
 
 def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:

@@ -27,7 +27,7 @@ COMMANDS = {
     "stop": ("cli.workspaces:stop", "Stop a workspace, or withdraw a waiting one."),
     "change": ("cli.workspaces:change", "Change the GPUs, CPU or memory of a running workspace."),
     "with-gpu": ("cli.workspaces:with_gpu", "Restart a workspace with a GPU again."),
-    "done": ("cli.workspaces:done", "Say when you will be done, for those who wait."),
+    "done": ("cli.workspaces:done", "Say when you will be done with a workspace."),
     "without-gpu": ("cli.workspaces:without_gpu", "Restart a workspace without a GPU, which is released at once."),
     "queue": ("cli.quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
     "calendar": ("cli.calendar:calendar", "Show the coming reservations and maintenance of GPUs."),

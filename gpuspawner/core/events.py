@@ -361,6 +361,34 @@ class Passed(Event, name="passed", words="A later request went first", details="
 
 
 @dataclass(frozen=True)
+class MovedInQueue(
+    Event,
+    name="moved in queue",
+    words="An administrator moved the request",
+    details="From {place} to {to} in the order of its GPUs: {reason}",
+    told=Audience.USER,
+):
+    """An administrator changed the place of a waiting request. ``place`` and ``to`` count from 1."""
+
+    place: int = 0
+    to: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PassedByMove(
+    Event,
+    name="passed by move",
+    words="An administrator moved another request before this one",
+    details="{reason}",
+    told=Audience.USER,
+):
+    """An administrator moved another request before this one."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Substituted(
     Event, name="substituted", words="Another GPU was given", details="{given} instead of {asked}", told=Audience.USER
 ):

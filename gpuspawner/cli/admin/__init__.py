@@ -8,6 +8,7 @@ from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
     "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
+    "reorder": ("cli.admin.actions:reorder", "Move a waiting request up or down in the queue."),
     "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
     "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
     "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),

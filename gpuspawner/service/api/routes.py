@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, queue_order, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
@@ -39,6 +39,7 @@ class Document(BaseHandler):
 ROUTERS = (
     claims.router,
     bulk_actions.router,
+    queue_order.router,
     restrictions.router,
     audit.router,
     roles.router,

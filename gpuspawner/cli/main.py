@@ -35,6 +35,7 @@ COMMANDS = {
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
     "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
+    "export-me": ("cli.stored:export_me", "Print all that is stored of you as JSON."),
     "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
     "secrets": ("cli.sign_in:secrets", "List your secrets, save one or delete one."),
     "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),

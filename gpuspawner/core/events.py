@@ -855,6 +855,24 @@ class StatementMailed(Event, name="statement mailed", words="Mailed a statement"
     leads: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class PersonForgotten(
+    Event, name="person forgotten", words="Forgot a person", details="{how} as {pseudonym}: {reason}"
+):
+    """An administrator deleted what is stored of a person, or put it under a pseudonym. Their name is not here."""
+
+    how: str = ""
+    pseudonym: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PersonExported(Event, name="person exported", words="Exported what is stored", details="{entries} entries"):
+    """An administrator exported what is stored of another person."""
+
+    entries: int = 0
+
+
 # --- schedules, secrets and sign-in
 
 

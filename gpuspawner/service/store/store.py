@@ -30,6 +30,7 @@ from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_k
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
+from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
@@ -104,6 +105,7 @@ class Store:
         self.usage_sums = UsageSums(*shared)
         self.statements = Statements(*shared)
         self.team_alerts = TeamAlerts(*shared)
+        self.person_rows = PersonRows(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)

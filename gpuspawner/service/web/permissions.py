@@ -79,6 +79,8 @@ class Permission(Enum):
     SEE_CLAIMS = "see requests with priority"
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
+    SEE_STORED = "see what is stored of other users"
+    FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
 
 
@@ -122,6 +124,8 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.SEE_CLAIMS: _READERS,
     Permission.CLAIM: _ADMINISTRATORS,
     Permission.SEE_AUDIT: _READERS,
+    Permission.SEE_STORED: {**_OWN, **_ADMINISTRATORS},
+    Permission.FORGET: _ADMINISTRATORS,
     Permission.ANSWER_REPORTS: _ADMINISTRATORS,
 }
 """How far each role may go with each permission. A role that is missing may not do it."""
@@ -134,6 +138,7 @@ ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("approve", "change-request", "decline"), Permission.ANSWER_REQUESTS),
     "correct": Permission.CORRECT,
     "give-up": Permission.CLAIM,
+    "forget": Permission.FORGET,
     "answer": Permission.ANSWER_REPORTS,
 }
 """The permissions of the acts that have a button on a page, by their names in addresses."""

@@ -417,6 +417,13 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
 
 
 @dataclass(frozen=True)
+class Renamed(Event, name="renamed", words="Renamed", details="{title}"):
+    """The user gave the workspace another name for people. "" is the name of its server again."""
+
+    title: str = ""
+
+
+@dataclass(frozen=True)
 class SizeChangeAsked(Event, name="size change", words="New size requested", details="{size}"):
     """The user of a running workspace asked for another size. ``size`` are its GPUs, CPU and memory."""
 

@@ -98,6 +98,8 @@ def configure(
     _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
     if service_url is None:
         variables = _service_variables(c, wrapped, service_settings, of_store)
+        if not isinstance(catalog, Mapping):
+            variables["GPUSPAWNER_CATALOG"] = str(Path(catalog).absolute())
         service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)

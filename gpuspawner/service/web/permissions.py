@@ -79,6 +79,8 @@ class Permission(Enum):
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
     ANSWER_REPORTS = "answer reports of wrong stops"
+    SEE_CATALOG = "see the catalog and its versions"
+    EDIT_CATALOG = "change the catalog"
 
 
 _OWN = {Role.USER: Reach.OWN}
@@ -121,6 +123,8 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.CLAIM: _ADMINISTRATORS,
     Permission.SEE_AUDIT: _READERS,
     Permission.ANSWER_REPORTS: _ADMINISTRATORS,
+    Permission.SEE_CATALOG: {Role.AUDITOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Permission.EDIT_CATALOG: _ADMINISTRATORS,
 }
 """How far each role may go with each permission. A role that is missing may not do it."""
 ACTS: Mapping[str, Permission] = {

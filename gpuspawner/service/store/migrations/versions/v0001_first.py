@@ -331,3 +331,13 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
     )
     op.create_index("ix_quota_requests_made_at", "quota_requests", ["made_at"])
     op.create_index("ix_quota_requests_owner", "quota_requests", ["hub", "user_created"])
+    op.create_table(
+        "catalog_versions",
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("author", sa.String(255), nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("changes", sa.Text, nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+    )

@@ -1,7 +1,7 @@
 """Two scripted colleagues, so that the fleet is not empty: carol-demo works on two GPUs, dave-demo leaves his idle.
 
-Carol asks for her next workspace before she stops the present one, unless a user is waiting. So a request for all four
-A100 always meets a queue, and starts when she stops.
+Carol asks for her next workspace before she stops the present one. If a user is waiting, she asks once that user has
+the GPUs. So a request for all four A100 always meets a queue, and starts when she stops.
 
 Their workspaces are real, started through the hub's REST API with a token that reaches only these two users' servers,
 and what is free.
@@ -24,7 +24,9 @@ WORK_SECONDS = 120
 WORK_PERCENT = 30
 """Of two simulated GPUs: it burns as much of one processor core, and a laptop shall stay quiet."""
 PAUSE_SECONDS = 45
-"""Seconds in which waiting users get carol's GPUs. Also the pause between two rounds of dave, and after a refusal."""
+"""The most seconds for which carol leaves her GPUs to waiting users. Also the pause between two rounds of dave."""
+RETRY_SECONDS = 5
+"""Between a refusal and the next try. Until then a request for all A100 may meet no queue."""
 CAROLS_SERVERS = ("train", "evaluate")
 POLL_SECONDS = 1
 READY_WITHIN_SECONDS = 600
@@ -117,7 +119,10 @@ async def carol(hub: Hub, *, fast: bool) -> None:
             if not awaited:
                 await hub.request_start("carol-demo", options, following)
             await hub.stop("carol-demo", present)
-            await asyncio.sleep(PAUSE_SECONDS if awaited else 0)
+            for _ in range(PAUSE_SECONDS // POLL_SECONDS if awaited else 0):
+                await asyncio.sleep(POLL_SECONDS)
+                if not await hub.is_awaited(CAROL["gpu"]):
+                    break
 
 
 async def dave(hub: Hub, *, fast: bool) -> None:  # noqa: ARG001 - played like carol
@@ -138,7 +143,7 @@ async def main(url: str) -> None:
                 await play(hub, fast=demo["fast"] is not None)
             except (HTTPClientError, OSError) as error:  # an ending hub, a queue, a stop by the administrator
                 print(f"demo colleague {play.__name__}: {error}", flush=True)
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(pause_seconds)
 
     await asyncio.gather(in_rounds(carol, 0), in_rounds(dave, PAUSE_SECONDS))

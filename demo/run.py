@@ -10,6 +10,9 @@ import os
 import re
 import signal
 import sys
+import time
+import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +29,10 @@ COMMAND = "make run"
 END_WITHIN_SECONDS = 25
 """The hub gives its workspaces 5 to 10 s to end by themselves."""
 KILL_AFTER_SECONDS = 3
+A100_COUNT = 4
+"""Of the demo's catalog. Carol takes two of them."""
+COLLEAGUE_WITHIN_SECONDS = 30
+"""Past this the demo goes on without her."""
 GAVE_UP = re.compile("Cannot connect to (managed service gpu|gpu service managed)")
 """The hub's log line about a service that did not start within 30 s."""
 GAVE_UP_WITHIN_LINES = 50
@@ -113,9 +120,27 @@ def run_hub(steps: Steps, settings: Settings, python: Path) -> None:
             wait_until_answers(f"http://{ports.HOST}:{service_port}/services/gpu/api/v1/", lives, log_path)
             wait_until_answers(f"{settings.url}/hub/api/", lives, log_path)  # the proxy has its routes only now
         if settings.colleagues and machine.simulated:
-            processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
+            with steps.step("Demo colleagues"):
+                processes.start([python, "-m", "demo.colleagues", settings.url], cwd=ROOT, env=env, log=log)
+                wait_for_colleague(settings, lives)
     say(data.welcome(settings, passwords, machine))
     raise_if_ended(hub, log_path, wait=True)
+
+
+def wait_for_colleague(settings: Settings, lives: Callable[[], None]) -> None:
+    """Wait until carol has GPUs, so that bob meets a queue from the first moment on, but not for long."""
+    token = json.loads(settings.secrets.read_text())["colleagues_token"]
+    headers = {"Authorization": f"token {token}"}
+    ask = urllib.request.Request(f"{settings.url}/services/gpu/api/v1/offers", headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + COLLEAGUE_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        lives()
+        with suppress(OSError), opener.open(ask, timeout=2) as answer:
+            free = {one["kind"]: one["free"] for one in json.load(answer)["offers"]}
+            if free.get("a100") != A100_COUNT:
+                return
+        time.sleep(0.2)
 
 
 def start_driver(steps: Steps, settings: Settings) -> SimulatedDriver | None:

@@ -10,6 +10,7 @@ from tools.install import LOG
 from tools.progress import run_logged
 
 PACKAGES = {
+    "firefox-esr": ["firefox-esr"],
     "chromium-headless-shell": ["chromium-headless-shell", "fonts-dejavu-core"],
     "busybox": ["busybox"],
     "ssh": ["openssh-client"],

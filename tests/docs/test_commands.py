@@ -17,12 +17,12 @@ from gpuspawner.cli import main
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
-    "queue", "offers", "quota", "usage", "request", "schedule", "tokens", "completion",
+    "queue", "offers", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion",
     "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
-             ("kube", "values")}  # fmt: skip
+             ("kube", "values"), "--version"}  # fmt: skip
 """Commands that run in a folder."""
 ELSEWHERE = {
     "login": "tests/service/test_login.py",

@@ -1,5 +1,6 @@
 """The settings of make run, and the data that it keeps between runs."""
 
+import asyncio
 import platform
 import stat
 from collections import Counter
@@ -155,13 +156,14 @@ def test_two_products_of_one_model_keep_their_whole_names():
 
 @pytest.mark.parametrize("waiting", [0, 1])
 async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_others_wait(monkeypatch, waiting):
-    monkeypatch.setattr(colleagues, "PAUSE_SECONDS", 0.01)
-    steps = []
+    sleep = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda _seconds: sleep(0))
+    steps, looks = [], iter([waiting, waiting, 0, waiting, waiting, 0])
 
     class Recorder(colleagues.Hub):
         async def ask(self, method, path, _body=None):
             if path.endswith("/offers"):
-                return {"offers": [{"kind": "a100", "waiting": waiting}, {"kind": "h100", "waiting": 1}]}
+                return {"offers": [{"kind": "a100", "waiting": next(looks)}, {"kind": "h100", "waiting": 1}]}
             steps.append((method, path.partition("/users/")[2]))
             return {"servers": {path: {"ready": True} for path in started}}
 
@@ -178,6 +180,7 @@ async def test_carol_asks_for_her_next_workspace_before_she_stops_unless_others_
     overlap = [] if waiting else [("start", "evaluate")]
     assert done[: 2 + len(overlap)] == [("start", "train"), *overlap, ("DELETE", "carol-demo/servers/train")]
     assert done[-1] == ("DELETE", "carol-demo/servers/evaluate")
+    assert next(looks, None) == (None if waiting else 0)  # she asks again as soon as nobody is waiting
 
 
 def test_bob_is_told_of_a_queue_that_he_meets():

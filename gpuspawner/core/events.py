@@ -848,7 +848,39 @@ class StatementMailed(Event, name="statement mailed", words="Mailed a statement"
     leads: tuple[str, ...] = ()
 
 
-# --- schedules and sign-in
+@dataclass(frozen=True)
+class PersonForgotten(
+    Event, name="person forgotten", words="Forgot a person", details="{how} as {pseudonym}: {reason}"
+):
+    """An administrator deleted what is stored of a person, or put it under a pseudonym. Their name is not here."""
+
+    how: str = ""
+    pseudonym: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PersonExported(Event, name="person exported", words="Exported what is stored", details="{entries} entries"):
+    """An administrator exported what is stored of another person."""
+
+    entries: int = 0
+
+
+# --- schedules, secrets and sign-in
+
+
+@dataclass(frozen=True)
+class SecretSaved(Event, name="secret saved", words="Saved a secret", details="{variable}"):
+    """A user saved a secret. No event has its value."""
+
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class SecretDeleted(Event, name="secret deleted", words="Deleted a secret", details="{variable}"):
+    """A user deleted a secret."""
+
+    variable: str = ""
 
 
 class ScheduleAdded(ScheduleEvent, name="ready wished", words="Added a schedule"):

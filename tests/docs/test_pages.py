@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import inspect
 import re
 import shlex
 import subprocess
@@ -25,7 +24,8 @@ from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
 from gpuspawner.service.settings import Settings
-from gpuspawner.spawner import GPUSpawner, configure
+from gpuspawner.spawner import GPUSpawner
+from gpuspawner.spawner.hub.settings import GPUService
 
 REPO = pages.REPO
 WRITTEN = [
@@ -232,6 +232,7 @@ def test_each_value_of_the_chart_and_each_nested_catalog_key_that_a_page_names_e
 CLASSES = {
     "Authenticator": Authenticator,
     "DockerSpawner": DockerSpawner,
+    "GPUService": GPUService,
     "GPUSpawner": GPUSpawner,
     "JupyterHub": JupyterHub,
     "KubeSpawner": GPUSpawner,  # with the mixin, as configure() makes it
@@ -248,7 +249,7 @@ def test_each_setting_of_the_hub_is_one_of_its_class(page):
 
 @each
 def test_each_block_of_python_is_valid_and_configures_what_is_there(page):
-    known = set(inspect.signature(configure).parameters)
+    known = GPUService.class_trait_names(config=True)
     settings = {one.name for one in fields(Settings)}
     for block in pages.blocks(page.read_text(), "python"):
         tree = ast.parse(block)

@@ -20,6 +20,8 @@ COMMANDS = {
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),
+    "export": ("cli.stored:export", "Print all that is stored of a user as JSON."),
+    "forget": ("cli.stored:forget", "Put what is stored of a user under a pseudonym, or delete it."),
     "statement": ("cli.admin.statement:statement", "Show the statement of a team for a month, or of all teams."),
     "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }

@@ -26,6 +26,7 @@ from gpuspawner.service.quota_requests.presenter import request_words, sees
 from gpuspawner.service.quotas.api import grant_quota, take_grant_back
 from gpuspawner.service.quotas.corrections import correct_usage
 from gpuspawner.service.quotas.presenter import present_grant
+from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
 from gpuspawner.service.web.permissions import ACTS, Permission, Person
@@ -238,6 +239,15 @@ DIALOGS: Mapping[str, Dialog] = {
         ("user", "team", "number", "month"),
         "Correct",
         reason="why",
+    ),
+    "forget": Dialog(
+        forget_person,
+        "Forget a person",
+        "Presets, schedules, tokens and notices are deleted. Sums of usage stay under a pseudonym.",
+        ("user", "how"),
+        "Forget",
+        reason="why",
+        is_danger=True,
     ),
 }
 """The dialogs by their names in addresses."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "done": ("cli.workspaces:done", "Say when you will be done, for those who wait."),
     "without-gpu": ("cli.workspaces:without_gpu", "Restart a workspace without a GPU, which is released at once."),
     "queue": ("cli.quotas:queue", "Show the queue: requests for GPUs with their positions and reasons."),
+    "calendar": ("cli.calendar:calendar", "Show the coming reservations and maintenance of GPUs."),
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
     "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),

@@ -228,6 +228,7 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",
     events.StartNear: "Your workspace starts soon",
+    events.MaintenanceNear: "Maintenance of the node of your workspace",
     events.SizeChangeRefused: "Your workspace keeps its size",
 }
 """Titles of events whose own words are too short for an inbox."""

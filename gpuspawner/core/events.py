@@ -923,5 +923,9 @@ class SignedIn(Event, name="signed in", words="Let the command line act"):
         return f"{self.device} as {self.roles}" if self.roles else self.device
 
 
+class CalendarShared(Event, name="calendar shared", words="Made a calendar address"):
+    """A user made an address by which a calendar program reads their calendar."""
+
+
 class SignedOut(Event, name="signed out", words="Ended a token of the command line"):
     """A user ended a token of the command line."""

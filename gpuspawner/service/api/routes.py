@@ -11,6 +11,7 @@ from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
@@ -47,6 +48,7 @@ ROUTERS = (
     usage.router,
     stored_data.router,
     announcements.router,
+    calendar.router,
     presets.router,
     schedules.router,
     secret_values.router,

@@ -30,6 +30,14 @@ def test_written_settings_replace_only_their_defaults():
             for value in (0, 1.5, "1", True)
         ),
         *(
+            (
+                "documentation_url",
+                value,
+                r"documentation_url: .* is not right; write an address that begins with https://",
+            )
+            for value in (7, "docs.example.org", "javascript:alert(1)", "https://docs.example.org/a b")
+        ),
+        *(
             ("back_off_seconds", value, r"back_off_seconds: .* is not right; write a list of seconds")
             for value in (5, [], "60", [0], [None])
         ),

@@ -83,7 +83,14 @@ def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_al
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("settings", ["tick_seconds=1", [1], {"tick_seconds": json}])
-def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings):
-    with pytest.raises(SystemExit, match=r"configure\(service_settings=\.\.\.\) takes a dict of numbers and texts"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("tick_seconds=1", r"configure\(service_settings='tick_seconds=1'\) is not a dict"),
+        ([1], r"configure\(service_settings=\[1\]\) is not a dict"),
+        ({"tick_seconds": json}, r"configure\(service_settings=\.\.\.\) takes a dict of numbers and texts"),
+    ],
+)
+def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings, says):
+    with pytest.raises(SystemExit, match=says):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path, service_settings=settings)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from tornado.web import HTTPError
-
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.events import PersonExported, PersonForgotten
 from gpuspawner.core.leases.lease import Owner
@@ -128,8 +126,7 @@ async def find_person(state: Parts, name: str, created: str = "") -> StoredPerso
     """Return the person of a name: a user of the hub, or one who was.
 
     Raises:
-        HTTPError: 404, nothing is stored under the name.
-        RequestRefused: several users had the name, and ``created`` names none of them.
+        RequestRefused: nothing is stored under the name, or several users had it and ``created`` names none of them.
     """
     rows, sums = state.store.person_rows, state.store.usage_sums
     found = await state.store.read(rows.owners_named, name) | {*await state.store.read(sums.users_named, name)}
@@ -141,7 +138,7 @@ async def find_person(state: Parts, name: str, created: str = "") -> StoredPerso
         return _person(Owner(state.hub_id, now), name)
     found |= {now} if now is not None else set()
     if not found:
-        raise HTTPError(404, reason=f"Nothing is stored of a user {name[:40]}.")
+        raise RequestRefused("user", quoted(name), "a user of whom something is stored", "Name one as the hub did.")
     if created not in found and (created or len(found) > 1):
         raise RequestRefused("created", quoted(created), ", ".join(sorted(found)), "Several users had this name.")
     return _person(Owner(state.hub_id, created or found.pop()), name)

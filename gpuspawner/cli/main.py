@@ -36,6 +36,7 @@ COMMANDS = {
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
     "export-me": ("cli.stored:export_me", "Print all that is stored of you as JSON."),
     "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
+    "secrets": ("cli.sign_in:secrets", "List your secrets, save one or delete one."),
     "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),
     "logout": ("cli.sign_in:logout", "Sign out: end the token of this machine."),
     "tokens": ("cli.sign_in:tokens", "List the machines that are signed in as you, or sign one out."),

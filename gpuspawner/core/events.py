@@ -866,7 +866,21 @@ class PersonExported(Event, name="person exported", words="Exported what is stor
     entries: int = 0
 
 
-# --- schedules and sign-in
+# --- schedules, secrets and sign-in
+
+
+@dataclass(frozen=True)
+class SecretSaved(Event, name="secret saved", words="Saved a secret", details="{variable}"):
+    """A user saved a secret. No event has its value."""
+
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class SecretDeleted(Event, name="secret deleted", words="Deleted a secret", details="{variable}"):
+    """A user deleted a secret."""
+
+    variable: str = ""
 
 
 class ScheduleAdded(ScheduleEvent, name="ready wished", words="Added a schedule"):

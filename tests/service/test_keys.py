@@ -102,6 +102,7 @@ ACTS = {
     "schedule": ("alice", "POST", "ready", SCHEDULE, ["ready wished"]),
     "pause": ("alice", "POST", "ready/{}", {"paused": True}, ["ready halted"]),
     "remove": ("alice", "DELETE", "ready/{}", {}, ["ready removed"]),
+    "delete a secret": ("alice", "DELETE", "secrets/TOKEN", {}, ["secret deleted"]),
     "read": ("alice", "POST", "inbox/read", {"all": True}, []),
     "keep": ("alice", "POST", "workspaces/warned/keep", {}, ["kept"]),
     "extend": ("alice", "POST", "workspaces/runs/extend", {}, ["extended"]),
@@ -130,6 +131,7 @@ MADE_BEFORE = {
     "answer": ("alice", "workspaces/gone/dispute", {"sentence": "It worked."}),
     "rename": ("alice", "presets", PRESET),
     "delete": ("alice", "presets", PRESET),
+    "delete a secret": ("alice", "secrets", {"name": "TOKEN", "value": "x"}),
     "pause": ("alice", "ready", SCHEDULE),
     "remove": ("alice", "ready", SCHEDULE),
 }

@@ -18,7 +18,7 @@ from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
-from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.start import presets, schedules, secret_values
 from gpuspawner.service.stored_data import api as stored_data
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
@@ -49,6 +49,7 @@ ROUTERS = (
     announcements.router,
     presets.router,
     schedules.router,
+    secret_values.router,
     sign_in.router,
     start.router,
     waiting.router,

@@ -38,6 +38,7 @@ from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statements import Statements
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
+from gpuspawner.service.store.user_secrets import Secrets
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""
@@ -113,6 +114,7 @@ class Store:
         self.inbox = InboxMarks(*shared)
         self.presets = Presets(*shared)
         self.schedules = Schedules(*shared)
+        self.secrets = Secrets(*shared)
         self.tokens = Tokens(*shared)
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)

@@ -51,6 +51,7 @@ class Permission(Enum):
     START = "start workspaces"
     HAVE_PRESETS = "save presets"
     HAVE_SCHEDULES = "schedule workspaces"
+    HAVE_SECRETS = "have secrets"
     READ_INBOX = "read messages in an inbox"
     SEE_TOKENS = "see or revoke tokens of the command line"
     SEE_WORKSPACES = "see other users' workspaces"
@@ -95,6 +96,7 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.START: _OWN,
     Permission.HAVE_PRESETS: _OWN,
     Permission.HAVE_SCHEDULES: _OWN,
+    Permission.HAVE_SECRETS: _OWN,
     Permission.READ_INBOX: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_TOKENS: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_WORKSPACES: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},

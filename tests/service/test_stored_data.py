@@ -16,6 +16,8 @@ from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.store.person import StoredPerson
+from gpuspawner.service.stored_data.api import pseudonym_of
 from gpuspawner.service.stored_data.sections import _SECTIONS
 
 NOT_PERSONAL = {
@@ -152,6 +154,14 @@ def test_a_forgotten_person_is_nowhere_and_all_sums_are_as_they_were(lived, how)
     assert (entry.event, entry.user) == (PersonForgotten(how, done["pseudonym"], "left"), "")
     corrected = [x.event for x in lived.parts.store.audit_log.latest() if isinstance(x.event, UsageCorrected)]
     assert [one.user for one in corrected] == ([done["pseudonym"]])
+
+
+def test_an_interrupted_act_is_finished_by_sending_it_again(lived):
+    rows, pseudonym = lived.parts.store.person_rows, pseudonym_of(lived.parts, ALICE)
+    rows.forget_workspaces(StoredPerson(ALICE, "alice", 0.0), pseudonym, deletes=False)
+    assert forget(lived)["pseudonym"] == pseudonym
+    after = everything(lived)
+    assert [row for rows in after.values() for row in rows if "alice" in row.lower()] == []
 
 
 def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):

@@ -53,9 +53,12 @@ async def get_stored(actor: Actor, *, query: StoredQuery) -> StoredData:
     return StoredData(user=name, created=person.owner.user_created, made_at=actor.now, sections=sections)
 
 
-@router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, audit="forget")
+@router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, idempotent=False, audit="forget")
 async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, int]:
-    """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are."""
+    """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are.
+
+    It has several transactions. If it is interrupted, send it again: the pseudonym is the same.
+    """
     state = actor.state
     person = await find_person(state, body.user, body.created)
     rows, pseudonym = state.store.person_rows, pseudonym_of(state, person.owner)
@@ -80,7 +83,6 @@ async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, 
     while await state.store.write(lambda: rows.forget_workspaces(person, pseudonym, deletes=deletes)):
         pass
     await state.store.write(rows.forget_rest, person, pseudonym)
-    actor.store_answer(shown)
     await state.registry.save(audit=[actor.audit_entry(PersonForgotten(body.how, pseudonym, body.why))])
     await _read_again(state, person)
     return shown, 201

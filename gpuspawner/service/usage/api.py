@@ -70,7 +70,7 @@ async def get_statement(actor: Actor, *, query: StatementQuery) -> Statement:
     return found
 
 
-@router.post("/api/v1/statement/mail", Permission.ANNOUNCE, audit="mail a statement")
+@router.post("/api/v1/statement/mail", Permission.ANNOUNCE, idempotent=False, audit="mail a statement")
 async def mail_statement(actor: Actor, *, body: MailInput) -> MailedStatement:
     """Mail the statement of a team to its leads, once more. Each gets it by itself on the first day of a month."""
     state, leads = actor.state, leads_of(actor.state, body.team)
@@ -80,12 +80,10 @@ async def mail_statement(actor: Actor, *, body: MailInput) -> MailedStatement:
         raise Conflict("Messages to users are not set up. Set notify_users in the settings of the service.")
     found = await find_statement(state, body.team, _month(actor, body.month))
     rows = [row for mail in statement_mails(state, found, leads) for row in state.notifier.rows_of(mail)]
-    answer = MailedStatement(number=found.number, leads=leads)
-    actor.store_answer(answer)
     entry = actor.audit_entry(StatementMailed(found.number, tuple(leads)), target=f"team {body.team}")
     await state.registry.save(audit=[entry], others=[lambda connection: write_outbox(connection, rows)])
     state.notifier.wake()
-    return answer
+    return MailedStatement(number=found.number, leads=leads)
 
 
 def teams_with_statements(actor: Actor) -> list[str]:

@@ -53,11 +53,12 @@ async def get_stored(actor: Actor, *, query: StoredQuery) -> StoredData:
     return StoredData(user=name, created=person.owner.user_created, made_at=actor.now, sections=sections)
 
 
-@router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, idempotent=False, audit="forget")
+# Without a key: it takes several transactions, and repeating it does the rest.
+@router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, audit="forget", idempotent=False)
 async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, int]:
     """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are.
 
-    It has several transactions. If it is interrupted, send it again: the pseudonym is the same.
+    If it is interrupted, send it again: the pseudonym is the same.
     """
     state = actor.state
     person = await find_person(state, body.user, body.created)

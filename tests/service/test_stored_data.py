@@ -22,7 +22,7 @@ from gpuspawner.service.stored_data.sections import _SECTIONS
 
 NOT_PERSONAL = {
     "meta", "kinds_seen", "preemptions", "restrictions", "idempotency_keys", "outbox", "announcements",
-    "statements", "team_alerts",
+    "catalog_versions", "statements", "team_alerts",
 }  # fmt: skip
 """Tables without rows of one person. Statements, messages and announcements are changed row by row."""
 ALICE = Owner("hub-1", "alice born")

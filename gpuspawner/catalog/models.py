@@ -31,6 +31,7 @@ from gpuspawner.core.number_fields import (
     Cores,
     CoresRange,
     Days,
+    Flag,
     GpuCount,
     GpuCountRange,
     GuaranteedPercent,
@@ -303,6 +304,9 @@ class WrittenCatalog:
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
+    quarantine_faulty_gpus: Flag = True
+    """Whether a GPU with a fatal error is put in quarantine at once, and its users are told. Fatal errors are the Xid
+    codes 48, 63, 64, 74, 79, 94 and 95, and new uncorrected memory errors."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
@@ -319,6 +323,7 @@ class WrittenCatalog:
             closed=self.closed,
             make_room=self.make_room,
             alerts=self.alerts,
+            quarantine_faulty_gpus=self.quarantine_faulty_gpus,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,

@@ -235,6 +235,8 @@ class Rules:
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
     alerts: Alerts = field(default_factory=Alerts)
+    quarantine_faulty_gpus: bool = True
+    """Whether a GPU with a fatal error is put in quarantine at once."""
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, gpu_health, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
@@ -38,6 +38,7 @@ ROUTERS = (
     claims.router,
     bulk_actions.router,
     restrictions.router,
+    gpu_health.router,
     audit.router,
     roles.router,
     quotas.router,

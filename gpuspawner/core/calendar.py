@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.fields import Reader
+from gpuspawner.core.fields import Reader, choice_reader
 from gpuspawner.core.number_fields import read_days
 from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
 
@@ -201,6 +201,7 @@ class Per(Enum):
     MONTH = "month"
 
 
+PERIOD = choice_reader("not a period", "write day, week or month", {per.value: per for per in Per})
 HOUR_MS = 3_600_000
 ONE_DAY = timedelta(days=1)
 

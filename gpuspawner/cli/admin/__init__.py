@@ -8,6 +8,7 @@ from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
     "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
+    "reorder": ("cli.admin.actions:reorder", "Move a waiting request up or down in the queue."),
     "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
     "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
     "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
@@ -19,6 +20,7 @@ COMMANDS = {
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
     "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
+    "catalog": ("cli.admin.catalog:catalog", "Show, compare and change the catalog, or go back to an earlier version."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),
     "export": ("cli.stored:export", "Print all that is stored of a user as JSON."),

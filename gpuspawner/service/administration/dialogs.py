@@ -14,6 +14,7 @@ from gpuspawner.core.quotas.months import month_of, previous_month
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
+from gpuspawner.service.administration.queue_order import reorder_request
 from gpuspawner.service.administration.restrictions import (
     lease_title,
     lift_restriction,
@@ -91,7 +92,7 @@ class Dialog(NamedTuple):
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
-        if not count or self.reason == "":
+        if not count or self.reason == "" or "place" in self.fields:
             return self.button
         return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
 
@@ -112,6 +113,13 @@ DIALOGS: Mapping[str, Dialog] = {
         ("ids", "now"),
         "Move",
         is_danger=True,
+    ),
+    "reorder": Dialog(
+        reorder_request,
+        "Move a request in the queue",
+        "It goes before the requests behind its new place, by any rule. No workspace stops for it.",
+        ("ids", "place"),
+        "Move request",
     ),
     "extend": Dialog(
         extend_workspaces, "Extend {}", "They run longer, beyond what their users can do.", ("ids", "until"), "Extend"
@@ -380,6 +388,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
         values["now"] = values["now"] == "1"
     if count := values.get("count"):
         values["count"] = int(count) if COUNT.fullmatch(count) else 0  # 0 is refused, with the allowed numbers
+    if place := values.get("place"):
+        values["place"] = int(place) if COUNT.fullmatch(place) else 0
     if "everybody" in values:
         values["everybody"] = True
     if "number" in dialog.fields:

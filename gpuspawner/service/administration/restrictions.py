@@ -146,7 +146,7 @@ def _state(state: Parts, one: Restriction) -> models.RestrictionState:
 
 def lease_title(lease: Lease) -> str:
     """Return the name of a workspace for administrators."""
-    return f"{lease.user} / {lease.key.server or 'default workspace'}"
+    return f"{lease.user} / {lease.name}"
 
 
 def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:

@@ -9,6 +9,7 @@ from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN
+from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.settings import Settings
 
 DAY = 86400.0
@@ -224,6 +225,19 @@ def test_leads_and_administrators_are_told_by_inbox_and_mail_with_links_that_ask
     answer(world, asked, "decline", why="No")
     mails = [row.document for row in world.parts.store.outbox.due(NOW, 99) if row.document["user"] == "alice"]
     assert [mail["text"].splitlines()[0] for mail in mails if not mail["to_admins"]] == ["admin declined it. “No”"]
+
+
+def test_after_two_days_without_an_answer_leads_and_administrators_are_reminded_once(world, monkeypatch):
+    settings = Settings(notify_users="json://localhost/{user}", notify_admins=["json://localhost/admins"])
+    api(world, "lena")
+    ask(world)
+    monkeypatch.setattr(world.parts.notifier, "_settings", settings)
+    for days, told in ((1.9, 0), (2, 2), (2.5, 2)):
+        world.clock.at = NOW + days * DAY
+        world.call(remind, world.parts)
+        rows = world.parts.store.outbox.due(world.clock.at, 99)
+        assert [row.document["title"] for row in rows] == ["alice still waits for an answer: 2 GPUs more"] * told
+    assert listed(world, "alice") == [("alice", "open")]
 
 
 # Pages

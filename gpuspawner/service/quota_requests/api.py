@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tornado.web import HTTPError
@@ -34,6 +35,7 @@ from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.quota_requests import closed_words
+from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
@@ -41,6 +43,8 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 SERVICE, RULE = "gpuspawner", "a rule of the catalog"
 """The actor of an approval by the catalog's rule, and the origin in its audit entries."""
+LOOK_SECONDS = 600.0
+"""How often it is looked whether somebody must be reminded. Arbitrary."""
 
 
 @router.get("/api/v1/quota-requests", Permission.SEE_REQUESTS)
@@ -84,7 +88,9 @@ async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaReque
     shown = present_request(state, one, person, grant)
     actor.store_answer(shown)
     if grant is None:
-        await state.quota_requests.change(one, [entry], _mails_of_new(state, one))
+        await state.quota_requests.change(
+            one, [entry], _mails_of_open(state, one, f"{one.user} asks for {one.words} more")
+        )
         state.notifier.wake()
     else:
         by_rule = [
@@ -212,19 +218,26 @@ def _said(why: str | None) -> str:
     return f" “{why}”" if why else ""
 
 
-def _mails_of_new(state: Parts, one: QuotaRequest) -> list[OutboxRow]:
-    """Return the messages about a new request, to the administrators and to the leads who may answer it."""
+async def remind(state: Parts) -> None:
+    """Remind the people who answer of requests that wait for long. Raises Unavailable: they are reminded later."""
+    now = state.clock.now()
+    for one in state.quota_requests.all():
+        if one.is_reminder_due(now):
+            title = f"{one.user} still waits for an answer: {one.words} more"
+            with suppress(Conflict):  # it was answered meanwhile
+                await state.quota_requests.change(replace(one, reminded_at=now), [], _mails_of_open(state, one, title))
+    state.notifier.wake()
+
+
+def _mails_of_open(state: Parts, one: QuotaRequest, title: str) -> list[OutboxRow]:
+    """Return the messages about an open request, to the administrators and to the leads who may answer it."""
     console = f"{state.public_url}/console"
     text = (
         f"“{one.why}”\n\n{request_words(state, one)}.\n\nApprove: {console}/act/approve?request={one.id}\n"
         f"Change or decline: {console}/requests#r-{one.id}\n\n{ASKS}\n"
     )
-    title = f"{one.user} asks for {one.words} more"
-    people = [
-        person.name
-        for person in state.roles_used.values()
-        if not person.sees_more(Permission.SEE_FLEET) and not why_not_answer(person, one, state)
-    ]
+    team = "" if one.is_for_team else one.account.team
+    people = [name for name in leads_of(state, team) if name != one.user] if team else []
     mails = [Message("", name, "quota requested", title, text) for name in people]
     mails.append(Message("", one.user, "quota requested", title, text, to_admins=True))
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

@@ -386,6 +386,11 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     return day.isoformat()
 
 
+def shift_day(day: str, days: int) -> str:
+    """Return the day some days later, or earlier, in ISO 8601."""
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
+
+
 def day_start(day: str, zone: ZoneInfo) -> float:
     """Return when a day in ISO 8601 begins."""
     return datetime.combine(date.fromisoformat(day), time(), zone).timestamp()

@@ -876,7 +876,39 @@ class StatementMailed(Event, name="statement mailed", words="Mailed a statement"
     leads: tuple[str, ...] = ()
 
 
-# --- schedules and sign-in
+@dataclass(frozen=True)
+class PersonForgotten(
+    Event, name="person forgotten", words="Forgot a person", details="{how} as {pseudonym}: {reason}"
+):
+    """An administrator deleted what is stored of a person, or put it under a pseudonym. Their name is not here."""
+
+    how: str = ""
+    pseudonym: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PersonExported(Event, name="person exported", words="Exported what is stored", details="{entries} entries"):
+    """An administrator exported what is stored of another person."""
+
+    entries: int = 0
+
+
+# --- schedules, secrets and sign-in
+
+
+@dataclass(frozen=True)
+class SecretSaved(Event, name="secret saved", words="Saved a secret", details="{variable}"):
+    """A user saved a secret. No event has its value."""
+
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class SecretDeleted(Event, name="secret deleted", words="Deleted a secret", details="{variable}"):
+    """A user deleted a secret."""
+
+    variable: str = ""
 
 
 class ScheduleAdded(ScheduleEvent, name="ready wished", words="Added a schedule"):
@@ -917,6 +949,10 @@ class SignedIn(Event, name="signed in", words="Let the command line act"):
     def describe(self, at: float) -> str:
         """Return the machine and the roles."""
         return f"{self.device} as {self.roles}" if self.roles else self.device
+
+
+class CalendarShared(Event, name="calendar shared", words="Made a calendar address"):
+    """A user made an address by which a calendar program reads their calendar."""
 
 
 class SignedOut(Event, name="signed out", words="Ended a token of the command line"):

@@ -55,6 +55,7 @@ async def forget(parts: Parts) -> None:
     await _forget_users(parts, store.presets)
     await _forget_users(parts, store.schedules)
     await _forget_users(parts, store.quota_requests)
+    await _forget_users(parts, store.secrets)
     await _forget_users(parts, store.idle_traces)
 
 

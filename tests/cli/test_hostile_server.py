@@ -34,6 +34,8 @@ ARGUMENTS = {
     "admin grant": ("--list",),
     "request": ("2 GPUs", "--until", "2h", *REASON),
     "admin correct": ("alice", "-1h", *REASON),
+    "admin export": ("alice",),
+    "admin forget": ("alice", *REASON),
     "admin announce send": ("a text", "--to", "all", "--until", "2h"),
     "admin announce withdraw": ("3f",),
     "admin preempt take": ("a100", "1", "--user", "alice"),

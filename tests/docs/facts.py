@@ -77,6 +77,9 @@ FACTS = {
     "data.blocked": f"After {words_of(volumes.BLOCKED_SECONDS)}",
     "dcgm.differs": f"for {words_of(sample_watches.TOLD_SECONDS)}",
     "demo.fast": f"by {FAST_FACTOR:g}",
+    "demo.keep": f"{KEEP.each_seconds / 3600:g} hours, or {KEEP.each_seconds / 60 / FAST_FACTOR:g} minutes with "
+    "`FAST=1`",
+    "demo.times": f"{NUMBERS[KEEP.times]} times",
     "estimate.every": f"every {words_of(engine_estimates.EVERY_SECONDS)}",
     "estimate.horizon": f"the next {words_of(estimates.HORIZON_SECONDS)}",
     "estimate.kept": f"kept for {days(history.HISTORY_SECONDS)}",

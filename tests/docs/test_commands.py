@@ -17,7 +17,7 @@ from gpuspawner.cli import main
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
-    "queue", "offers", "quota", "usage", "request", "schedule", "tokens", "completion",
+    "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion",
     "admin",
 }  # fmt: skip
 """Commands that run on the hub."""

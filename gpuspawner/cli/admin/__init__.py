@@ -13,7 +13,8 @@ COMMANDS = {
     "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
     "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
     "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
-    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
+    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user, a team or a group of the hub."),
+    "reservations": ("cli.calendar:reservations", "List the coming reservations and maintenance of GPUs."),
     "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
     "requests": ("cli.requests:requests", "List requests for more quota, and approve or decline them."),
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
@@ -21,6 +22,8 @@ COMMANDS = {
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),
+    "export": ("cli.stored:export", "Print all that is stored of a user as JSON."),
+    "forget": ("cli.stored:forget", "Put what is stored of a user under a pseudonym, or delete it."),
     "statement": ("cli.admin.statement:statement", "Show the statement of a team for a month, or of all teams."),
     "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }

@@ -74,6 +74,8 @@ EVENT_ICONS = {
     "budget reached": ("coin", "warn"),
     "waste found": ("pause", "warn"),
     "statement mailed": ("mail", ""),
+    "person forgotten": ("trash", "bad"),
+    "person exported": ("download", ""),
     "drained": ("wrench", ""),
     "quarantined": ("ban", "gs-bad"),
     "grants paused": ("pause", ""),

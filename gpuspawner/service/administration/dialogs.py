@@ -11,6 +11,7 @@ from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.queue_order import reorder_request
@@ -27,6 +28,7 @@ from gpuspawner.service.quota_requests.presenter import request_words, sees
 from gpuspawner.service.quotas.api import grant_quota, take_grant_back
 from gpuspawner.service.quotas.corrections import correct_usage
 from gpuspawner.service.quotas.presenter import present_grant
+from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
 from gpuspawner.service.web.permissions import ACTS, Permission, Person
@@ -37,6 +39,8 @@ BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\
 DEFAULT_BACK = "console/restrictions"
 COUNT = re.compile("[0-9]{1,9}")
 """A text that is read as a number. Of thousands of digits Python makes an error, not a number."""
+FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.[0-9]{1,6})?)")
+"""The choice of a reservation that fits: the number of GPUs, and both times."""
 UNITS = (
     ("GPUs", "GPUs at once"),
     ("workspaces", "workspaces at once"),
@@ -146,8 +150,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "drain": Dialog(
         make_restriction,
         "Drain a node",
-        "No new workspace starts there. Running workspaces go on. Their users are told, and can move.",
-        ("node", *RESTRICTION_TIMES),
+        "No new workspace starts there. Running workspaces go on. Their users are told, and can move. "
+        "Before a maintenance to come, workspaces that start there end in time.",
+        ("node", *RESTRICTION_TIMES, "every"),
         "Drain",
         needs_end=False,
     ),
@@ -170,8 +175,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "reserve": Dialog(
         make_restriction,
         "Reserve GPUs",
-        "Only this user or team gets them as they become free. GPUs that they use already count. No workspace stops.",
-        ("kind", "count", "user", "team", *RESTRICTION_TIMES),
+        "Only this user, team or class gets them as they become free. GPUs that they use already count. "
+        "No workspace stops.",
+        ("kind", "count", "node", "user", "team", "group", *RESTRICTION_TIMES, "every"),
         "Reserve",
     ),
     "lift": Dialog(
@@ -247,6 +253,15 @@ DIALOGS: Mapping[str, Dialog] = {
         "Correct",
         reason="why",
     ),
+    "forget": Dialog(
+        forget_person,
+        "Forget a person",
+        "Presets, schedules, tokens and notices are deleted. Sums of usage stay under a pseudonym.",
+        ("user", "how"),
+        "Forget",
+        reason="why",
+        is_danger=True,
+    ),
 }
 """The dialogs by their names in addresses."""
 
@@ -292,7 +307,13 @@ class DialogPage(AdminPage):
         dialog = DIALOGS[name]
         extra = [("name",) if "whom" in dialog.fields else (), ("unit",) if "number" in dialog.fields else ()]
         fields = (*dialog.fields, *extra[0], *extra[1], dialog.reason, dialog.path_field)
-        return {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        typed = {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        if "count" in dialog.fields and (fit := FIT.fullmatch(read("fit", ""))):
+            count, begins_at, until = fit.groups()
+            now, zone = self.parts.clock.now(), self.parts.accounting.zone
+            begins = show_iso(float(begins_at), zone) if float(begins_at) > now else ""
+            typed |= {"count": count, "begins": begins, "until": show_iso(float(until), zone)}
+        return typed
 
     def _back(self) -> str:
         """Return the page to go back to. An address that is not ours is ignored."""

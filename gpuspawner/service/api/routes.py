@@ -11,6 +11,7 @@ from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
@@ -18,7 +19,8 @@ from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
-from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.start import presets, schedules, secret_values
+from gpuspawner.service.stored_data import api as stored_data
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
@@ -45,9 +47,12 @@ ROUTERS = (
     quota_requests.router,
     corrections.router,
     usage.router,
+    stored_data.router,
     announcements.router,
+    calendar.router,
     presets.router,
     schedules.router,
+    secret_values.router,
     sign_in.router,
     start.router,
     waiting.router,

@@ -159,7 +159,7 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.GpuClosed: _warned("closed", "The GPU of your workspace is taken out of service"),
     events.Extended: _extended,
     events.ReachesInto: _warned("hold", "Your workspace runs into the time of a class"),
-    events.MaintenanceNear: _warned("maintenance", "The node of your workspace has maintenance"),
+    events.MaintenanceNear: _warned("hold", "The node of your workspace has maintenance"),
     events.Stopped: _end,
     events.StopperNamed: _end,
     events.Granted: _granted,

@@ -30,6 +30,7 @@ from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_k
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
+from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
 from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
@@ -37,6 +38,7 @@ from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statements import Statements
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
+from gpuspawner.service.store.user_secrets import Secrets
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""
@@ -103,6 +105,7 @@ class Store:
         self.usage_sums = UsageSums(*shared)
         self.statements = Statements(*shared)
         self.team_alerts = TeamAlerts(*shared)
+        self.person_rows = PersonRows(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
@@ -111,6 +114,7 @@ class Store:
         self.inbox = InboxMarks(*shared)
         self.presets = Presets(*shared)
         self.schedules = Schedules(*shared)
+        self.secrets = Secrets(*shared)
         self.tokens = Tokens(*shared)
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)

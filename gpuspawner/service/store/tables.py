@@ -80,6 +80,7 @@ readings = sa.Table(
     sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
     sa.Column("possible_cpu_cores", sa.Float),
     sa.Column("ended_cpu_cores", sa.Float),
+    sa.Column("host_memory_bytes", sa.BigInteger),
     sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("sources", sa.JSON(none_as_null=True)),
     sa.Index("ix_readings_lease", "lease", "at"),
@@ -396,4 +397,15 @@ quota_requests = sa.Table(
     sa.Column("document", sa.JSON, nullable=False),
     sa.Index("ix_quota_requests_made_at", "made_at"),
     sa.Index("ix_quota_requests_owner", "hub", "user_created"),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    # Encrypted with a key that is not stored here.
+    sa.Column("sealed", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Float, nullable=False),
 )

@@ -51,6 +51,7 @@ class Permission(Enum):
     START = "start workspaces"
     HAVE_PRESETS = "save presets"
     HAVE_SCHEDULES = "schedule workspaces"
+    HAVE_SECRETS = "have secrets"
     READ_INBOX = "read messages in an inbox"
     SEE_TOKENS = "see or revoke tokens of the command line"
     SEE_WORKSPACES = "see other users' workspaces"
@@ -79,6 +80,8 @@ class Permission(Enum):
     SEE_CLAIMS = "see requests with priority"
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
+    SEE_STORED = "see what is stored of other users"
+    FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
 
 
@@ -94,6 +97,7 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.START: _OWN,
     Permission.HAVE_PRESETS: _OWN,
     Permission.HAVE_SCHEDULES: _OWN,
+    Permission.HAVE_SECRETS: _OWN,
     Permission.READ_INBOX: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_TOKENS: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_WORKSPACES: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},
@@ -122,6 +126,8 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.SEE_CLAIMS: _READERS,
     Permission.CLAIM: _ADMINISTRATORS,
     Permission.SEE_AUDIT: _READERS,
+    Permission.SEE_STORED: {**_OWN, **_ADMINISTRATORS},
+    Permission.FORGET: _ADMINISTRATORS,
     Permission.ANSWER_REPORTS: _ADMINISTRATORS,
 }
 """How far each role may go with each permission. A role that is missing may not do it."""
@@ -135,6 +141,7 @@ ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("approve", "change-request", "decline"), Permission.ANSWER_REQUESTS),
     "correct": Permission.CORRECT,
     "give-up": Permission.CLAIM,
+    "forget": Permission.FORGET,
     "answer": Permission.ANSWER_REPORTS,
 }
 """The permissions of the acts that have a button on a page, by their names in addresses."""

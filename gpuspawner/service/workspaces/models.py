@@ -282,6 +282,8 @@ class Workspace(Answer):
     gpus: list[Gpu]
     cpu_cores_used: float | None
     """The CPU cores that it used at its newest reading."""
+    host_memory_used_bytes: int | None
+    """The host memory that it used then, without file caches."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow
@@ -319,6 +321,8 @@ class Reading(Answer):
     kind: str
     because: str
     cpu_cores: float | None
+    host_memory_bytes: int | None
+    """The host memory of the whole workspace, without file caches."""
     soft: dict[str, Any] | None
 
 

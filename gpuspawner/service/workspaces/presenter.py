@@ -65,6 +65,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         adopted=lease.adopted,
         gpus=_present_gpus(state, lease),
         cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
+        host_memory_used_bytes=newest.host_memory_bytes if newest and lease.phase in UP else None,
         simulated=simulated,
         queue=present_waiting(state, lease),
         policy=present_policy(state, lease.request.policy),
@@ -313,6 +314,7 @@ def present_reading(row: ReadingRow) -> models.Reading:
         kind=row.kind,
         because=row.because,
         cpu_cores=row.cpu_cores,
+        host_memory_bytes=row.host_memory_bytes,
         soft=row.soft,
     )
 

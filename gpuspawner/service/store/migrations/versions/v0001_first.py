@@ -77,6 +77,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
         sa.Column("possible_cpu_cores", sa.Float),
         sa.Column("ended_cpu_cores", sa.Float),
+        sa.Column("host_memory_bytes", sa.BigInteger),
         sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
         sa.Column("sources", sa.JSON(none_as_null=True)),
     )
@@ -331,3 +332,11 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
     )
     op.create_index("ix_quota_requests_made_at", "quota_requests", ["made_at"])
     op.create_index("ix_quota_requests_owner", "quota_requests", ["hub", "user_created"])
+    op.create_table(
+        "secrets",
+        sa.Column("hub", sa.String(64), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("sealed", sa.Text, nullable=False),
+        sa.Column("changed_at", sa.Float, nullable=False),
+    )

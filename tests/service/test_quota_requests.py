@@ -8,7 +8,7 @@ import pytest
 from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN
+from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_A_DAY, MAX_OPEN
 from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.settings import Settings
 
@@ -191,6 +191,20 @@ def test_open_requests_of_a_person_are_bounded(world):
     ask(world)
 
 
+def test_requests_of_the_same_moment_are_bounded(world):
+    with ThreadPoolExecutor(9) as pool:
+        sent = pool.map(lambda _: api(world, "alice", "quota-requests", "POST", ASK).status_code, range(9))
+        assert sorted(sent) == [201] * MAX_OPEN + [409] * (9 - MAX_OPEN)
+
+
+def test_requests_of_a_day_are_bounded(world):
+    for _ in range(MAX_A_DAY):
+        assert api(world, "alice", f"quota-requests/{ask(world)['id']}", "DELETE").status_code == 200
+    assert f"You sent {MAX_A_DAY} requests in a day" in error(ask(world, status=409))
+    world.clock.at += DAY
+    ask(world)
+
+
 def test_an_expired_request_cannot_be_answered(world):
     asked = ask(world)
     world.clock.at = asked["until"]
@@ -327,6 +341,13 @@ def test_small_requests_are_approved_at_once_up_to_the_amount_of_a_period(ruled)
     assert ask(ruled, "bob", what="8 GPU h", team=None)["state"] == "approved"
     ruled.clock.at += 7 * DAY
     assert ask(ruled, what="8 GPU h", until="1d")["state"] == "approved"
+
+
+def test_a_rule_approves_its_amount_once_for_requests_of_the_same_moment(ruled):
+    body = {**ASK, "what": "8 GPU h", "until": "1d"}
+    with ThreadPoolExecutor(4) as pool:
+        sent = pool.map(lambda _: api(ruled, "alice", "quota-requests", "POST", body).json()["state"], range(4))
+        assert sorted(sent) == ["approved", "open", "open", "open"]
 
 
 def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):

@@ -13,6 +13,8 @@ from gpuspawner.core.rules import Account, ApprovalRule, BudgetUnit, QuotaGrant
 
 MAX_OPEN = 5
 """The most open requests of one person. Arbitrary: enough for each kind of quota, and few enough to answer."""
+MAX_A_DAY = 20
+"""The most requests that a person sends in a day, withdrawn ones included. Arbitrary."""
 LONGEST_SECONDS = 30 * 86400.0
 """How far ahead a requested time may end. Arbitrary: whoever answers knows the needs of the next weeks."""
 

@@ -13,7 +13,7 @@ from gpuspawner.catalog import teams_of
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.ledger import show_grant
-from gpuspawner.core.quotas.quota_requests import MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
+from gpuspawner.core.quotas.quota_requests import MAX_A_DAY, MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest.paging import page
 from gpuspawner.service.notifications.messages import ASKS
@@ -43,6 +43,7 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 SERVICE, RULE = "gpuspawner", "a rule of the catalog"
 """The actor of an approval by the catalog's rule, and the origin in its audit entries."""
+DAY_SECONDS = 86400.0
 LOOK_SECONDS = 600.0
 """How often it is looked whether somebody must be reminded. Arbitrary."""
 
@@ -58,24 +59,39 @@ async def list_requests(actor: Actor, *, query: RequestsQuery) -> models.QuotaRe
         if (sees(person, one, state) if query.all else is_own(person, one))
         and (one.is_open(actor.now) or not query.open)
     ]
-    shown, following = page(found, query, lambda one: (0, -one.made_at, one.id))
+    found.sort(key=_newest_first)
+    shown, following = page(found, query, _newest_first)
     return models.QuotaRequestList(requests=[present_request(state, one, person) for one in shown], next=following)
+
+
+def _newest_first(one: QuotaRequest) -> tuple[int, float, str]:
+    return 0, -one.made_at, one.id
 
 
 @router.post("/api/v1/quota-requests", Permission.ASK_FOR_QUOTA, status=201, audit="ask for extra quota")
 async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaRequest:
     """Send a request for extra quota. Leads and administrators are told."""
+    account = await _account(actor, body)
+    async with actor.state.quota_requests.sending:
+        return await _send(actor, body, account)
+
+
+async def _send(actor: Actor, body: RequestInput, account: Account) -> models.QuotaRequest:
+    """Store a request, or approve it at once by the catalog's rule."""
     state, person, now = actor.state, actor.person, actor.now
-    open_now = [one for one in state.quota_requests.all() if is_own(person, one) and one.is_open(now)]
-    if len(open_now) >= MAX_OPEN:
+    own = [one for one in state.quota_requests.all() if is_own(person, one)]
+    if sum(one.is_open(now) for one in own) >= MAX_OPEN:
         raise Conflict(f"You have {MAX_OPEN} open requests, the most that you can have. Withdraw one first.")
+    if sum(one.made_at > now - DAY_SECONDS for one in own) >= MAX_A_DAY:
+        raise Conflict(f"You sent {MAX_A_DAY} requests in a day, the most that you can send. Try again tomorrow.")
+    owner, what = person.owner, body.what
     one = QuotaRequest(
         uuid.uuid4().hex,
-        person.owner.hub,
-        person.owner.user_created,
+        owner.hub,
+        owner.user_created,
         person.name,
-        await _account(actor, body),
-        body.what,
+        account,
+        what,
         body.since,
         body.until,
         body.why,
@@ -83,22 +99,22 @@ async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaReque
     )
     entry = actor.audit_entry(event_of_grant(state, one.grant_of(), events.QuotaRequested, one.why), one.user)
     grant = _granted_by_rule(state, one, now)
-    if grant is not None:
-        one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
+    if grant is None:
+        shown = present_request(state, one, person)
+        actor.store_answer(shown)
+        mails = _mails_of_open(state, one, f"{one.user} asks for {one.words} more")
+        await state.quota_requests.change(one, [entry], mails)
+        state.notifier.wake()
+        return shown
+    one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
     shown = present_request(state, one, person, grant)
     actor.store_answer(shown)
-    if grant is None:
-        await state.quota_requests.change(
-            one, [entry], _mails_of_open(state, one, f"{one.user} asks for {one.words} more")
-        )
-        state.notifier.wake()
-    else:
-        by_rule = [
-            AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
-            for kind in (events.QuotaRequestApproved, events.QuotaGranted)
-        ]
-        await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
-        await apply_at_once(state.allocator)
+    by_rule = [
+        AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
+        for kind in (events.QuotaRequestApproved, events.QuotaGranted)
+    ]
+    await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
+    await apply_at_once(state.allocator)
     return shown
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "keep": ("cli.workspaces:keep", "Keep an idle workspace running."),
     "extend": ("cli.workspaces:extend", "Move the end of a workspace."),
     "stop": ("cli.workspaces:stop", "Stop a workspace, or withdraw a waiting one."),
+    "rename": ("cli.workspaces:rename", "Give a workspace another name for people."),
     "change": ("cli.workspaces:change", "Change the GPUs, CPU or memory of a running workspace."),
     "with-gpu": ("cli.workspaces:with_gpu", "Restart a workspace with a GPU again."),
     "done": ("cli.workspaces:done", "Say when you will be done with a workspace."),

@@ -417,6 +417,13 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
 
 
 @dataclass(frozen=True)
+class Renamed(Event, name="renamed", words="Renamed", details="{title}"):
+    """The user gave the workspace another name for people. "" is the name of its server again."""
+
+    title: str = ""
+
+
+@dataclass(frozen=True)
 class SizeChangeAsked(Event, name="size change", words="New size requested", details="{size}"):
     """The user of a running workspace asked for another size. ``size`` are its GPUs, CPU and memory."""
 
@@ -753,10 +760,19 @@ class Lifted(RestrictionEvent, name="lifted", words="Lifted a restriction"):
 
 
 @dataclass(frozen=True)
-class CatalogChanged(Event, name="catalog changed", words="Changed the catalog", details="{changes}"):
-    """Another catalog is in force. ``changes`` lists the entries that differ."""
+class CatalogChanged(Event, name="catalog changed", words="Changed the catalog"):
+    """Another catalog is in force, or was saved in the console. ``changes`` lists the entries that differ.
+
+    ``number`` is the version that was saved, and ``reason`` is its author's.
+    """
 
     changes: str = ""
+    number: int = 0
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the entries that differ, and the reason of the person who saved them."""
+        return f"version {self.number}: {self.changes}: {self.reason}" if self.number else self.changes
 
 
 @dataclass(frozen=True)

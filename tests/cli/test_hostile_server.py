@@ -20,6 +20,7 @@ ARGUMENTS = {
     "extend": ("train",),
     "stop": ("train",),
     "change": ("train", "--cpu", "2"),
+    "rename": ("train", "Run"),
     "with-gpu": ("train",),
     "without-gpu": ("train",),
     "ssh": ("train",),

@@ -367,6 +367,7 @@ def successor(lease: Lease, name: str, now: float) -> Lease:
     return Lease(
         id=name,
         follows=lease.id,
+        title=lease.title,
         key=lease.key,
         user=lease.user,
         request=asked.request,

@@ -36,7 +36,6 @@ STATES = (
     ("stopping", "Stopping"),
 )
 """The states of a running workspace, and their words in filters."""
-DEFAULT_NAME = "default workspace"
 MAX_EXPORTED = 20_000
 """The most ended workspaces in one file. Arbitrary: some megabytes. Filters take the rest in parts."""
 CHANGES_SHOWN = 5
@@ -203,7 +202,7 @@ def _workspace_row(state: Parts, lease: Lease, now: float) -> WorkspaceRow:
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
         user=lease.user,
-        workspace=lease.key.server or DEFAULT_NAME,
+        workspace=lease.name,
         state=_state(state, lease, now),
         gpus=len(lease.slots),
         kind=kind_title(state.catalog, lease.kind),
@@ -274,7 +273,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         kind=kind_title(state.catalog, lease.request.gpu),
         position=shown.place,
         user=lease.user,
-        workspace=lease.key.server or DEFAULT_NAME,
+        workspace=lease.name,
         team=team_title(state.catalog, lease.request.team) or "",
         gpus=lease.request.count if lease.request.gpu else 0,
         lifetime_seconds=lease.request.lifetime_seconds,
@@ -303,7 +302,7 @@ def _ended_row(state: Parts, lease: Lease) -> EndedRow:
         page=f"{state.prefix}workspaces/{lease.id}",
         ended_at=lease.ended_at,
         user=lease.user,
-        workspace=lease.key.server or DEFAULT_NAME,
+        workspace=lease.name,
         reason=reason.value if reason else "",
         reason_words=EXIT_KINDS[reason].words if reason else "",
         message=lease.message,

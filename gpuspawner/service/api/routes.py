@@ -12,6 +12,7 @@ from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.calendar import api as calendar
+from gpuspawner.service.catalog_editor import api as catalog_editor
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
@@ -42,6 +43,7 @@ ROUTERS = (
     queue_order.router,
     restrictions.router,
     audit.router,
+    catalog_editor.router,
     roles.router,
     quotas.router,
     quota_requests.router,

@@ -93,19 +93,19 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
 def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     if not lease.unattended:
         return None
-    words, name = present_workspace(parts, lease).words, lease.key.server or "default workspace"
+    words, name = present_workspace(parts, lease).words, lease.name
     text = f"{words}. It starts by itself ({name}).{claim_words(parts, lease)}"
     return _Text("granted", "Your workspace's turn has come", text)
 
 
 def _start_near(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    name, when = lease.key.server or "default workspace", line.event.describe(line.at)
+    name, when = lease.name, line.event.describe(line.at)
     text = f"Your workspace ({name}) starts soon, {when}. It starts by itself, and you need not do anything."
     return _Text("start near", "Your workspace starts soon", text)
 
 
 def _size_refused(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    name = lease.key.server or "default workspace"
+    name = lease.name
     text = f"The new size of your workspace ({name}) is no longer possible. It runs on as before. {line.why}"
     return _Text("size", "Your workspace keeps its size", text)
 

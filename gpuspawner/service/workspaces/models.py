@@ -254,7 +254,7 @@ class Workspace(Answer):
     server: str
     """The name of its server, "" for the default one."""
     name: str
-    """The same for people: ``default workspace`` for the default one."""
+    """The name for people: the title that its user gave it, else the name of its server."""
     phase: str
     state: str
     """Its state as pages show it: ``waiting``, ``starting``, ``active``, ``idle``, ``warned``, ``kept`` and so on."""

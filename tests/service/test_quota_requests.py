@@ -313,6 +313,15 @@ def test_a_lead_sees_no_button_on_requests_that_others_answer(world):
     assert "gs-count" not in page.partition('aria-label="Admin"')[2].partition("</nav>")[0]
 
 
+def test_the_page_of_a_person_has_their_open_requests(world):
+    asked = ask(world)
+    assert f"console/requests#r-{asked['id']}" in Browser(world, "admin").look("console/people/alice").text
+    for name in ("otto", "vera"):  # they do not see requests
+        assert asked["why"] not in Browser(world, name).look("console/people/alice").text
+    answer(world, asked, "decline", why="No")
+    assert "waits for an answer" not in Browser(world, "admin").look("console/people/alice").text
+
+
 def test_a_dialog_shows_nothing_of_a_request_of_another_team(world):
     asked = ask(world, "bob", team=None, why="A secret")
     assert "A secret" not in Browser(world, "lena").look(f"console/act/approve?request={asked['id']}").text

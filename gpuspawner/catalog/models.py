@@ -31,6 +31,7 @@ from gpuspawner.core.number_fields import (
     Cores,
     CoresRange,
     Days,
+    Flag,
     GpuCount,
     GpuCountRange,
     GuaranteedPercent,
@@ -41,7 +42,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Alerts, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -315,8 +316,13 @@ class WrittenCatalog:
     """GPUs that are reserved for a group at some hours of the week."""
     make_room: MakeRoom | None = None
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
+    approve: ApprovalRule | None = None
+    """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
+    quarantine_faulty_gpus: Flag = True
+    """Whether a GPU with a fatal error is put in quarantine at once, and its users are told. Fatal errors are the Xid
+    codes 48, 63, 64, 74, 79, 94 and 95, and new uncorrected memory errors."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
@@ -334,7 +340,9 @@ class WrittenCatalog:
             hours=self.hours,
             closed=self.closed,
             make_room=self.make_room,
+            approve=self.approve,
             alerts=self.alerts,
+            quarantine_faulty_gpus=self.quarantine_faulty_gpus,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,

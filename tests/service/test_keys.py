@@ -114,6 +114,7 @@ ACTS = {
     "move": ("alice", "POST", "workspaces/bad/move", {}, ["stop"]),
     "stop": ("alice", "POST", "workspaces/runs/stop", {}, ["stop"]),
     "without a GPU": ("alice", "POST", "workspaces/runs/without-gpu", {}, ["stop"]),
+    "rename it": ("alice", "POST", "workspaces/runs/rename", {"title": "Run"}, ["renamed"]),
     "size": ("alice", "POST", "workspaces/runs/size", {"cpu": 4, "at_once": True}, ["size change", "stop"]),
     "withdraw a size": ("alice", "DELETE", "workspaces/runs/size", {}, []),
     "seen": ("alice", "POST", "workspaces/gone/seen", {}, []),

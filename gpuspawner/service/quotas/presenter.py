@@ -307,7 +307,7 @@ async def _workspace_name(state: Parts, lease_id: str, *, named: bool) -> str:
     lease = await state.registry.find(lease_id) if lease_id else None
     if lease is None:
         return CORRECTIONS if not lease_id else OLD_WORKSPACES
-    name = lease.key.server or "default workspace"
+    name = lease.name
     return f"{lease.user}: {name}" if named else name
 
 

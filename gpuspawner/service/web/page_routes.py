@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
+from gpuspawner.service.calendar import pages as calendar
 from gpuspawner.service.catalog_editor import pages as catalog_editor
 from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
@@ -34,6 +35,7 @@ ROUTES: list[Any] = [
     *catalog_editor.ROUTES,
     *usage.ROUTES,
     *stored_data.ROUTES,
+    *calendar.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,

@@ -14,6 +14,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.engine.sampling.gpu_health import HealthReading
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.start.substitutes import instead
@@ -26,9 +27,6 @@ from gpuspawner.service.workspaces.idleness import explained, is_simulated, pres
 from gpuspawner.service.workspaces.restarts import present_restart
 from gpuspawner.service.workspaces.size_words import present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
-
-DEFAULT_NAME = "default workspace"
-"""The name that people read for a workspace on the default server."""
 
 
 def present_workspace(state: Parts, lease: Lease, person: Person | None = None) -> models.Workspace:
@@ -43,7 +41,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         id=lease.id,
         user=lease.user,
         server=lease.key.server,
-        name=lease.key.server or DEFAULT_NAME,
+        name=lease.name,
         phase=lease.phase.value,
         state="",
         words=f"{phase_words(lease, state.catalog, simulated=simulated)}{_missing_words(state, lease)}",
@@ -232,9 +230,14 @@ def _present_gpus(state: Parts, lease: Lease) -> list[models.Gpu]:
                 memory_total_bytes=reading.memory_total_bytes if reading else None,
                 state=reading.kind if reading else "unknown",
                 problem=reading.because if reading and reading.kind == "unknown" else "",
+                health=_present_health(state.gpu_health.reading_of(_uuid(lease, index))),
             )
         )
     return gpus
+
+
+def _present_health(reading: HealthReading | None) -> models.GpuHealth | None:
+    return None if reading is None else models.GpuHealth(**vars(reading.health), fault=reading.fault)
 
 
 def _uuid(lease: Lease, index: int) -> str | None:

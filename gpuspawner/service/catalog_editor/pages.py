@@ -76,9 +76,8 @@ class CatalogPage(AdminPage):
             await self._show(part, entry, 409, text=text, typed=typed, problem=str(error), since=self._base())
         else:
             if found is None:
-                self.redirect(
-                    f"{self.parts.prefix.rstrip('/')}/console/catalog?{urlencode(self._after(part, entry))}", 303
-                )
+                address = f"{self.parts.prefix.rstrip('/')}/console/catalog?{urlencode(self._after(part, entry))}"
+                self.redirect(address, status=303)
             else:
                 await self._show(part, entry, text=text, typed=typed, found=found)
 

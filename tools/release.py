@@ -45,7 +45,7 @@ SAVES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Check, build and try the release. Return 0 if all of it succeeded."""
+    """Check, build and try the release. Return 0 if everything succeeded."""
     steps = Steps()
     try:
         if arguments[:1] == ["version"]:
@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
             notes = check_release(ROOT)
         if arguments == ["check"]:
             return 0
+        require_builder()
         build_release(steps, notes)
     except StepError as error:
         report_failure(error)
@@ -70,6 +71,19 @@ def requested_images() -> list[str]:
     """Return the images to build: those of the variable IMAGES, by default all that a release has."""
     names = os.environ.get("IMAGES", " ".join(RELEASED_IMAGES)).split()
     return [] if names == ["none"] else names
+
+
+def require_builder() -> None:
+    """Check before anything is built that a program here builds images, if the release has any.
+
+    Raises:
+        StepError: no such program works here.
+    """
+    if requested_images():
+        try:
+            images.builder(os.environ)
+        except StepError as error:
+            raise StepError(f"{error} To leave images out, run make release IMAGES=none.") from error
 
 
 def build_release(steps: Steps, notes: str) -> None:

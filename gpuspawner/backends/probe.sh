@@ -28,6 +28,7 @@ probe_process() { # pid: prints its CPU time, and what else is known of it
     [ "$2" = "$$" ] && return # a process of the probe
     case $1 in Z | X) return ;; esac # ended: it holds nothing, and its time is counted with its parent
     echo "process $pid $2 ${20} $((${12} + ${13})) $((${14} + ${15}))"
+    [ -z "$resident" ] || resident=$((resident + ${22:-0}))
     [ "$5" != 0 ] && [ "$4" = "$pid" ] && [ "$pid" != 1 ] && probe_terminal "$pid" "$3" "$5" "$6"
     case $name in
     sshd* | node | MainThread) probe_title "$pid" "$name" ;;
@@ -172,6 +173,24 @@ probe_kills() { # how many processes of the container were killed for want of me
         done <"$GPUSPAWNER_PROBE_CGROUP/memory/memory.oom_control"
     } 2>/dev/null
 }
+probe_memory() { # the container's memory in use, without file caches that are dropped first, in either version of cgroups
+    for files in memory.current:memory.stat:inactive_file \
+        memory/memory.usage_in_bytes:memory/memory.stat:total_inactive_file; do
+        used='' cache=0 cached=${files#*:}
+        { read -r used <"$GPUSPAWNER_PROBE_CGROUP/${files%%:*}"; } 2>/dev/null || continue
+        {
+            while read -r key value; do
+                [ "$key" != "${cached#*:}" ] || cache=$value
+            done <"$GPUSPAWNER_PROBE_CGROUP/${cached%%:*}"
+        } 2>/dev/null
+        probe_bytes "$used" "$cache"
+        return
+    done
+}
+probe_bytes() { # a number of bytes, and those that do not count
+    case $1$2 in '' | *[!0-9]*) return ;; esac
+    [ "$1" -lt "$2" ] || echo "memory $(($1 - $2))"
+}
 probe_clock() { # prefix and suffix of the line
     uptime=
     { read -r uptime _ </proc/uptime; } 2>/dev/null
@@ -202,8 +221,13 @@ probe() {
         done
         set -f
         probe_kills
+        probe_memory
+        resident=
+    else
+        resident=0 # of processes on a machine, which have no cgroup of their own
     fi
     for pid in $pids; do probe_process "$pid"; done
+    [ -z "$resident" ] || probe_bytes "$((resident * $(getconf PAGESIZE 2>/dev/null || echo 4096)))" 0
     [ -z "$ttys" ] || probe_terminals
     [ "$GPUSPAWNER_PROBE_READINGS" -eq 0 ] || probe_devices
     # shellcheck disable=SC2086

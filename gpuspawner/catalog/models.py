@@ -21,7 +21,7 @@ from gpuspawner.catalog.pod_models import Container, Port, Resources, Variables,
 from gpuspawner.catalog.profile_options import Menu
 from gpuspawner.catalog.quota_models import Hold, QuotaLimits
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.fields import Internal, Reader, Required, section, text_reader, write_nothing
+from gpuspawner.core.fields import Internal, Reader, Required, choice_reader, section, text_reader, write_nothing
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.number_fields import (
@@ -41,7 +41,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Alerts, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -97,6 +97,9 @@ _OPENS_SCHEMA = {"type": "array", "items": {"type": "string", "enum": list(OPENS
 Opens = Annotated[
     tuple[str, ...], Reader(_read_opens, "a list of `lab`, `vscode` and `ssh`", _OPENS_SCHEMA, write_nothing)
 ]
+
+
+_EDIT = choice_reader("not a value for edit", "write true or false", {True: True, False: False})
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,17 @@ class Exporter:
 
 
 @dataclass(frozen=True)
+class Console:
+    """What administrators may do with the catalog in the console."""
+
+    __pydantic_config__ = section()
+    edit: Annotated[bool, _EDIT] = True
+    """Whether the console and the API may write a new version of this file. `false` if it is kept elsewhere."""
+    kept_in: Url = ""
+    """The address of the place where the catalog is kept, for example a Git repository. The console names it."""
+
+
+@dataclass(frozen=True)
 class WrittenCatalog:
     """The whole file."""
 
@@ -301,12 +315,16 @@ class WrittenCatalog:
     """GPUs that are reserved for a group at some hours of the week."""
     make_room: MakeRoom | None = None
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
+    approve: ApprovalRule | None = None
+    """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
     """The scheduler that owns the queue. Default: gpuspawner."""
+    console: Console = field(default_factory=Console)
+    """What administrators may do with this file in the console."""
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""
@@ -318,6 +336,7 @@ class WrittenCatalog:
             hours=self.hours,
             closed=self.closed,
             make_room=self.make_room,
+            approve=self.approve,
             alerts=self.alerts,
             timezone=self.timezone,
             contact=self.contact,
@@ -344,6 +363,8 @@ class Catalog:
     """The scheduler that owns the queue, or None if gpuspawner does."""
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     """Clusters in which workspaces may start. Empty if the file names no cluster, so the hub's own is the only one."""
+    console: Console = field(default_factory=Console)
+    """What administrators may do with the file in the console."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), or None. Pages show it."""
 

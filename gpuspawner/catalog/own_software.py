@@ -121,7 +121,8 @@ RESERVED_NAMES = ("NVIDIA_", "CUDA_VISIBLE", "JUPYTERHUB_", "GPUSPAWNER_", "KUBE
 """The workspace's GPUs, hub and libraries. A user's own file of variables may not set them either."""
 RESERVED_WHOLE = frozenset({"HOME", "PATH", "SHELL", "USER", "PYTHONPATH", "PYTHONHOME"})
 """Without the right values the server would not start."""
-_VARIABLE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]{0,99})=(.*)")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_VARIABLE = re.compile(rf"(?:export\s+)?({VARIABLE_NAME.pattern})=(.*)")
 
 
 def choose_tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...]:

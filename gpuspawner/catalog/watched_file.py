@@ -66,6 +66,8 @@ class InForce:
         """Sentences about changes of the catalog in force that need a restart."""
         self.used: tuple[Added, ...] = ()
         """The entries that custom resources added to the catalog in force, even if the resources have changed since."""
+        self.source: Path | None = None
+        """The file that administrators write, or None if this program may not write it."""
 
     def use_prices_of(self, day: date) -> None:
         """Put the prices of a day in force."""
@@ -98,6 +100,7 @@ class CatalogFile(InForce):
         other_files: files that ``prepare`` reads.
         problem_file: a file in which another process says what is wrong with the catalog.
         last_good: the file with the last good catalog. It is in force if ``path`` cannot be used at the start.
+        source: the file that administrators write, of which ``path`` may be a copy. None if only others write it.
         keeps: whether this object writes ``last_good`` with each catalog that comes in force.
     """
 
@@ -108,6 +111,7 @@ class CatalogFile(InForce):
         other_files: Sequence[Path] = (),
         problem_file: Path | None = None,
         last_good: Path | None = None,
+        source: Path | None = None,
         *,
         keeps: bool = False,
     ) -> None:
@@ -122,6 +126,7 @@ class CatalogFile(InForce):
         first, self._wrong = self._first(raw)
         (catalog, waits), self.raw, self.judged, _ = first
         super().__init__(catalog)
+        self.source = source
         self.waits, self.problem = waits, self._wrong or self._others()
         self._keep()
 
@@ -155,7 +160,7 @@ class CatalogFile(InForce):
     @property
     def version(self) -> str:
         """The first letters of the file's SHA-256, as ``sha256sum`` prints them."""
-        return sha256(self.raw).hexdigest()[:VERSION_LETTERS]
+        return fingerprint_of(self.raw)
 
     def look_for_new(self, now: float) -> NewCatalog | None:
         """Return a new catalog that can be used, or None. ``now`` is wall-clock time in seconds.
@@ -199,6 +204,10 @@ class CatalogFile(InForce):
         catalog, judged = merge(raw, str(self._path), added)
         return NewCatalog(self._prepare(catalog), _bytes(raw), judged, judged.used(added))
 
+    def check(self, raw: bytes) -> NewCatalog:
+        """Return the catalog that other bytes of the file would put in force. Raises CatalogError."""
+        return self._made(raw, self.added)
+
     def take(self, new: NewCatalog) -> bool:
         """Put a catalog in force. Return whether it differs from the one before."""
         (catalog, self.waits), self.raw, self.judged, self.used = new
@@ -235,6 +244,11 @@ class CatalogFile(InForce):
             )
         except OSError:
             return False
+
+
+def fingerprint_of(raw: bytes) -> str:
+    """Return the first letters of the SHA-256 of a file, as ``sha256sum`` prints them."""
+    return sha256(raw).hexdigest()[:VERSION_LETTERS]
 
 
 def _bytes(raw: bytes | Document) -> bytes:

@@ -1,4 +1,4 @@
-"""``gpuspawner login``, ``logout`` and ``tokens``."""
+"""``gpuspawner login``, ``logout``, ``tokens`` and ``secrets``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 import webbrowser
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -17,6 +18,9 @@ from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import Column, print_table, say, say_progress, short_id, show_time
 
 DEVICE_LETTERS = 80
+LONGEST_VALUE = 8193
+"""Characters that are read of a secret: one more than the service takes, so that it refuses a longer one."""
+SECRET_COLUMNS = (Column("NAME", ("name",)), Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())))
 COLUMNS = (
     Column("ID", ("id",), short_id),
     Column("MACHINE", ("device",)),
@@ -93,6 +97,37 @@ def tokens(session: Session, revoke: str | None) -> None:
         one = find_by_id(answer["tokens"], revoke, "token", "gpuspawner tokens")
         answer = session.ask(f"/tokens/{one['id']}", "DELETE")
     session.show(answer, _print_tokens)
+
+
+@base.command(
+    "secrets", examples="gpuspawner secrets\ngpuspawner secrets --set HF_TOKEN\ngpuspawner secrets --delete HF_TOKEN"
+)
+@click.option("--set", "name", metavar="NAME", help="Save the secret NAME. Its value is asked for, or read from stdin.")
+@click.option("--delete", "deleted", metavar="NAME", help="Delete the secret NAME.")
+@base.session_options
+def secrets(session: Session, name: str | None, deleted: str | None) -> None:
+    """List your secrets, save one or delete one.
+
+    A secret is a variable of your workspaces from their next start on. Nothing prints its value.
+    """
+    if name:
+        value = (
+            click.prompt(f"Value of {name}", hide_input=True) if sys.stdin.isatty() else sys.stdin.read(LONGEST_VALUE)
+        )
+        answer = session.ask("/secrets", "POST", {"name": name, "value": value.rstrip("\n")})
+        session.show(answer, lambda told: say(f"{told['name']} is saved."))
+    elif deleted:
+        answer = session.ask(f"/secrets/{quote(deleted, safe='')}", "DELETE")
+        session.show(answer, lambda told: say(f"{told['name']} is deleted."))
+    else:
+        session.show(session.ask("/secrets"), _print_secrets)
+
+
+def _print_secrets(answer: dict[str, Any]) -> None:
+    if answer["secrets"]:
+        print_table(SECRET_COLUMNS, answer["secrets"])
+    else:
+        say("You have no secrets. Save one with gpuspawner secrets --set NAME.")
 
 
 def _has_visible_browser() -> bool:

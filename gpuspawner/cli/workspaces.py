@@ -301,6 +301,20 @@ def with_gpu(session: Session, name: str, *, dry_run: bool) -> None:
     _restart(session, name, "with-gpu", dry_run=dry_run)
 
 
+@base.command("rename", examples='gpuspawner rename train "Llama fine-tuning"')
+@base.name_argument()
+@click.argument("title")
+@base.session_options
+def rename(session: Session, name: str, title: str) -> None:
+    """Give a workspace another name for people.
+
+    Pages and messages show it. The address and the command line keep the name of the server. "" takes it back.
+    """
+    one = find_to_change(session, name)
+    answer = session.ask(f"/workspaces/{one['id']}/rename", "POST", {"title": title})
+    session.show(answer, lambda told: say(escape(f"{title_of(one)} is now called {told['name']}.")))
+
+
 @base.command(
     "change",
     examples="gpuspawner change train --count 4\n"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from zoneinfo import ZoneInfo
 
 from gpuspawner.core import events
+from gpuspawner.core.calendar import Opening, Window, opening_within
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.events import Audience, Event
 from gpuspawner.core.gpus.fleet import Fleet, Gpu
@@ -47,6 +49,10 @@ class Restriction:
         begins_at: when it begins, or 0 for at once.
         count: the number of reserved GPUs.
         account: the account that gets reserved GPUs, or whose workspaces are exempt.
+        whom: the name of the account or of the class.
+        every: the part of each week in which it holds, or None for all the time.
+        node: the only node of the reserved GPUs, "" for any node.
+        members: the members of the class that gets reserved GPUs, by their ``created``. None without a class.
         lifted_at: when an administrator lifted it, or None.
     """
 
@@ -64,14 +70,29 @@ class Restriction:
     lifted_at: float | None = None
     lifted_by: str = ""
     lifted_why: str = ""
+    every: Window | None = None
+    node: str = ""
+    members: frozenset[str] | None = None
+
+    @property
+    def for_words(self) -> str:
+        """The user, team or class that gets reserved GPUs, for display."""
+        return f"class {self.whom}" if self.members is not None else self.account.called(self.whom)
+
+    def opening(self, now: float, zone: ZoneInfo) -> Opening | None:
+        """Return the present or else the next time in which it holds, or None if it is over."""
+        if self.lifted_at is not None:
+            return None
+        return opening_within(self.every, max(self.since, self.begins_at), self.until, now, zone)
 
     def is_over(self, now: float) -> bool:
         """Return whether it was lifted or has ended."""
         return self.lifted_at is not None or (self.until is not None and now >= self.until)
 
-    def is_in_force(self, now: float) -> bool:
-        """Return whether it has begun and is not over."""
-        return self.begins_at <= now and not self.is_over(now)
+    def is_in_force(self, now: float, zone: ZoneInfo) -> bool:
+        """Return whether it holds now."""
+        found = self.opening(now, zone)
+        return found is not None and found.covers(now)
 
     def closes(self, gpu: Gpu) -> bool:
         """Return whether it closes a GPU to new workspaces."""
@@ -105,13 +126,23 @@ def _closed(gpu: Gpu, closing: Mapping[str, Restriction]) -> Gpu:
 
 
 def reservation_holds(restrictions: Iterable[Restriction]) -> tuple[ClassHold, ...]:
-    """Return the administrators' reservations as class holds."""
-    return tuple(reservation_hold(one) for one in restrictions if one.measure is RestrictionKind.RESERVE)
+    """Return the administrators' reservations and drains as class holds."""
+    return tuple(reservation_hold(one) for one in restrictions if one.measure in RESERVING)
+
+
+RESERVING = frozenset({RestrictionKind.RESERVE, RestrictionKind.DRAIN})
+"""The restrictions that bound workspaces before they begin."""
 
 
 def reservation_hold(one: Restriction) -> ClassHold:
-    """Return a reservation as a class hold. It bounds workspaces before it begins."""
-    return ClassHold(one.whom, one.target, one.count, None, one.until, max(one.since, one.begins_at), one.account)
+    """Return a reservation or a drain as a class hold. It bounds workspaces before it begins."""
+    since = max(one.since, one.begins_at)
+    if one.measure is RestrictionKind.DRAIN:
+        return ClassHold("", "", 0, one.every, one.until, since, node=one.target, members=frozenset())
+    account = one.account if one.members is None else None
+    return ClassHold(
+        one.whom, one.target, one.count, one.every, one.until, since, account, node=one.node, members=one.members
+    )
 
 
 def exemption_of(lease: Lease, restrictions: Iterable[Restriction]) -> Restriction | None:
@@ -165,7 +196,8 @@ class ReadMarks:
 class Notice:
     """A notice for a person. ``lease`` is "" if it concerns no workspace, ``by`` if no person caused it.
 
-    ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``.
+    ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``, ``quota requested``,
+    ``quota declined``. ``about`` is the address of its page below the service's prefix, if that is no workspace's.
     """
 
     id: str
@@ -179,6 +211,12 @@ class Notice:
     by: str = ""
     ends: bool = field(default=False)
     """Whether it is about the end of a workspace. Other pages show that too until it is read."""
+    about: str = ""
+
+    @property
+    def page(self) -> str:
+        """The address of its page below the service's prefix, "" without one."""
+        return f"workspaces/{self.lease}" if self.lease else self.about
 
 
 NOTICE_TITLES: Mapping[type[Event], str] = {
@@ -190,6 +228,9 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",
     events.StartNear: "Your workspace starts soon",
+    events.MaintenanceNear: "Maintenance of the node of your workspace",
+    events.MovedInQueue: "An administrator moved your request",
+    events.PassedByMove: "An administrator moved another request before yours",
     events.SizeChangeRefused: "Your workspace keeps its size",
 }
 """Titles of events whose own words are too short for an inbox."""

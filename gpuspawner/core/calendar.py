@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.fields import Reader
+from gpuspawner.core.fields import Reader, choice_reader
 from gpuspawner.core.number_fields import read_days
 from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
 
@@ -69,6 +69,12 @@ def read_weekly_window(value: object) -> Window:
     if start == DAY_MINUTES:
         raise BadValue(f"{quoted(value)} begins at 24:00", "let it begin at 00:00 of the next day")
     return Window(_read_weekdays(found[1], value), start, end % DAY_MINUTES)
+
+
+def write_weekly_window(window: Window) -> str:
+    """Return a part of each week as :func:`read_weekly_window` reads it."""
+    start, end = (f"{x // HOUR_MINUTES:02}:{x % HOUR_MINUTES:02}" for x in (window.start_minute, window.end_minute))
+    return f"{','.join(DAYS[day] for day in sorted(window.days))} {start}-{end}"
 
 
 def read_window(value: object) -> Window:
@@ -132,6 +138,20 @@ def find_opening(window: Window, now: float, zone: ZoneInfo) -> Opening | None:
     return found if found is None or window.dates else Opening(found.opens_at, math.inf)
 
 
+def opening_within(
+    window: Window | None, since: float, until: float | None, now: float, zone: ZoneInfo
+) -> Opening | None:
+    """Return the present or else the next opening of a window between two moments, or None.
+
+    Without a window, the whole time between them is one opening. Without ``until`` it never ends.
+    """
+    last = math.inf if until is None else until
+    found = Opening(since, last) if window is None else find_opening(window, max(now, since), zone)
+    if found is None or found.opens_at >= last or now >= last:
+        return None
+    return Opening(max(found.opens_at, since), min(found.ends_at, last))
+
+
 def is_open(window: Window, now: float, zone: ZoneInfo) -> bool:
     """Return whether a window is open."""
     found = find_opening(window, now, zone)
@@ -181,6 +201,7 @@ class Per(Enum):
     MONTH = "month"
 
 
+PERIOD = choice_reader("not a period", "write day, week or month", {per.value: per for per in Per})
 HOUR_MS = 3_600_000
 ONE_DAY = timedelta(days=1)
 
@@ -369,6 +390,11 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     if day.year in {MINYEAR, MAXYEAR}:  # a day has one before and one after it
         raise OutOfRange(f"{quoted(value)} is too far away", right)
     return day.isoformat()
+
+
+def shift_day(day: str, days: int) -> str:
+    """Return the day some days later, or earlier, in ISO 8601."""
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
 def day_start(day: str, zone: ZoneInfo) -> float:

@@ -156,6 +156,7 @@ class RestrictionEvent(Event):
         begins_at: when it begins; None if it has begun.
         until_at: when it ends; None if it does not end by itself.
         reason: the administrator's reason.
+        every: the part of each week in which it holds, "" for all the time.
     """
 
     measure: str = ""
@@ -165,6 +166,7 @@ class RestrictionEvent(Event):
     begins_at: float | None = None
     until_at: float | None = None
     reason: str = ""
+    every: str = ""
 
     def describe(self, at: float) -> str:
         """Return the effect, the time and the reason."""
@@ -181,7 +183,8 @@ class RestrictionEvent(Event):
             "reserve": f"{self.count} {self.target} {'is' if self.count == 1 else 'are'} reserved for {self.whom}",
             "exempt": f"{f'{self.target} is' if self.target else f'Workspaces of {self.whom} are'} not stopped as idle",
         }
-        return f"{effect.get(self.measure, self.measure)}{begins}{until}"
+        every = f", {self.every}," if self.every else ""
+        return f"{effect.get(self.measure, self.measure)}{every}{begins}{until}".removesuffix(",")
 
 
 @dataclass(frozen=True)
@@ -358,6 +361,34 @@ class Passed(Event, name="passed", words="A later request went first", details="
 
 
 @dataclass(frozen=True)
+class MovedInQueue(
+    Event,
+    name="moved in queue",
+    words="An administrator moved the request",
+    details="From {place} to {to} in the order of its GPUs: {reason}",
+    told=Audience.USER,
+):
+    """An administrator changed the place of a waiting request. ``place`` and ``to`` count from 1."""
+
+    place: int = 0
+    to: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PassedByMove(
+    Event,
+    name="passed by move",
+    words="An administrator moved another request before this one",
+    details="{reason}",
+    told=Audience.USER,
+):
+    """An administrator moved another request before this one."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Substituted(
     Event, name="substituted", words="Another GPU was given", details="{given} instead of {asked}", told=Audience.USER
 ):
@@ -383,6 +414,13 @@ class RequestReduced(Event, name="reduced", words="Fewer GPUs requested", detail
     """The user of a waiting request asked for fewer GPUs."""
 
     count: int = 0
+
+
+@dataclass(frozen=True)
+class Renamed(Event, name="renamed", words="Renamed", details="{title}"):
+    """The user gave the workspace another name for people. "" is the name of its server again."""
+
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -470,6 +508,27 @@ class ReachesInto(Event, name="reaches into", words="Asked to make room for a cl
         begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
         until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
         return f"{self.count} {self.kind} {'is' if self.count == 1 else 'are'} reserved for {self.whom}{begins}{until}."
+
+
+@dataclass(frozen=True)
+class MaintenanceNear(Event, name="maintenance near", words="Told of maintenance", told=Audience.USER, marked=True):
+    """The workspace runs on a node that has maintenance before the workspace ends.
+
+    Args:
+        node: the node.
+        begins_at: when the maintenance begins; None if it has begun.
+        until_at: when it ends; None if that is not known.
+    """
+
+    node: str = ""
+    begins_at: float | None = None
+    until_at: float | None = None
+
+    def describe(self, at: float) -> str:
+        """Return the node and the time of its maintenance."""
+        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
+        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
+        return f"{self.node} has maintenance{begins}{until}."
 
 
 class WarnedIdle(IdleEvent, name="warned", words="Warned", told=Audience.USER, marked=True):
@@ -701,10 +760,19 @@ class Lifted(RestrictionEvent, name="lifted", words="Lifted a restriction"):
 
 
 @dataclass(frozen=True)
-class CatalogChanged(Event, name="catalog changed", words="Changed the catalog", details="{changes}"):
-    """Another catalog is in force. ``changes`` lists the entries that differ."""
+class CatalogChanged(Event, name="catalog changed", words="Changed the catalog"):
+    """Another catalog is in force, or was saved in the console. ``changes`` lists the entries that differ.
+
+    ``number`` is the version that was saved, and ``reason`` is its author's.
+    """
 
     changes: str = ""
+    number: int = 0
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the entries that differ, and the reason of the person who saved them."""
+        return f"version {self.number}: {self.changes}: {self.reason}" if self.number else self.changes
 
 
 @dataclass(frozen=True)
@@ -754,6 +822,22 @@ class QuotaGranted(QuotaEvent, name="quota granted", words="Granted more"):
 
 class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant back"):
     """An administrator takes that back."""
+
+
+class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
+    """A user asks for more of a quota or a budget for a time."""
+
+
+class QuotaRequestApproved(QuotaEvent, name="quota request approved", words="Approved a request for more"):
+    """A lead, an administrator or a rule approves that. ``amount`` is what was given."""
+
+
+class QuotaRequestDeclined(QuotaEvent, name="quota request declined", words="Declined a request for more"):
+    """A lead or an administrator declines that."""
+
+
+class QuotaRequestWithdrawn(QuotaEvent, name="quota request withdrawn", words="Withdrew a request for more"):
+    """The user withdraws that."""
 
 
 @dataclass(frozen=True)
@@ -808,7 +892,39 @@ class StatementMailed(Event, name="statement mailed", words="Mailed a statement"
     leads: tuple[str, ...] = ()
 
 
-# --- schedules and sign-in
+@dataclass(frozen=True)
+class PersonForgotten(
+    Event, name="person forgotten", words="Forgot a person", details="{how} as {pseudonym}: {reason}"
+):
+    """An administrator deleted what is stored of a person, or put it under a pseudonym. Their name is not here."""
+
+    how: str = ""
+    pseudonym: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PersonExported(Event, name="person exported", words="Exported what is stored", details="{entries} entries"):
+    """An administrator exported what is stored of another person."""
+
+    entries: int = 0
+
+
+# --- schedules, secrets and sign-in
+
+
+@dataclass(frozen=True)
+class SecretSaved(Event, name="secret saved", words="Saved a secret", details="{variable}"):
+    """A user saved a secret. No event has its value."""
+
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class SecretDeleted(Event, name="secret deleted", words="Deleted a secret", details="{variable}"):
+    """A user deleted a secret."""
+
+    variable: str = ""
 
 
 class ScheduleAdded(ScheduleEvent, name="ready wished", words="Added a schedule"):
@@ -849,6 +965,10 @@ class SignedIn(Event, name="signed in", words="Let the command line act"):
     def describe(self, at: float) -> str:
         """Return the machine and the roles."""
         return f"{self.device} as {self.roles}" if self.roles else self.device
+
+
+class CalendarShared(Event, name="calendar shared", words="Made a calendar address"):
+    """A user made an address by which a calendar program reads their calendar."""
 
 
 class SignedOut(Event, name="signed out", words="Ended a token of the command line"):

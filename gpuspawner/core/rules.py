@@ -13,9 +13,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gpuspawner.core.calendar import AnyWindow, Per, Window
+from gpuspawner.core.calendar import PERIOD, AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
-from gpuspawner.core.number_fields import IDLE_THRESHOLD, PositiveDuration, Priority, Weight
+from gpuspawner.core.number_fields import IDLE_THRESHOLD, GpuHours, PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import GroupNames, Name, Title
 
 
@@ -178,7 +178,11 @@ class ClassHold:
     """GPUs that are reserved for a group of the hub at given times, until a day in seconds since the epoch.
 
     Without a ``window`` they are reserved at all times after ``since``. If an administrator reserves them, they are for
-    an ``account``, and ``group`` is the account's name for display.
+    an ``account`` or for ``members``, and ``group`` is the name for display.
+
+    Args:
+        node: the only node whose GPUs are reserved, "" for any node.
+        members: the users by their ``created``. None: those in the group when they made their request.
     """
 
     group: str
@@ -188,6 +192,13 @@ class ClassHold:
     until: float | None = None
     since: float = 0.0
     account: Account | None = None
+    node: str = ""
+    members: frozenset[str] | None = None
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether all GPUs of a node are reserved for its maintenance. Nobody may use them."""
+        return not self.kind
 
 
 @dataclass(frozen=True)
@@ -200,6 +211,17 @@ class MakeRoom:
         Required("30m", "add {key}: with a time, for example {example}"),
     ]
     """How long a user below the fair share waits first. Required."""
+
+
+@dataclass(frozen=True)
+class ApprovalRule:
+    """When requests of users for extra GPU hours are approved at once."""
+
+    __pydantic_config__ = section(gpu_hours="below")
+    gpu_hours: Annotated[GpuHours, Required("8 GPU h")]
+    """The extra GPU hours that a user gets without an answer of anybody, at most. Required."""
+    each: Annotated[Per, PERIOD, Required("week", "add {key}: day, week or month")]
+    """The period in which they count, in the catalog's time zone. Required."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +245,7 @@ class Rules:
     closed: frozenset[date] = frozenset()
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
+    approve: ApprovalRule | None = None
     alerts: Alerts = field(default_factory=Alerts)
     timezone: str = "UTC"
     contact: str = ""

@@ -25,6 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
 from gpuspawner.service.api import callback, internal
@@ -60,6 +61,7 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
+from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
@@ -149,12 +151,14 @@ def wire(
     sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
     queue = QueueSnapshot(registry, scheduler, allocator, clock)
+    quota_requests = QuotaRequests(store, allocator.accounting, clock)
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
         engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        Inboxes(store, registry, announcements, allocator.accounting, members, clock), StoredCounters(store, clock),
+        quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
+        StoredCounters(store, clock),
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)
@@ -168,6 +172,7 @@ async def load(parts: Parts) -> None:
     await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
+    await parts.quota_requests.load()
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.engine.availability.resume()
@@ -369,6 +374,7 @@ class Service:
             await self._observe_fleet()  # its GPUs may be of other kinds now
 
     async def _look_for_groups(self) -> None:
+        await refresh_class_members(self.parts)
         if not named_groups(self.parts.catalog):
             return
         before = self.parts.members.missing()

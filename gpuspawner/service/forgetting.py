@@ -47,12 +47,15 @@ async def forget(parts: Parts) -> None:
     await store.write(store.preemptions.delete_over, ended_before)
     await store.write(store.restrictions.delete_over, ended_before)
     await store.write(store.announcements.delete_over, ended_before)
+    await store.write(store.quota_requests.delete_over, ended_before)
     await store.write(store.inbox.delete_old, now)
     await store.write(store.counters.delete_old, ended_before)
     await store.write(store.estimates.delete_old, now)
     await store.write(store.idle_traces.delete_old, now)
     await _forget_users(parts, store.presets)
     await _forget_users(parts, store.schedules)
+    await _forget_users(parts, store.quota_requests)
+    await _forget_users(parts, store.secrets)
     await _forget_users(parts, store.idle_traces)
 
 

@@ -25,6 +25,7 @@ from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.preemption.preemptions import Preemptions
+from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
@@ -62,6 +63,7 @@ class Parts:
     members: GroupMembers
     preemptions: Preemptions
     announcements: Announcements
+    quota_requests: QuotaRequests
     inboxes: Inboxes
     counters: StoredCounters
     metrics_token: str = field(default="", repr=False)

@@ -29,12 +29,12 @@ from gpuspawner.spawner.hub import checks, service
 from gpuspawner.spawner.hub.catalog import Follower, followed, refuse
 from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
 from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
+from gpuspawner.spawner.hub.settings import PORT, read_settings, refuse_unknown, refuse_unknown_of_spawner
 from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
 from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import handlers, pages
 
-PORT, LAST_PORT = 9470, 65535
 NO_MENUS = (
     "template {name} names a profile whose options people choose, and a service with a folder of its own does not know "
     "these. Have the hub start the service, or take the options out"
@@ -44,66 +44,52 @@ ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
-def configure(
-    c: Any,
-    *,
-    catalog: str | Path | Mapping[str, Any],
-    data_dir: str | Path = "gpuspawner-data",
-    address: str | None = None,
-    port: int = PORT,
-    fast: float | None = None,
-    service_settings: Mapping[str, Any] | None = None,
-    hub_id: str | None = None,
-    service_url: str | None = None,
-    secret_file: str | Path | None = None,
-    token_file: str | Path | None = None,
-    store: str | None = None,
-    store_password_file: str | Path | None = None,
-    replace_home: bool = True,
-) -> None:
+def configure(c: Any, **given: Any) -> None:
     """Wrap the configured spawner class and add the service, its roles and its pages.
 
     Args:
         c: The configuration object of ``jupyterhub_config.py``.
-        catalog: The path of the catalog, or its content as a dict. Changes of the file take effect within seconds.
-        data_dir: The folder of the service's database, its secret and the ID of this hub.
-        address: The address on which the service listens. None: 127.0.0.1, or with pods the address of the hub.
-        port: The port on which the service listens.
-        service_url: The address of a service that ``gpuspawner server serve`` started. None: the hub starts it.
-        secret_file: The file of the secret, 64 hexadecimal digits, if ``service_url`` is set and no folder is shared.
-        token_file: The file of the hub token of the service at ``service_url``. None: it is made from the secret.
-        fast: A number by which every time of the catalog is divided. With 30, an hour takes two minutes.
-        service_settings: Settings of the service, by their names in the table below.
-        hub_id: The old ID of this hub for a new ``data_dir``, from the log or the page *Admin*. None: a new ID.
-        store: The service's database, for example ``postgresql://USER@HOST/DATABASE``. None: a file in ``data_dir``.
-        store_password_file: The file of the database's password. Only the user of the hub may read it.
-        replace_home: Whether people see their workspaces after signing in. False keeps the hub's own Home.
+        **given: Settings of :class:`GPUService`. They count before those of ``c.GPUService``.
 
     Raises:
         SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
     """
+    own = read_settings(c, given)
+    catalog, data_dir, fast = own.catalog, Path(own.data_dir), own.fast
     wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
-    note_configured(wrapped)
-    loaded = _loaded(c, wrapped, catalog, fast, Path(data_dir) / IN_FORCE)
-    of_store = {"store": store, "store_password_file": store_password_file}
-    of_started = {"address": address, "port": None if port == PORT else port, "service_settings": service_settings}
-    elsewhere = {"secret_file": secret_file, "token_file": token_file}
-    service.refuse_together(service_url=service_url, **of_started, **of_store, **elsewhere)
-    _refuse(c, wrapped, catalog, loaded, started_at=port if service_url is None else None)
-    data, prefix = _held(c, Path(data_dir)), f"{_base_url(c)}/services/{SERVICE}/"
-    known = service.known(c, data, service_url, secret_file, token_file, hub_id)
-    url = known.url or _address(c, wrapped, address, port, data)
+    _read_section(c, wrapped)
+    loaded = _loaded(c, wrapped, catalog, fast, data_dir / IN_FORCE)
+    of_store = {"store": own.store, "store_password_file": own.store_password_file}
+    port = None if own.port == PORT else own.port
+    of_started = {"address": own.address, "port": port, "service_settings": own.service_settings}
+    elsewhere = {"secret_file": own.secret_file, "token_file": own.token_file}
+    service.refuse_together(service_url=own.service_url, **of_started, **of_store, **elsewhere)
+    _refuse(c, wrapped, catalog, loaded, started=own.service_url is None)
+    data, prefix = _held(c, data_dir), f"{_base_url(c)}/services/{SERVICE}/"
+    known = service.known(c, data, own.service_url, own.secret_file, own.token_file, own.hub_id)
+    url = known.url or _address(c, wrapped, own.address, own.port, data)
     prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
     follower = followed(catalog, prepare, data)
-    _set_spawner(c.GPUSpawnerMixin, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
-    if service_url is None:
-        variables = _service_variables(c, wrapped, service_settings, of_store)
+    wrapped = _with_setup(wrapped, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
+    note_configured(wrapped)
+    if own.service_url is None:
+        variables = _service_variables(c, wrapped, own.service_settings, of_store)
+        if not isinstance(catalog, Mapping):
+            variables["GPUSPAWNER_CATALOG"] = str(Path(catalog).absolute())
         service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)
         _tell_domain(c)
-    add_roles(c, service_settings or {})
-    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known, replace_home=replace_home)
+    add_roles(c, own.service_settings or {})
+    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known, replace_home=own.replace_home)
+
+
+def _read_section(c: Any, wrapped: Any) -> None:
+    """Apply ``c.GPUSpawner`` whatever the name of the wrapped class. Refuse names that are no settings of it."""
+    if not _is_pods(wrapped) and "GPUSpawner" in c:
+        refuse_unknown("c.GPUSpawner.{}", c.GPUSpawner, wrapped)
+        c[wrapped.__name__].merge(c.GPUSpawner)
+    refuse_unknown_of_spawner(c, wrapped)
 
 
 def _tell_domain(c: Any) -> None:
@@ -131,20 +117,11 @@ def _command(data: Path, catalog: Path, fast: float | None) -> list[str]:
     return command if fast is None else [*command, "--fast", str(fast)]
 
 
-def _refuse(
-    c: Any, wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog, started_at: int | None
-) -> None:
-    """Raise SystemExit if the hub cannot start. ``started_at`` is the port of a service that the hub starts."""
-    if started_at is not None:
-        _refuse_port(started_at)
-    _refuse_conflicts(c, wrapped, loaded, started=started_at is not None)
+def _refuse(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], loaded: Catalog, *, started: bool) -> None:
+    """Raise SystemExit if the hub cannot start. ``started``: the hub starts the service."""
+    _refuse_conflicts(c, wrapped, loaded, started=started)
     if problems := refused(source, loaded, makes_pods=_is_pods(wrapped)):
         raise SystemExit("\n".join(f"gpuspawner: {problem}" for problem in problems))
-
-
-def _refuse_port(port: object) -> None:
-    if type(port) is not int or not 1 <= port <= LAST_PORT:
-        raise SystemExit(f"gpuspawner: configure(port={port!r}) is no port. Give a whole number, 1 to {LAST_PORT}.")
 
 
 def _set_up_hub(
@@ -167,8 +144,8 @@ def _set_up_hub(
     handlers.route_first(known.secret_file, url, seen, replace_home=replace_home)
     if replace_home and not c.JupyterHub.get("default_url"):
         c.JupyterHub.default_url = f"{_base_url(c)}/hub/home"
-    tornado, hub = written_in(c.JupyterHub, "tornado_settings", {}), c.GPUSpawnerMixin
-    told = service.log_function(hub.gpu_hub_id, hub.gpu_service_url, known.secret_file, tornado.get("log_function"))
+    tornado = written_in(c.JupyterHub, "tornado_settings", {})
+    told = service.log_function(known.hub_id, url, known.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
@@ -195,7 +172,7 @@ def _loaded(
 
 
 def _judged(catalog: Catalog, fast: float | None) -> Catalog:
-    return catalog if fast is None else _shortened(catalog, fast)
+    return catalog if fast is None else scaled(catalog, fast)
 
 
 def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], catalog: Catalog) -> None:
@@ -241,17 +218,19 @@ def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) 
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _set_spawner(spawner: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> None:
-    """Give each spawner the catalog, the address of its service and the shared secret."""
-    # Traitlets copies values, methods with what they are of. A function is not copied.
-    spawner.gpu_read_catalog = lambda: follower.current()  # noqa: PLW0108
-    spawner.gpu_take_added = lambda client: follower.take_added(client)  # noqa: PLW0108
-    spawner.gpu_service_url = url
-    spawner.gpu_service_prefix = prefix
-    spawner.gpu_hub_id = known.hub_id
-    spawner.gpu_boot_id = uuid.uuid4().hex
-    spawner.gpu_secret_file = str(known.secret_file)
-    spawner.gpu_data_dir = str(data)
+def _with_setup(wrapped: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> Any:
+    """Return the class that also knows the catalog, the address of its service and the shared secret."""
+    setup = {
+        "gpu_read_catalog": staticmethod(follower.current),
+        "gpu_take_added": staticmethod(follower.take_added),
+        "gpu_service_url": url,
+        "gpu_service_prefix": prefix,
+        "gpu_hub_id": known.hub_id,
+        "gpu_boot_id": uuid.uuid4().hex,
+        "gpu_secret_file": str(known.secret_file),
+        "gpu_data_dir": str(data),
+    }
+    return type(wrapped.__name__, (wrapped,), {**setup, "__doc__": wrapped.__doc__, "__module__": wrapped.__module__})
 
 
 def _service_variables(
@@ -384,10 +363,3 @@ def _keep_servers(c: Any) -> None:
             "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces run on when the hub ends. "
             "To end them with the hub, set it to True before configure()."
         )
-
-
-def _shortened(catalog: Catalog, fast: float) -> Catalog:
-    try:
-        return scaled(catalog, fast)
-    except (ValueError, TypeError):
-        raise SystemExit(f"gpuspawner: configure(fast={fast!r}) is no factor. Give a number, 1 to 3600.") from None

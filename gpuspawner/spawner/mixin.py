@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.user import User
 from jupyterhub.utils import isoformat
-from traitlets import Callable, Float, Unicode, default, observe
+from traitlets import Float, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
@@ -51,20 +51,20 @@ class GPUSpawnerMixin(_Base):
     gpu_wait_in_hub_seconds = Float(
         120.0, min=0, help="How long start() waits for a GPU before the place is kept without it."
     ).tag(config=True)
-    gpu_read_catalog = Callable(help="Gives the loaded catalog. Set by configure().").tag(config=True)
-    gpu_take_added = Callable(
-        None, allow_none=True, help="Takes in what custom resources add to it. Set by configure()."
-    ).tag(config=True)
-    gpu_service_prefix = Unicode("/services/gpu/", help="Where browsers find the service. Set by configure().").tag(
-        config=True
-    )
-    gpu_secret_file = Unicode(help="The file with the secret shared with the service. Set by configure().").tag(
-        config=True
-    )
-    gpu_data_dir = Unicode(help="The hub's own folder. Set by configure().").tag(config=True)
-    gpu_service_url = Unicode(help="Where the service is, with its prefix. Set by configure().").tag(config=True)
-    gpu_hub_id = Unicode(help="This hub's id. Set by configure().").tag(config=True)
-    gpu_boot_id = Unicode(help="This hub process. Set by configure().").tag(config=True)
+    # configure() sets these on the class. They are no settings.
+    gpu_read_catalog: Callable[[], Catalog]
+    gpu_take_added: Callable[[LeaseClient], Awaitable[None]] | None = None
+    gpu_service_prefix = "/services/gpu/"
+    """Where browsers find the service."""
+    gpu_service_url = ""
+    """Where the service is, with its prefix."""
+    gpu_secret_file = ""
+    """The file with the secret shared with the service."""
+    gpu_data_dir = ""
+    """The hub's own folder."""
+    gpu_hub_id = ""
+    gpu_boot_id = ""
+    """The ID of this hub process."""
 
     _gpu_heartbeat_task: asyncio.Task[None] | None = None
     _gpu_attempt = Attempt()
@@ -92,8 +92,7 @@ class GPUSpawnerMixin(_Base):
     @property
     def gpu_catalog(self) -> Catalog:
         """The loaded catalog."""
-        catalog: Catalog = self.gpu_read_catalog()
-        return catalog
+        return self.gpu_read_catalog()
 
     async def gpu_follow_catalog(self) -> None:
         """Update the catalog from custom resources. While the service is away, earlier additions stay."""

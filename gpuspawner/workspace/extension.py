@@ -104,8 +104,8 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
     if comes_back is not None:
         server_app.io_loop.add_callback(comes_back.start)
     kernel_folders = getattr(server_app.kernel_spec_manager, "kernel_dirs", None)
-    server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders)
     client = ServiceClient.from_environment(os.environ, server_app.log)
+    server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders, client)
     if client is not None:
         server_app.io_loop.add_callback(tell_lacking, client, os.environ)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None

@@ -74,6 +74,10 @@ class ServiceClient:
         """Report the programs that the image lacks for the tools of a template."""
         return await self._ask("POST", f"{self._address}/lacking", json.dumps({"lacks": lacks}))
 
+    async def secrets(self) -> Reply:
+        """Return the ``values`` of the user's secrets by name, and the names of ``unreadable`` ones."""
+        return await self._ask("POST", f"{self._address}/secrets")
+
     async def check_ssh_ticket(self, ticket: str) -> Reply:
         """Return the ``user`` of an SSH ticket. 403 if it is not for this workspace."""
         return await self._ask("POST", f"{self._address}/ssh/check", json.dumps({"ticket": ticket}))

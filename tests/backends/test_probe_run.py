@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,6 +316,59 @@ CGROUPS = {
     "no number": ({"memory.events": "oom_kill lots\n"}, None),
     "not visible": ({}, None),
 }
+
+
+MEMORY = {
+    "version 2": ({"memory.current": "900\n", "memory.stat": "anon 500\ninactive_file 300\n"}, 600),
+    "version 2 without caches": ({"memory.current": "900\n"}, 900),
+    "version 1": (
+        {"memory/memory.usage_in_bytes": "700\n", "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 200\n"},
+        500,
+    ),
+    "no number": ({"memory.current": "lots\n"}, None),
+    "less than caches": ({"memory.current": "1\n", "memory.stat": "inactive_file 300\n"}, None),
+    "not visible": ({}, None),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("case", MEMORY)
+def test_a_pod_tells_its_memory_without_file_caches(shell: str, case: str, tmp_path: Path) -> None:
+    files, told = MEMORY[case]
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    parameters = {
+        "GPUSPAWNER_PROBE_PIDS": "all",
+        "GPUSPAWNER_PROBE_CGROUP": str(tmp_path),
+        "GPUSPAWNER_PROBE_READINGS": "0",
+        "PATH": os.environ["PATH"],
+    }
+    with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
+        stdout, stderr = process.communicate(processes.script(), timeout=20)
+    assert stderr == b""
+    sample, table = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
+    assert sample.host_memory_bytes == told
+    assert table is not None, "processes are known in any case"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_processes_on_a_machine_tell_their_resident_memory(shell: str) -> None:
+    large = [sys.executable, "-c", "held = b'x' * 60_000_000; print('up', flush=True); input()"]
+    with subprocess.Popen(large, **PIPES) as held:
+        assert held.stdout.readline() == b"up\n"
+        parameters = {
+            "GPUSPAWNER_PROBE_PIDS": f"{held.pid} 999999999",
+            "GPUSPAWNER_PROBE_READINGS": "0",
+            "PATH": os.environ["PATH"],
+        }
+        with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
+            stdout, stderr = process.communicate(processes.script(), timeout=20)
+        held.communicate(b"\n", timeout=20)
+    assert stderr == b""
+    sample, _ = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
+    assert sample.host_memory_bytes is not None
+    assert 60_000_000 < sample.host_memory_bytes < 200_000_000
 
 
 @pytest.mark.parametrize("shell", SHELLS)

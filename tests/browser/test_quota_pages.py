@@ -47,6 +47,10 @@ def world(tmp_path, monkeypatch):
         given = pages.api(made, "admin", "quota-grants", "POST", {**body, "until": "3d", "why": "The paper"}).json()
     pages.api(made, "admin", f"quota-grants/{given['id']}", "DELETE", {"why": "Done"})
     pages.api(made, "admin", "preemptions", "POST", {"kind": "a100", "count": 1, "external": "train-77"})
+    for body in ({"what": "1 GPU"}, {"what": "20 GPU h", "since": "2d"}, {"what": "1 GPU", "team": "vision"}):
+        asked = {"until": "5d", "why": "The reviewers ask for two more seeds of each ablation.", **body}
+        sent = pages.api(made, "alice", "quota-requests", "POST", asked).json()
+    pages.api(made, "admin", f"quota-requests/{sent['id']}/decline", "POST", {"why": "Vision is full this week."})
     yield made
     made.close()
 
@@ -56,6 +60,8 @@ def world(tmp_path, monkeypatch):
     [
         pytest.param("alice", "", "Quota", marks=pytest.mark.slow),
         ("alice", "quota", "Rules that apply to you"),
+        ("alice", "quota/request", "Request more"),
+        ("admin", "console/requests", "Requests"),
         pytest.param("bob", "quota", "GPU hours", marks=pytest.mark.slow),
         ("alice", "workspaces/waits", "Details"),
         pytest.param("alice", "workspaces/claimed", "Details", marks=pytest.mark.slow),

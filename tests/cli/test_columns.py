@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.cli import quotas, schedules, sign_in, workspaces
+from gpuspawner.cli import quotas, requests, schedules, sign_in, workspaces
 from gpuspawner.cli.admin import actions, announce, audit, grants, preempt, report, restrictions
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.usage.report import AMOUNTS, COST
@@ -17,6 +17,7 @@ TABLES = {
     "GET /ready": ("ready", schedules.COLUMNS),
     "GET /tokens": ("tokens", sign_in.COLUMNS),
     "GET /quota-grants": ("grants", grants.COLUMNS),
+    "GET /quota-requests": ("requests", requests.COLUMNS),
     "GET /preemptions": ("preemptions", preempt.COLUMNS),
     "GET /preemptions/{claim}": ("victims", preempt.VICTIM_COLUMNS),
     "GET /messages": ("messages", announce.COLUMNS),

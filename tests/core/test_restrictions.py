@@ -1,6 +1,7 @@
 """GPUs that an administrator closes are not granted until the restriction is lifted. No workspace ends for it."""
 
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ GPUS = [replace(gpu(number), node=f"node-{number // 2}") for number in range(6)]
     replace(gpu(9, "t4"), node="node-3")
 ]
 HOUR = 3600.0
+UTC = ZoneInfo("UTC")
 
 
 def closing(measure, target, until=None, **changes):
@@ -27,7 +29,7 @@ def closing(measure, target, until=None, **changes):
 
 
 def seen(*leases, now=NOW, restrictions=(), paused=None):
-    live = [one for one in restrictions if one.is_in_force(now)]
+    live = [one for one in restrictions if one.is_in_force(now, UTC)]
     whole = close_gpus(fleet(*GPUS), live)
     return Snapshot(now, KINDS, leases, whole, rules=Rules(holds=reservation_holds(live)), paused=paused or {})
 
@@ -104,7 +106,7 @@ def test_nothing_closed_or_paused_is_given_under_any_interleaving_and_lifting_re
         decision = decide(now, index=index)
         assert decision == decide(now)  # what is kept between decisions says the same
         queue_positions(now)
-        closed = {one.target for one in world.closed.values() if one.is_in_force(world.now)}
+        closed = {one.target for one in world.closed.values() if one.is_in_force(world.now, UTC)}
         for one in world.grant(decision):
             assert not world.paused & {ALL_KINDS, one.kind}
             assert all(now.fleet.by_id[slot.gpu].node not in closed | {None} for slot in one.slots)
@@ -196,6 +198,6 @@ def test_an_exemption_is_of_a_workspace_or_of_all_of_a_user():
 
 def test_one_holds_until_its_time_is_over_or_it_is_lifted():
     one = closing(RestrictionKind.DRAIN, "node-0", NOW + 5)
-    assert [one.is_in_force(NOW + 4.9), one.is_in_force(NOW + 5)] == [True, False]
-    assert not replace(one, lifted_at=NOW).is_in_force(NOW)
-    assert closing(RestrictionKind.DRAIN, "node-0").is_in_force(NOW + 1e9)
+    assert [one.is_in_force(NOW + 4.9, UTC), one.is_in_force(NOW + 5, UTC)] == [True, False]
+    assert not replace(one, lifted_at=NOW).is_in_force(NOW, UTC)
+    assert closing(RestrictionKind.DRAIN, "node-0").is_in_force(NOW + 1e9, UTC)

@@ -17,11 +17,12 @@ from gpuspawner.cli import main
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
-    "queue", "offers", "quota", "usage", "schedule", "tokens", "completion", "admin",
+    "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion", "rename",
+    "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
-             ("kube", "values")}  # fmt: skip
+             ("kube", "values"), "--version"}  # fmt: skip
 """Commands that run in a folder."""
 ELSEWHERE = {
     "login": "tests/service/test_login.py",
@@ -56,10 +57,14 @@ quotas:
 FOR_ALL_USERS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
 WORKSPACE, ENTRY, NODE = "7c1d90ab", "3f2a", "node-7"
 """The names that pages use for an ID of a workspace, the beginning of another ID, and a node."""
+CATALOG_VERSIONS = {"12": 0, "11": 0, "9": -1}
+"""The versions of the catalog that pages name, as numbers after the newest."""
 LISTS = {
     ("admin", "grant"): "/quota-grants",
     ("admin", "preempt"): "/preemptions",
     ("admin", "announce"): "/messages",
+    ("admin", "requests"): "/quota-requests?all=1&open=1",
+    ("request",): "/quota-requests?open=1",
     ("schedule",): "/ready",
 }
 """The list of the API whose newest entry a command names by the beginning of its ID."""
@@ -141,18 +146,32 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
-        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
-            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
-            self.hub.gpu("/usage/corrections", "POST", charge)
+        self.prepare_admin(words)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")
+
+    def prepare_admin(self, words):
+        """Make the charge or the request that a command answers, or the requests that it moves."""
+        if words[:2] == ["admin", "reorder"] and not self.lives("large"):
+            for name, count in (("first", 4), ("second", 2), ("large", 2)):  # the first takes all GPUs
+                self.hub.begin("alice", name, template="pytorch", count=count)
+                self.hub.until("alice", "running" if name == "first" else "queued", server=name)
+        if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
+            charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
+            self.hub.gpu("/usage/corrections", "POST", charge)
+        if words[:2] == ["admin", "requests"] and ENTRY in words:
+            alice, asked = self.hub.api("POST", "/users/alice/tokens", {}).json()["token"], ("2 GPUs", "2d", "A paper")
+            self.hub.gpu("/quota-requests", "POST", dict(zip(("what", "until", "why"), asked, strict=True)), alice)
 
     def lives(self, server):
         return any((one["user"], one["server"]) == ("alice", server) for one in self.hub.workspaces())
 
     def named(self, word, words):
         """Return the real name behind an example name of the pages."""
+        if words[:2] == ["admin", "catalog"] and word in CATALOG_VERSIONS:
+            newest = self.hub.gpu("/admin/catalog/versions", token=self.token)["versions"][0]["number"]
+            return str(max(1, newest + CATALOG_VERSIONS[word]))
         if word == WORKSPACE:
             return self.hub.lease("alice")["id"][:8]
         if word == ENTRY:
@@ -170,6 +189,9 @@ class Page:
 @pytest.mark.parametrize("path", ON_HUB)
 def test_the_commands_of_a_page_run_on_a_hub(path, hub, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("EDITOR", "true")  # it changes nothing
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text("gpus: {a100: 1}\n")
     hub.clear()
     Page(hub, path, monkeypatch, capsys).follow([words for words in commands_of(path) if where(words) == [OF_HUB]])
 

@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import inspect
 import re
 import shlex
 import subprocess
@@ -25,7 +24,8 @@ from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
 from gpuspawner.service.settings import Settings
-from gpuspawner.spawner import GPUSpawner, configure
+from gpuspawner.spawner import GPUSpawner
+from gpuspawner.spawner.hub.settings import GPUService
 
 REPO = pages.REPO
 WRITTEN = [
@@ -127,7 +127,8 @@ def test_the_list_of_how_to_pages_names_each_by_its_title(folder):
     index = REPO / "docs" / "how-to" / folder / "index.md"
     pages_of_folder = [page for page in HOW_TO if page.parent == index.parent]
     titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages_of_folder}
-    assert {name: title for title, name in re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())} == titles
+    listed = re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())
+    assert sorted(listed) == sorted((title, name) for name, title in titles.items())
 
 
 @each
@@ -231,6 +232,7 @@ def test_each_value_of_the_chart_and_each_nested_catalog_key_that_a_page_names_e
 CLASSES = {
     "Authenticator": Authenticator,
     "DockerSpawner": DockerSpawner,
+    "GPUService": GPUService,
     "GPUSpawner": GPUSpawner,
     "JupyterHub": JupyterHub,
     "KubeSpawner": GPUSpawner,  # with the mixin, as configure() makes it
@@ -247,7 +249,7 @@ def test_each_setting_of_the_hub_is_one_of_its_class(page):
 
 @each
 def test_each_block_of_python_is_valid_and_configures_what_is_there(page):
-    known = set(inspect.signature(configure).parameters)
+    known = GPUService.class_trait_names(config=True)
     settings = {one.name for one in fields(Settings)}
     for block in pages.blocks(page.read_text(), "python"):
         tree = ast.parse(block)

@@ -139,7 +139,7 @@ def test_the_configuration_and_the_unit_to_copy_leave_workspaces_running(tmp_pat
     shutil.copy(source / "catalog.yaml", tmp_path)
     text, c = (source / "jupyterhub_config.py").read_text(), Config()
     exec(compile(text, "jupyterhub_config.py", "exec"), {"c": c, "__file__": str(tmp_path / "jupyterhub_config.py")})
-    assert (c.JupyterHub.spawner_class, c.JupyterHub.cleanup_servers) == (LocalGPUSpawner, False)
+    assert (c.JupyterHub.spawner_class.__mro__[1], c.JupyterHub.cleanup_servers) == (LocalGPUSpawner, False)
     unit = configparser.ConfigParser()
     unit.optionxform = str
     unit.read(source / "jupyterhub.service")
@@ -237,7 +237,8 @@ def test_the_configured_spawner_class_is_wrapped(configured, spawner_class, base
 
 
 def test_a_gpu_spawner_is_not_wrapped_twice(configured):
-    assert configured(spawner_class=LocalGPUSpawner).JupyterHub.spawner_class is LocalGPUSpawner
+    wrapped = configured(spawner_class=LocalGPUSpawner).JupyterHub.spawner_class
+    assert (wrapped.__name__, wrapped.__mro__[1]) == ("LocalGPUSpawner", LocalGPUSpawner)
 
 
 def test_earlier_configuration_is_kept(configured):
@@ -345,7 +346,7 @@ def test_a_service_that_is_a_process_of_its_own_is_told_its_domain_by_options_th
 )
 def test_browsers_find_the_service_on_the_domain_that_the_hub_gives_it(configured, settings, prefix):
     c = configured(**settings)
-    assert c.GPUSpawnerMixin.gpu_service_prefix == c.JupyterHub.template_vars["gpuspawner_prefix"] == prefix
+    assert c.JupyterHub.spawner_class.gpu_service_prefix == c.JupyterHub.template_vars["gpuspawner_prefix"] == prefix
 
 
 def test_configured_twice_it_is_there_once(tmp_path):
@@ -387,12 +388,12 @@ def test_earlier_additions_are_kept_as_well(tmp_path):
 )
 def test_the_service_stands_below_the_hubs_own_path(configured, settings, prefix):
     c = configured(**settings)
-    assert c.GPUSpawnerMixin.gpu_service_prefix == prefix
-    assert c.GPUSpawnerMixin.gpu_service_url == f"http://127.0.0.1:9470{prefix.rstrip('/')}"
+    assert c.JupyterHub.spawner_class.gpu_service_prefix == prefix
+    assert c.JupyterHub.spawner_class.gpu_service_url == f"http://127.0.0.1:9470{prefix.rstrip('/')}"
 
 
 def test_configuring_again_keeps_identity_and_secret_but_counts_as_another_boot(configured):
-    first, second = configured().GPUSpawnerMixin, configured().GPUSpawnerMixin
+    first, second = configured().JupyterHub.spawner_class, configured().JupyterHub.spawner_class
     assert first.gpu_hub_id == second.gpu_hub_id
     assert first.gpu_secret_file == second.gpu_secret_file
     assert first.gpu_boot_id != second.gpu_boot_id
@@ -403,7 +404,7 @@ def test_a_first_start_that_was_broken_off_leaves_no_empty_secret(configured, tm
     (tmp_path / "gpu").mkdir()
     for name in ("secret", "hub-id"):
         (tmp_path / "gpu" / name).touch()
-    spawner = configured().GPUSpawnerMixin
+    spawner = configured().JupyterHub.spawner_class
     secret = tmp_path / "gpu" / "secret"
     assert len(bytes.fromhex(secret.read_text().strip())) == 32
     assert (spawner.gpu_hub_id != "", secret.stat().st_mode & 0o777) == (True, 0o600)
@@ -427,10 +428,12 @@ def test_a_secret_that_cannot_be_read_is_refused_by_its_file(configured, tmp_pat
 @pytest.mark.parametrize(
     ("argument", "says"),
     [
-        ({"fast": 0}, r"configure\(fast=0\) is no factor\. Give a number, 1 to 3600"),
-        ({"fast": "30"}, r"configure\(fast='30'\) is no factor"),
-        ({"port": "9470"}, r"configure\(port='9470'\) is no port\. Give a whole number, 1 to 65535"),
-        ({"port": 70000}, r"configure\(port=70000\) is no port"),
+        ({"fast": 0}, r"configure\(fast=0\) is not a float\. A number by which every time .*, 1 to 3600\."),
+        ({"fast": "30"}, r"configure\(fast='30'\) is not a float"),
+        ({"port": "9470"}, r"configure\(port='9470'\) is not an int\. The port .*, 1 to 65535\."),
+        ({"port": 70000}, r"configure\(port=70000\) is not an int"),
+        ({"hub_id": 7}, r"configure\(hub_id=7\) is not a unicode string\. The old ID of this hub"),
+        ({"prot": 9471}, r"configure\(prot=\.\.\.\): there is no such setting; did you mean `port`\?"),
     ],
 )
 def test_an_argument_that_is_no_such_number_is_refused_by_name(tmp_path, argument, says):
@@ -438,21 +441,64 @@ def test_an_argument_that_is_no_such_number_is_refused_by_name(tmp_path, argumen
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", **argument)
 
 
+def test_settings_of_the_service_come_from_its_section_and_arguments_count_first(tmp_path):
+    c = Config()
+    c.GPUService.catalog, c.GPUService.data_dir, c.GPUService.port = CATALOG, tmp_path / "gpu", 9471
+    c.GPUSpawner.gpu_wait_in_hub_seconds = 7
+    configure(c, port=9472)
+    spawner = c.JupyterHub.spawner_class
+    assert spawner.gpu_service_url == "http://127.0.0.1:9472/services/gpu"
+    assert list(spawner.gpu_read_catalog().templates) == ["cpu"]
+    assert c.LocalGPUSpawner.gpu_wait_in_hub_seconds == 7  # the section applies to each spawner class
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "says"),
+    [
+        ("GPUService", "prot", r"c\.GPUService\.prot: there is no such setting; did you mean `port`\?"),
+        ("GPUService", "port", r"c\.GPUService\.port = 'x' is not an int\."),
+        (
+            "GPUSpawner",
+            "wait_in_hub_seconds",
+            r"c\.GPUSpawner\.wait_in_hub_seconds: there is no such setting; did you mean `gpu_wait_in_hub_seconds`\?",
+        ),
+        ("GPUSpawnerMixin", "gpu_secret_file", r"c\.GPUSpawnerMixin\.gpu_secret_file: there is no such setting"),
+    ],
+)
+def test_a_wrong_name_or_value_in_a_section_is_refused_with_the_right_one(tmp_path, section, name, says):
+    c = Config()
+    setattr(c[section], name, "x")
+    with pytest.raises(SystemExit, match=says):
+        configure(c, catalog=CATALOG, data_dir=tmp_path / "gpu")
+
+
+def test_a_configuration_without_a_catalog_is_told_how_to_name_one(tmp_path):
+    with pytest.raises(SystemExit, match=r"configure\(c\) has no catalog\. Write configure\(c, catalog="):
+        configure(Config(), data_dir=tmp_path / "gpu")
+
+
+def test_help_of_the_hub_lists_what_administrators_set_and_nothing_internal(tmp_path):
+    told = run_python([sys.executable, "-m", "jupyterhub", "--help-all"], cwd=tmp_path).stdout
+    assert "--GPUService.port=<Int>" in told
+    assert "--GPUSpawner.gpu_wait_in_hub_seconds=<Float>" in told
+    assert "gpu_secret_file" not in told
+
+
 def test_a_hub_id_that_is_given_is_a_new_folders_own(tmp_path):
     for folder in ("gpu", "gpu"):  # the line stays in the configuration
         c = Config()
         configure(c, catalog=CATALOG, data_dir=tmp_path / folder, hub_id="a" * 32)
-        assert c.GPUSpawnerMixin.gpu_hub_id == "a" * 32
+        assert c.JupyterHub.spawner_class.gpu_hub_id == "a" * 32
 
 
 def test_a_second_hub_id_is_refused_and_the_folder_stays_unchanged(configured, tmp_path):
-    found = configured().GPUSpawnerMixin.gpu_hub_id
+    found = configured().JupyterHub.spawner_class.gpu_hub_id
     with pytest.raises(SystemExit, match=rf"gpu belongs to the hub id {found}\..* name a new, empty data_dir\."):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id="a" * 32)
     assert (tmp_path / "gpu" / "hub-id").read_text().strip() == found
 
 
-@pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub", 7])
+@pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub"])
 def test_an_invalid_hub_id_is_refused_by_name(tmp_path, hub_id):
     with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)

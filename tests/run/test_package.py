@@ -114,7 +114,8 @@ from traitlets.config import Config
 c = Config({"JupyterHub": {"spawner_class": "kubespawner.KubeSpawner"}, "KubeSpawner": {"namespace": "jhub"}})
 exec(open(sys.argv[1]).read(), {"c": c})
 import gpuspawner
-print(gpuspawner.__file__, c.JupyterHub.spawner_class.__mro__[1].__name__, c.GPUSpawnerMixin.gpu_service_url)
+spawner = c.JupyterHub.spawner_class
+print(gpuspawner.__file__, spawner.__mro__[2].__name__, spawner.gpu_service_url)
 """
 
 

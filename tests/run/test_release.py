@@ -1,13 +1,15 @@
 """The release tool: what it checks before it builds, and what it writes."""
 
+import os
 import subprocess
+import sys
 
 import pytest
 
 from gpuspawner import __version__
 from tools.install import ROOT
 from tools.progress import StepError
-from tools.release import check_release, main, release_notes, requested_images, write_checksums
+from tools.release import check_release, main, release_notes, requested_images, require_builder, write_checksums
 from tools.versions import PLACES, find_versions, write_version
 
 CHANGELOG = f"# Changelog\n\n## {__version__} - 2026-01-02\n\n- One line.\n\n## 0.0.1 - 2025-01-02\n\n- Older.\n"
@@ -106,6 +108,15 @@ def test_a_tag_on_another_commit_is_refused(checkout):
         check_release(checkout)
 
 
+def test_a_machine_without_a_builder_is_told_how_to_leave_images_out(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("IMAGES", "service")
+    with pytest.raises(StepError, match=r"none of them works here.* run make release IMAGES=none"):
+        require_builder()
+    monkeypatch.setenv("IMAGES", "none")
+    require_builder()
+
+
 def test_the_entry_of_a_release_has_at_most_forty_lines():
     assert len(release_notes((ROOT / "CHANGELOG.md").read_text(), __version__).splitlines()) <= 40
 
@@ -117,3 +128,28 @@ def test_sha256sum_accepts_the_checksums(tmp_path):
     (tmp_path / "one.whl").write_text("two")
     changed = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=False, capture_output=True)
     assert changed.returncode == 1
+
+
+@pytest.mark.slow  # it installs what the package and its documentation need
+def test_a_clean_checkout_becomes_a_release_that_starts_a_workspace(tmp_path):
+    clone = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "--quiet", "--no-tags", ROOT, clone], check=True)
+    settings = {**os.environ, "IMAGES": "none", "PYTHONPATH": ""}
+    command = [sys.executable, "-m", "tools.release"]
+    done = subprocess.run(command, cwd=clone, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"gpuspawner {__version__} (" in done.stdout
+    assert "the workspace ended, reason idle" in done.stdout
+    assert "It has no image of service, hub, workspace. Run make release without IMAGES to add them." in done.stdout
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=clone / "dist", check=True)
+    name = f"gpuspawner-{__version__}"
+    assert {path.name for path in (clone / "dist").iterdir()} == {
+        f"{name}-py3-none-any.whl",
+        f"{name}-site.tar.gz",
+        f"{name}.cdx.json",
+        f"{name}.md",
+        f"{name}.tar.gz",
+        f"{name}.tgz",
+        f"gpuspawner-crds-{__version__}.tgz",
+        "SHA256SUMS",
+    }

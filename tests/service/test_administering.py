@@ -17,6 +17,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
 from gpuspawner.service.administration.overview import find_next_ends
+from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.notifications.messages import message_of
 
 NODE = GPUS[0].node
@@ -390,7 +391,7 @@ def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):
         pytest.param("quarantine", {"gpu": "none"}, GPUS[0].id, id="a GPU that is not there"),
         pytest.param("pause", {"kind": "h100"}, "a100, t4", id="a kind that is none"),
         pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
-        pytest.param("reserve", {"kind": "a100", "count": 1, "until": "2h"}, "either user or team", id="for nobody"),
+        pytest.param("reserve", {"kind": "a100", "count": 1, "until": "2h"}, "user, team or group", id="for nobody"),
         pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
         pytest.param("exempt", {"user": "\ud800", "until": "2h"}, "Name one as the hub does", id="half of a letter"),
         pytest.param("break", {}, "drain, quarantine, pause, reserve, exempt", id="nothing we do"),
@@ -479,3 +480,53 @@ def test_a_node_whose_drain_cannot_be_stored_is_not_closed(world):
     world.parts.store.restrictions.write = lambda *_, **__: (_ for _ in ()).throw(Unavailable("The disk is full."))
     restrict(world, "drain", 503, node=NODE)
     assert not closed(world)
+
+
+THURSDAY = "Thu 09:00-11:00"
+
+
+def test_a_dry_run_shows_the_conflicts_of_a_reservation_and_what_fits(world):
+    asked = {"kind": "a100", "user": "dora", "begins": "2h"}
+    restrict(world, "reserve", count=3, kind="a100", user="carol", begins="3h", until="4h")
+    dry = restrict(world, "reserve", 200, count=3, until="6h", dry_run=True, **asked)
+    (conflict,) = dry["conflicts"]
+    assert (conflict["begins_at"], conflict["until"], conflict["left"]) == (NOW + 3 * 3600, NOW + 4 * 3600, 1)
+    assert "1 of 4 A100 80 GB is left for the 3 of dora. 3 A100 80 GB are reserved for carol." in conflict["words"]
+    fits = [(one["count"], one["begins_at"] - NOW, one["until"] - NOW) for one in dry["choices"]]
+    assert fits == [(3, 4 * 3600, 6 * 3600), (1, 2 * 3600, 6 * 3600)]
+    assert restrict(world, "reserve", 200, count=1, until="6h", dry_run=True, **asked)["conflicts"] == []
+    weekly = restrict(world, "reserve", 200, count=4, every=THURSDAY, until="20d", dry_run=True, **asked)
+    assert (weekly["conflicts"], weekly["restrictions"][0]["every"]) == ([], "Thu 09:00-11:00")
+
+
+def test_workspaces_that_last_into_a_reservation_are_shown_before_it_is_made(world):
+    world.save(replace(world.lease("runs"), deadline_at=NOW + 3 * 3600))
+    world.save(replace(world.lease("other"), deadline_at=NOW + 3600))
+    dry = restrict(world, "reserve", 200, kind="a100", count=4, user="dora", begins="2h", until="6h", dry_run=True)
+    assert [one["id"] for one in dry["affected"]] == ["runs"]
+    assert "It still runs when the reservation begins." in dry["affected"][0]["words"]
+
+
+def test_maintenance_names_the_reservations_that_it_takes_gpus_from(world):
+    restrict(world, "reserve", kind="a100", count=3, user="dora", begins="3h", until="5h")
+    dry = restrict(world, "drain", 200, node=NODE, begins="4h", until="8h", dry_run=True)
+    (conflict,) = dry["conflicts"]
+    assert (conflict["begins_at"], conflict["until"]) == (NOW + 4 * 3600, NOW + 5 * 3600)
+    assert f"left for the 3 of dora. {NODE} has maintenance." in conflict["words"]
+
+
+def test_a_class_is_a_group_of_the_hub_and_follows_it(world):
+    world.groups["carol"], world.created["carol"], world.created["dora"] = {"cs231"}, "carol born", "dora born"
+    wrong = restrict(world, "reserve", 400, kind="a100", count=1, group="nobody", until="2h")["error"]["message"]
+    assert "groups of the hub with members" in wrong
+    made = restrict(world, "reserve", kind="a100", count=4, group="cs231", until="2h", every="Mon-Sun 00:00-24:00")
+    assert made["restrictions"][0]["on"] == "4 A100 80 GB for class cs231"
+    world.save(waiting("waits", "dora", count=1))
+    give(world)
+    assert world.lease("waits").phase is Phase.PARKED
+    world.groups["dora"] = {"cs231"}
+    world.call(refresh_class_members, world.parts)
+    world.parts.restrictions._live = ()
+    world.call(world.parts.restrictions.load)  # as after a restart
+    give(world)
+    assert world.lease("waits").phase is Phase.RESERVED

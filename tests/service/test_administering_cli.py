@@ -194,3 +194,35 @@ def test_a_gpu_is_named_as_the_console_does_and_lifted_by_that_name(run):
     assert f"No new workspace gets the GPU {place}" in run("admin", "quarantine", "--list")[1]
     assert run("admin", "quarantine", place, "--lift", "--reason", "replaced")[0] == 0
     assert run("admin", "quarantine", "--list")[1] == "There are no restrictions of this kind.\n"
+
+
+def test_conflicts_of_a_reservation_are_told_at_a_terminal_before_it_is_made(world, run, monkeypatch):
+    times = ("--from", "1h", "--until", "3h", "--reason", "demo")
+    assert run("admin", "reserve", "a100", "3", "--user", "bob", *times)[0] == 0
+    monkeypatch.setattr("sys.stdin", Typed("n\n"))
+    code, _, err = run("admin", "reserve", "a100", "2", "--user", "alice", *times)
+    assert (code, "1 conflict:" in err, "3 A100 80 GB are reserved for bob." in err) == (2, True, True)
+    assert "What fits instead:\n  1 A100 80 GB from " in err
+    assert len(world.call(world.parts.restrictions.live)) == 1
+    weekly = ("--group", "nobody", "--every", "Thu 09:00-11:00", "--until", "20d", "--reason", "demo")
+    code, _, err = run("admin", "reserve", "a100", "2", *weekly, "--yes")
+    assert (code, "groups of the hub with members" in err) == (2, True)
+    code, out, _ = run("admin", "drain", "node-1", "--every", "Thu 09:00", "--reason", "demo", "--dry-run")
+    assert (code, out) == (2, "")
+
+
+def test_planned_reservations_are_listed_for_administrators_and_for_users(world, run):
+    assert (
+        run("admin", "reserve", "a100", "1", "--user", "bob", "--from", "1h", "--until", "3h", "--reason", "demo")[0]
+        == 0
+    )
+    code, out, _ = run("admin", "reservations")
+    assert (code, out.split()[:8]) == (0, ["ID", "FROM", "UNTIL", "FOR", "GPUS", "REPEATS", "REASON", "BY"])
+    assert " bob " in out
+    code, out, _ = run("calendar", "--days", "2")
+    assert (code, "NODE" in out) == (0, False)
+    assert (
+        run("calendar", "--from", "2027-03-01")[1]
+        == "Nothing is reserved, and no maintenance is planned, in these days.\n"
+    )
+    assert run("calendar", "--from", "never")[0] == 2

@@ -363,6 +363,7 @@ UNKNOWN = [
         for action in ("keep", "extend", "move", "stop", "without-gpu")
     ),
     *((f"/api/v1/workspaces/{{lease}}/{action}", {"sentence"}) for action in ("dispute",)),
+    ("/api/v1/workspaces/{lease}/rename", {"title"}),
     ("/api/v1/workspaces/{lease}/size", {"gpu", "count", "cpu", "memory", "at_once"}),
     ("/api/v1/workspaces/{lease}/extend?until=1900000000", set()),
     *((f"/internal/leases/{{lease}}/{step}?attempt=1", set()) for step in ("acknowledge", "heartbeat", "park")),

@@ -240,6 +240,8 @@ def test_offers_say_what_is_free_and_what_is_not_known(world, cli):
 
 WORDS = {
     **dict.fromkeys(("keep", "extend", "stop", "change", "without-gpu", "with-gpu"), ("x",)),
+    "rename": ["x", "Run"],
+    "done": ["x", "--in", "30"],
     "grant": ["--list"],
     "correct": ["x", "1 GPU h"],
     "move": ["x"],

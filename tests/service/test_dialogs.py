@@ -87,7 +87,8 @@ def test_a_drained_node_offers_its_end_with_the_reason_and_leads_back(world):
     assert drain in lifted.text
 
 
-REASONS = {"message": "text", "announce": "text", "grant": "why", "take-back": "why", "correct": "why"}
+OF_QUOTAS = ("grant", "take-back", "correct", "approve", "change-request", "decline", "forget")
+REASONS = {"message": "text", "announce": "text", **dict.fromkeys(OF_QUOTAS, "why")}
 
 
 @pytest.mark.parametrize("name", list(DIALOGS))

@@ -76,6 +76,7 @@ CORRECTION = {"user": "alice", "amount": "+3 GPU h", "why": "x"}
 RESERVE = {"what": "reserve", "kind": "a100", "count": 1, **ALICES}
 DRAIN = {"what": "drain", "node": GPUS[0].node, "reason": "x"}
 CLAIM = {"kind": "a100", "count": 1, "external": "train-77"}
+MORE = {"what": "20 GPU h", "until": "1d", "why": "x"}
 BOTH = {"ids": ["runs", "bobs"], "reason": "x"}
 ACTS = {
     "grant": ("admin", "POST", "quota-grants", GRANT, ["quota granted"]),
@@ -95,6 +96,10 @@ ACTS = {
     "move several": ("admin", "POST", "admin/workspaces/move", BOTH, ["end announced", "end announced"]),
     "extend several": ("admin", "POST", "admin/workspaces/extend", {**BOTH, "until": "3d"}, ["extended", "extended"]),
     "answer": ("admin", "POST", "workspaces/gone/answer", {"sentence": "Sorry."}, ["answered"]),
+    "ask for more": ("alice", "POST", "quota-requests", MORE, ["quota requested"]),
+    "approve": ("admin", "POST", "quota-requests/{}/approve", {}, ["quota granted", "quota request approved"]),
+    "decline": ("admin", "POST", "quota-requests/{}/decline", {"why": "x"}, ["quota request declined"]),
+    "withdraw what was asked": ("alice", "DELETE", "quota-requests/{}", {}, ["quota request withdrawn"]),
     "start": ("alice", "POST", "workspaces", OPTIONS, ["asked"]),
     "preset": ("alice", "POST", "presets", PRESET, []),
     "rename": ("alice", "POST", "presets/mine", {"name": "other"}, []),
@@ -102,12 +107,14 @@ ACTS = {
     "schedule": ("alice", "POST", "ready", SCHEDULE, ["ready wished"]),
     "pause": ("alice", "POST", "ready/{}", {"paused": True}, ["ready halted"]),
     "remove": ("alice", "DELETE", "ready/{}", {}, ["ready removed"]),
+    "delete a secret": ("alice", "DELETE", "secrets/TOKEN", {}, ["secret deleted"]),
     "read": ("alice", "POST", "inbox/read", {"all": True}, []),
     "keep": ("alice", "POST", "workspaces/warned/keep", {}, ["kept"]),
     "extend": ("alice", "POST", "workspaces/runs/extend", {}, ["extended"]),
     "move": ("alice", "POST", "workspaces/bad/move", {}, ["stop"]),
     "stop": ("alice", "POST", "workspaces/runs/stop", {}, ["stop"]),
     "without a GPU": ("alice", "POST", "workspaces/runs/without-gpu", {}, ["stop"]),
+    "rename it": ("alice", "POST", "workspaces/runs/rename", {"title": "Run"}, ["renamed"]),
     "size": ("alice", "POST", "workspaces/runs/size", {"cpu": 4, "at_once": True}, ["size change", "stop"]),
     "withdraw a size": ("alice", "DELETE", "workspaces/runs/size", {}, []),
     "seen": ("alice", "POST", "workspaces/gone/seen", {}, []),
@@ -128,8 +135,12 @@ MADE_BEFORE = {
     "give up": ("admin", "preemptions", CLAIM),
     "claimed": ("admin", "preemptions", CLAIM),
     "answer": ("alice", "workspaces/gone/dispute", {"sentence": "It worked."}),
+    "approve": ("alice", "quota-requests", MORE),
+    "decline": ("alice", "quota-requests", MORE),
+    "withdraw what was asked": ("alice", "quota-requests", MORE),
     "rename": ("alice", "presets", PRESET),
     "delete": ("alice", "presets", PRESET),
+    "delete a secret": ("alice", "secrets", {"name": "TOKEN", "value": "x"}),
     "pause": ("alice", "ready", SCHEDULE),
     "remove": ("alice", "ready", SCHEDULE),
 }

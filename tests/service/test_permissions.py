@@ -12,7 +12,9 @@ from page_world import CATALOG, GPUS, NOW, Browser, api, running, waiting
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.authentication import sign_ssh_ticket
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.rules import Rate
+from gpuspawner.core.quotas.ledger import QuotaAmount
+from gpuspawner.core.quotas.quota_requests import QuotaRequest
+from gpuspawner.core.rules import Account, LimitedResource, Rate
 from gpuspawner.service.administration.dialogs import DIALOGS, DialogPage
 from gpuspawner.service.api.rest.document import METHODS
 from gpuspawner.service.api.rest.route import route_of
@@ -159,6 +161,9 @@ def test_promise_9_pages_have_the_buttons_that_a_role_may_press(world, name):
         assert api(world, "admin", "admin/restrictions", "POST", {**what, "reason": "x"}).status_code == 201
     grant = {"user": "bob", "team": "vision", "what": "+2 GPUs", "until": "3d", "why": "x"}
     assert api(world, "admin", "quota-grants", "POST", grant).status_code == 201
+    account, amount = Account("vision", "bob born"), QuotaAmount(LimitedResource.GPUS, "", Fraction(1))
+    asked = QuotaRequest("q1", "hub-1", "bob born", "bob", account, amount, None, NOW + 3600, "x", NOW)
+    world.call(world.parts.quota_requests.change, asked, [])
     browser, found = Browser(world, name), set()
     paths = [tab.path for tab in TABS] + ["console/people/bob", "workspaces/runs"]
     for path in paths:

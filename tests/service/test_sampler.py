@@ -21,6 +21,8 @@ from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.engine.sampling import sampler
+from gpuspawner.service.workspaces.cards import gauges_of
+from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.warnings import warnings_of
 
 
@@ -271,6 +273,18 @@ async def test_a_kept_workspace_is_measured_but_not_judged(world):
     assert (world.registry.get(lease.id).streak.idle_seconds, world.did(lease)[-1]) == (0.0, "kept")
     await world.go_on(1500)
     assert world.now_of(lease).phase is Phase.ENDED
+
+
+async def test_the_host_memory_of_a_workspace_is_on_its_card_with_its_limit(world):
+    lease = await world.up("alice")
+    gpu = lease.slots[0].gpu
+    text = probe_text({gpu: 50}, clock_seconds=100.0, holders=[gpu], soft=[f"memory {3 * 2**30}"])
+    world.shows(lease, 50, text=text)
+    await world.go_on(60)
+    shown = present_workspace(world.parts, world.registry.get(lease.id))
+    assert shown.host_memory_used_bytes == 3 * 2**30
+    gauge = next(one for one in gauges_of(shown) if one.words == "Memory")
+    assert (gauge.used, gauge.of, gauge.percent) == ("3", "8", 37.5)
 
 
 async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once(world):

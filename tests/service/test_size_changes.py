@@ -70,6 +70,7 @@ async def test_requests_that_came_before_go_first(make_world):
     world = make_world(gpus=2)
     lease, other = await world.up("alice"), await world.up("bob")
     before = await world.start("carol")
+    world.clock.advance(1)  # at the same time, their ids would decide
     await change(world, lease, count=2)
     await world.hub_stops(world.registry.get(other.id))
     for _ in range(3):

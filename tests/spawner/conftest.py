@@ -64,9 +64,9 @@ async def a_spawner(monkeypatch):
                 user=user,
                 orm_spawner=SimpleNamespace(name="", oauth_client_id="o", user_options={}, server=None),
                 hub=SimpleNamespace(api_url="http://hub", public_host="", base_url="/hub/"),
-                gpu_read_catalog=lambda: catalog,
                 _mock=True,
             )
+            spawner.gpu_read_catalog = lambda: catalog
             spawner.api = SimpleNamespace(api_client=client)
             spawner.user_options = options
             return spawner

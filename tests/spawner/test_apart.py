@@ -42,7 +42,7 @@ def started(folder, *options, environment=None):
 
 def of_hub(c):
     (service,) = [one for one in c.JupyterHub.services if one["name"] == "gpu"]
-    return service, c.GPUSpawnerMixin
+    return service, c.JupyterHub.spawner_class
 
 
 def test_promise_2_hub_and_service_that_share_a_secret_alone_know_each_other(tmp_path, secret_file):

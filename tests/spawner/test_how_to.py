@@ -81,4 +81,4 @@ def test_each_example_for_a_template_is_accepted(configured, number):
 def test_the_hub_under_a_prefix_leads_to_the_service_below_it(configured):
     c = Config()
     exec(shown("prefix", "python"), {"c": c})
-    assert configured(c).GPUSpawnerMixin.gpu_service_prefix == "/jupyter/services/gpu/"
+    assert configured(c).JupyterHub.spawner_class.gpu_service_prefix == "/jupyter/services/gpu/"

@@ -131,7 +131,7 @@ def test_profiles_that_templates_name_are_kept(configured, tmp_path):
     c = configured(catalog={**CATALOG, "templates": templates}, profile_list=PROFILES)
     assert c.KubeSpawner.profile_list == PROFILES
     told = {"lab": Menu("small-one"), "big": Menu("big")}
-    assert c.GPUSpawnerMixin.gpu_read_catalog().menus == told
+    assert c.JupyterHub.spawner_class.gpu_read_catalog().menus == told
     assert read_menus(tmp_path / "gpu") == told, "the service judges by the same"
 
 
@@ -147,7 +147,7 @@ def test_promise_10_the_hub_follows_its_file_and_refuses_what_it_would_not_start
         clock[0] += 3
 
     write({"lab": {"profile": "small-one"}})
-    catalog = configured(catalog=str(file), profile_list=PROFILES).GPUSpawnerMixin.gpu_read_catalog
+    catalog = configured(catalog=str(file), profile_list=PROFILES).JupyterHub.spawner_class.gpu_read_catalog
     write({"lab": {"profile": "small-one"}, "big": {"profile": "big"}})
     assert catalog().menus == read_menus(tmp_path / "gpu") == {"lab": Menu("small-one"), "big": Menu("big")}
     write({"lab": {"profile": "tiny"}})

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from harness.waiting import until
+from workspace_server import LEASE, TOKEN
 
 from gpuspawner.workspace.home import own_files
+from gpuspawner.workspace.home import start as start_module
 from gpuspawner.workspace.home.own_files import REFUSED, Notes, NotUsedError, read_own, read_variables
 from gpuspawner.workspace.home.start import begin, clone, folder_name
+from gpuspawner.workspace.service import ServiceClient
 
 SECRET = "value-that-nobody-may-read"
 
@@ -62,6 +65,34 @@ def test_the_script_of_the_form_runs_first_and_its_failure_is_told_in_words(home
     assert told[0].endswith("Its last line: lost the data")
     assert (home / ".gpuspawner" / "start-script.log").read_text() == "lost the data\n"
     assert "GPUSPAWNER_SCRIPT" not in environ, "no kernel needs it"
+
+
+def start_with(home, service, **variables):
+    """Do what a workspace with a client of the service does when it starts."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], "GPUSPAWNER_LEASE_ID": "w", **variables}
+    notes = Notes(logging.getLogger("workspace"))
+
+    async def whole():
+        await begin(environ, notes, client=ServiceClient(service.url, LEASE, TOKEN, logging.getLogger("workspace")))
+
+    asyncio.run(whole())
+    return environ, notes.view()["notes"]
+
+
+def test_secrets_are_variables_of_the_workspace_before_its_script_runs(home, service):
+    service.answer = (200, json.dumps({"values": {"HF_TOKEN": SECRET}, "unreadable": ["OLD"]}).encode())
+    environ, told = start_with(home, service, GPUSPAWNER_SCRIPT="printf %s $HF_TOKEN > made")
+    assert (environ["HF_TOKEN"], (home / "made").read_text()) == (SECRET, SECRET)
+    assert told == ["These secrets can't be decrypted any more: OLD. Save them again on the page Secrets."]
+    assert service.received[0][:2] == ("POST", "/secrets")
+
+
+def test_a_service_that_does_not_answer_delays_the_script_and_is_told(home, service, monkeypatch):
+    monkeypatch.setattr(start_module, "SECRET_SECONDS", 0.01)
+    service.answer = (503, b"{}")
+    _, told = start_with(home, service, GPUSPAWNER_SCRIPT="echo ran > made")
+    assert told[0].startswith("Your secrets are missing: the GPU service did not answer them.")
+    assert (home / "made").read_text() == "ran\n"
 
 
 @pytest.mark.parametrize("name", [*(f"{begins}X" for begins in REFUSED), "nvidia_visible_devices", "LD_PRELOAD"])

@@ -128,6 +128,9 @@ class FakeWorkspaceHandler(RequestHandler):
         if path == "/lacking":  # as each server tells at its start
             self.finish({"lacks": []})
             return
+        if path == "/secrets" and self.service.answer is None:  # as each server asks at its start
+            self.finish({"values": {}, "unreadable": []})
+            return
         if self.service.answer is None:
             if path == "/keep":
                 keep = self.service.document["keep"]

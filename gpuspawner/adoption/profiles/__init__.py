@@ -1,1 +1,5 @@
-"""`gpuspawner server import`: profiles of KubeSpawner read, sorted and written as a catalog; nothing of them is run."""
+"""Profiles of KubeSpawner read, sorted and used as a catalog, or written as one; nothing of them is run."""
+
+from gpuspawner.adoption.profiles.use import use_profiles
+
+__all__ = ["use_profiles"]

@@ -126,14 +126,15 @@ def _data(path: Path, data: Any) -> Source:
     for name in ("limits", "guarantees"):
         if extra := _mapping(singleuser.get("extraResource")).get(name):
             base[f"extra_resource_{name}"] = extra
-    return Source(_listed(path, found[where]), where, {**base, **_settings_of(spawner)})
+    return Source(_listed(path, found[where]), where, {**base, **settings_of_all(spawner)})
 
 
 def _is_profiles(data: Any) -> bool:
     return bool(data) and all("display_name" in _mapping(one) for one in _mapping(data).values())
 
 
-def _settings_of(spawner: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of_all(spawner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the amounts among the settings of KubeSpawner, which apply below every profile."""
     names = (*AMOUNTS, "extra_resource_limits", "extra_resource_guarantees")
     return {name: spawner[name] for name in names if spawner.get(name) is not None}
 
@@ -159,7 +160,7 @@ def _python(path: Path, tree: ast.Module) -> Source:
         )
     if isinstance(settings[SETTING], Unread):
         raise SourceError(f"{path}:{line}: {settings[SETTING].source} is not a list that can be read. {DUMP}.")
-    return Source(_listed(path, settings[SETTING]), f"c.KubeSpawner.{SETTING}", _settings_of(settings), tuple(told))
+    return Source(_listed(path, settings[SETTING]), f"c.KubeSpawner.{SETTING}", settings_of_all(settings), tuple(told))
 
 
 def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:

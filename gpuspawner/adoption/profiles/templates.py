@@ -45,17 +45,23 @@ class Profile:
     options: Options
     lost: tuple[str, ...]
     stays: tuple[str, ...]
+    kept: Mapping[str, Any]
+    """The profile with what it keeps alone, as KubeSpawner reads it."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A catalog; ``lost`` and ``stays``, a sentence each; and what is to be done with ``profile_list`` then."""
+    """A catalog; ``lost`` and ``stays``, a sentence each; and what is to be done with ``profile_list`` then.
+
+    ``kept`` are the profiles that ``profile_list`` must still have. There are none if nothing stays.
+    """
 
     draft: Draft
     lost: tuple[str, ...]
     stays: tuple[str, ...]
     next_steps: tuple[str, ...]
     profiles: int = 0
+    kept: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass
@@ -86,7 +92,8 @@ def imported(source: Source, slug_of: Any) -> Imported:
     for one in profiles:
         templates += _templates(one, names, [each.name for each in templates], names_profile=bool(stays))
     draft = Draft(_head(source, lost, stays), tuple(entries), tuple(templates))
-    return Imported(draft, tuple(lost), tuple(stays), tuple(_next(source, base, profiles)), len(profiles))
+    kept = tuple(one.kept for one in profiles) if stays else ()
+    return Imported(draft, tuple(lost), tuple(stays), tuple(_next(source, base, profiles)), len(profiles), kept)
 
 
 def _read(written: Mapping[str, Any], base: Override, slug_of: Any) -> Profile:
@@ -97,15 +104,24 @@ def _read(written: Mapping[str, Any], base: Override, slug_of: Any) -> Profile:
     guarantees = _uneven(own, options)
     stays = [f"{name}: a setting of the profile, which its template names." for name in own.stays]
     stays += [f"{one.name}: an option of the profile, which the form shows. {one.why}" for one in options.stay]
+    slug = str(written.get("slug") or slug_of(written["display_name"]))
+    kept = {
+        "display_name": written["display_name"],
+        "slug": slug,
+        "default": written.get("default") is True,
+        "kubespawner_override": dict(own.stays),
+        "profile_options": {one.name: written["profile_options"][one.name] for one in options.stay},
+    }
     return Profile(
         title,
-        str(written.get("slug") or slug_of(written["display_name"])),
+        slug,
         _plain(str(written.get("description") or ""))[:LONGEST_DESCRIPTION],
         written.get("default") is True,
         base.under(own),
         options,
         (*own.told, *options.told, *unknown, *guarantees),
         tuple(stays),
+        kept,
     )
 
 

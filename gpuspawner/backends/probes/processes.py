@@ -19,6 +19,7 @@ _PROCESS = re.compile(r"process ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,18}) ([0-9]{1
 _UNREADABLE = re.compile(r"unreadable ([0-9]{1,9})")
 _OBSERVES = re.compile(r"observes ([0-9]{1,9})")
 _KILLS = re.compile(r"kills ([0-9]{1,9})")
+_MEMORY = re.compile(r"memory ([0-9]{1,18})")
 _OPEN = re.compile(r"open ([0-9]{1,9}) (/.+)")
 _REAL_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,5})")
 ANY_PID = 0
@@ -118,6 +119,7 @@ class ProcessLines:
         self.problem = ""
         self.clock = (0.0, 0)
         self.memory_kills: int | None = None
+        self.memory_bytes: int | None = None
         self._has_devices = False
         self.are_hidden = False
         self._unreadable: set[int] = set()
@@ -162,6 +164,8 @@ class ProcessLines:
             self._observers.add(int(match[1]))
         elif match := _KILLS.fullmatch(line):
             self.memory_kills = int(match[1])
+        elif match := _MEMORY.fullmatch(line):
+            self.memory_bytes = int(match[1])
         elif line.startswith("device /"):
             self._has_devices = True
         elif line == "hidden":

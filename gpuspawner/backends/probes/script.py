@@ -96,6 +96,7 @@ def parse_probe(
         soft=soft_readings(lines, table.clock_seconds, interval_seconds),
         opened=opened_reading(lines, table.clock_seconds),
         memory_kills=probe.processes.memory_kills,
+        host_memory_bytes=probe.processes.memory_bytes,
         ended_cpu_cores=None if cores is None else table.ended_cores_since(previous),
     )
     return sample, replace(table, followed=probe.followed(table.clock_seconds))

@@ -53,6 +53,12 @@ def _shared_options(function: F) -> F:
     return options  # type: ignore[no-any-return] # the same function with options
 
 
+every_option = click.option(
+    "--every",
+    metavar="TIMES",
+    default="",
+    help='Only in this part of each week between --from and --until, for example "Thu 09:00-11:00".',
+)
 lift_flag = click.option("--lift", is_flag=True, help="Lift the one in force.")
 
 
@@ -60,17 +66,19 @@ lift_flag = click.option("--lift", is_flag=True, help="Lift the one in force.")
     "drain",
     examples="""\
 gpuspawner admin drain node-7 --until "2026-12-24 18:00" --reason "a new driver" --dry-run
+gpuspawner admin drain node-7 --from "2026-12-24 06:00" --until "2026-12-24 10:00" --reason "new firmware"
 gpuspawner admin drain node-7 --lift --reason "the driver is installed\"""",
 )
 @click.argument("node", required=False, default="")
+@every_option
 @lift_flag
 @_shared_options
 def drain(session: Session, node: str, *, lift: bool, **options: Any) -> int:
-    """Drain a node: nothing new starts on it.
+    """Drain a node, now or for a maintenance to come: nothing new starts on it.
 
-    NODE is the name that the console shows.
+    NODE is the name that the console shows. Before a maintenance to come, workspaces that start there end in time.
     """
-    return _run(session, "drain", {"node": node}, node if lift else None, options)
+    return _run(session, "drain", {"node": node, "every": options.pop("every")}, node if lift else None, options)
 
 
 @base.command(
@@ -112,6 +120,7 @@ def pause(session: Session, kind: str, *, lift: bool, **options: Any) -> int:
     "reserve",
     examples="""\
 gpuspawner admin reserve a100 4 --team vision --from tomorrow --until Friday --reason "a demonstration" --dry-run
+gpuspawner admin reserve a100 4 --group cs231 --every "Thu 09:00-11:00" --until 2026-12-18 --reason "a lab course"
 gpuspawner admin reserve --list
 gpuspawner admin reserve --lift vision --reason "done\"""",
 )
@@ -119,18 +128,22 @@ gpuspawner admin reserve --lift vision --reason "done\"""",
 @click.argument("count", required=False, type=int)
 @click.option("--user", metavar="NAME", default="", help="Reserve for this user.")
 @click.option("--team", metavar="NAME", default="", help="Reserve for this team of the catalog.")
+@click.option("--group", metavar="NAME", default="", help="Reserve for this group of the hub, for example a class.")
+@click.option("--node", metavar="NAME", default="", help="Reserve GPUs of this node only.")
+@every_option
 @click.option("--lift", metavar="NAME", default="", help=LIFT_ID)
 @yes_option
 @_shared_options
 def reserve(session: Session, kind: str, count: int | None, *, yes: bool, lift: str, **options: Any) -> int:
-    """Reserve GPUs for a user or a team.
+    """Reserve GPUs for a user, a team or a group of the hub.
 
-    KIND is the name of the catalog and COUNT the number of GPUs.
+    KIND is the name of the catalog and COUNT the number of GPUs. Conflicts are shown before you confirm.
     """
-    whom = {"user": options.pop("user"), "team": options.pop("team")}
-    if whom["user"] and whom["team"]:
-        raise click.UsageError("Write either --user or --team.")
-    return _run(session, "reserve", {"kind": kind, "count": count, **whom}, lift or None, options, confirmed=yes)
+    whom = {name: options.pop(name) for name in ("user", "team", "group")}
+    if list(map(bool, whom.values())).count(True) > 1:
+        raise click.UsageError("Write either --user, --team or --group.")
+    target = {"kind": kind, "count": count, **whom, "node": options.pop("node"), "every": options.pop("every")}
+    return _run(session, "reserve", target, lift or None, options, confirmed=yes)
 
 
 @base.command(
@@ -177,10 +190,25 @@ def _run(
     body = {name: value for name, value in given.items() if value is not None and value != ""}
     body |= {"reason": options["reason"], "dry_run": options["dry_run"]}
     if not (confirmed or options["dry_run"]) and sys.stdin.isatty():
-        confirm([ask_admin(session, "/restrictions", "POST", {**body, "dry_run": True})["words"]])
+        would = ask_admin(session, "/restrictions", "POST", {**body, "dry_run": True})
+        confirm([would["words"], *conflict_lines(would)])
     made = ask_admin(session, "/restrictions", "POST", body)
-    session.show(made, print_done)
+    session.show(made, _print_made)
     return exit_code_of(made)
+
+
+def conflict_lines(answer: dict[str, Any]) -> list[str]:
+    """Return the conflicts of a reservation, and what fits instead, as lines."""
+    conflicts, choices = answer["conflicts"], answer["choices"]
+    title = [f"{len(conflicts)} {'conflict' if len(conflicts) == 1 else 'conflicts'}:"] if conflicts else []
+    fits = ["What fits instead:", *(f"  {one['words']}" for one in choices)] if choices else []
+    return [*title, *(f"  {one['words']}" for one in conflicts), *fits]
+
+
+def _print_made(answer: dict[str, Any]) -> None:
+    print_done(answer)
+    for line in conflict_lines(answer):
+        say(line)
 
 
 def _lift(session: Session, what: str, wanted: str, reason: str, *, by_target: bool) -> dict[str, Any]:

@@ -215,6 +215,7 @@ class Sample:
         opened: whether a page of it was loaded since its server started, or None if unknown.
         sources: the readings of other sources.
         memory_kills: the number of processes killed because the container was out of memory, or None if unknown.
+        host_memory_bytes: the host memory that the workspace uses, without file caches, or None if unknown.
     """
 
     leased: tuple[str, ...]
@@ -229,3 +230,4 @@ class Sample:
     sources: tuple[SourceReading, ...] = ()
     ended_cpu_cores: float | None = None
     memory_kills: int | None = None
+    host_memory_bytes: int | None = None

@@ -48,6 +48,8 @@ class Owner(NamedTuple):
     user_created: str
 
 
+DEFAULT_NAME = "default workspace"
+"""The name that people read for a workspace on the default server."""
 NOBODY = Owner("", "")
 """Owns nothing: every key has a hub."""
 
@@ -139,6 +141,7 @@ class Lease:
     came_back: bool = False  # others took its GPUs, or its user moved it: it goes before what was asked after it
     made_room_at: float | None = None  # when it last ended for a stronger claim
     reaches_into: LatestEnd | None = None  # the hold for a class that it runs into, and was told of
+    maintenance_told_at: float | None = None  # when it was last told of the maintenance that it runs into
     arrival: Arrival | None = None  # it became ready while its user was away, and they have not come yet
     claimed_at: float | None = None  # when its user came to a workspace that became ready while they were away
     unclaimed: bool = False  # its user did not come in time, as readings of nearly all of that time show
@@ -146,12 +149,20 @@ class Lease:
     granted_until: float | None = None  # an administrator has it run until then, also where it came back meanwhile
     ready_at: float | None = None  # its user wished it for then, and is not to come before
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
+    title: str = ""  # the name that its user gave it for people; its server keeps its own
     size_change: SizeChange | None = None  # the size that it changes to as soon as that can start
     assigned: tuple[Slot, ...] = ()  # GPUs that are held for this request: its workspace stopped to change its size
     follows: str = ""  # the lease that it continues, without a new request of its user
+    queue_move: int = 0  # an administrator's order of the queue: the higher goes first
+    passed_why: str = ""  # why an administrator moved another request before this one
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
+
+    @property
+    def name(self) -> str:
+        """The name that people read."""
+        return self.title or self.key.server or DEFAULT_NAME
 
     @property
     def kind(self) -> str | None:

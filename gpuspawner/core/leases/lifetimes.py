@@ -132,6 +132,7 @@ _PAST += (
     "waiting_since",
     "made_room_at",
     "claimed_at",
+    "maintenance_told_at",
     "memory_killed_at",
 )
 _AHEAD = ("deadline_at", "granted_until", "kept_until", "not_before", "disrupted_until")

@@ -251,18 +251,29 @@ def _lost_time(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) 
 
 
 def _class_hold(lease: Lease, seen: Observation, rules: LeaseRules, now: float) -> Step | None:
-    """Tell a workspace once that it runs into a time for which its GPUs are held. Nothing ends it for that."""
+    """Tell a workspace that it runs into a time for which its GPUs are held. Nothing ends it for that.
+
+    It is told once of a hold for others, and several times of the maintenance of its node.
+    """
     if not seen.holds_known:
         return None
     if seen.held is None:
         return None if lease.reaches_into is None else Step(replace(lease, reaches_into=None))
-    held, known = seen.held, lease.reaches_into
-    is_told = known is not None and (known.at, known.name) == (held.opening.opens_at, held.hold.group)
-    if is_told or held.opening.opens_at - now > max(_warn_seconds(rules)):
-        return None
-    event = held.event(now)
+    held, known, event = seen.held, lease.reaches_into, seen.held.event(now)
     bound = replace(held.bound(now), words=event.describe(now))
+    is_told = known is not None and (known.at, known.name) == (bound.at, bound.name)
+    if held.hold.is_maintenance:
+        told_at = lease.maintenance_told_at if is_told else None
+        if any(told_at is None or told_at < bound.at - x for x in MAINTENANCE_SECONDS if bound.at - x <= now):
+            return Step(replace(lease, reaches_into=bound, maintenance_told_at=now), (Note(event),))
+        return None
+    if is_told or bound.at - now > max(_warn_seconds(rules)):
+        return None
     return Step(replace(lease, reaches_into=bound), (Note(event),))
+
+
+MAINTENANCE_SECONDS = (3 * 86400.0, 86400.0, 3600.0)
+"""How long before the maintenance of its node a workspace is told of it: once each. Arbitrary."""
 
 
 def _notice(lease: Lease, seen: Observation, _rules: LeaseRules, now: float) -> Step | None:

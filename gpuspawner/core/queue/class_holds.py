@@ -14,8 +14,8 @@ from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Opening, find_opening
-from gpuspawner.core.events import ReachesInto
+from gpuspawner.core.calendar import Opening, opening_within
+from gpuspawner.core.events import MaintenanceNear, ReachesInto
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.placement import count_free, is_grantable
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease
@@ -43,7 +43,9 @@ class HeldGpus(NamedTuple):
 
     @property
     def are_held(self) -> str:
-        """The number of GPUs and the class that they are reserved for."""
+        """The number of GPUs and the class that they are reserved for, or the node that has maintenance."""
+        if self.hold.is_maintenance:
+            return f"{self.hold.node} has maintenance"
         one = self.hold.count == 1
         return f"{self.hold.count} {self.title} {'is' if one else 'are'} {self._for}"
 
@@ -63,13 +65,15 @@ class HeldGpus(NamedTuple):
         """Return the latest end of a workspace of others on these GPUs. Its text is shown before Start."""
         at = self.opening.opens_at
         words = f"ends at {show_time(at, now)}, when {self.are_held}"
-        return LatestEnd(at, HOLD, words, self.hold.group)
+        return LatestEnd(at, HOLD, words, self.hold.group or self.hold.node)
 
-    def event(self, now: float) -> ReachesInto:
+    def event(self, now: float) -> ReachesInto | MaintenanceNear:
         """Return the event of a workspace that runs into the hold."""
         begins_at, ends_at = self.opening
         whom = (self.hold.account or Account()).called(self.hold.group)
         begins, until = begins_at if begins_at > now else None, None if ends_at == inf else ends_at
+        if self.hold.is_maintenance:
+            return MaintenanceNear(self.hold.node, begins, until)
         return ReachesInto(self.hold.count, self.title, whom, begins, until)
 
 
@@ -80,6 +84,8 @@ def classes_of(holds: Iterable[ClassHold], groups: Collection[str]) -> tuple[str
 
 def may_use(asker: HoldUser, hold: ClassHold) -> bool:
     """Return whether a user may use the GPUs of a hold: as member of the class, or named by an administrator."""
+    if hold.members is not None:
+        return asker.user_created in hold.members
     if hold.account is None:
         return hold.group in asker.classes
     team = hold.account.team
@@ -94,7 +100,7 @@ def hold_user_of(one: Claim | Lease) -> HoldUser:
 
 def is_member(one: Claim | Lease, hold: ClassHold) -> bool:
     """Return whether a request may use the GPUs of a hold."""
-    return hold.group in one.request.classes if hold.account is None else may_use(hold_user_of(one), hold)
+    return may_use(hold_user_of(one), hold)
 
 
 def class_hold_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
@@ -105,20 +111,34 @@ def class_hold_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
     found: list[HeldGpus] = []
     for hold in seen.rules.holds:
         when, kind = hold_opening(hold, seen), seen.kinds.get(hold.kind)
-        if when is None or kind is None:
+        if when is None or (kind is None and not hold.is_maintenance):
             continue
         others = {slot.gpu for x in found if _overlap(x.opening, when) for slot in x.slots}
+        gpus = [x for x in hold_candidates(hold, seen) if x.id not in others]
+        if kind is None:
+            found.append(HeldGpus(hold, when, tuple(Slot(gpu.id) for gpu in gpus), ""))
+            continue
         free_at = _free_at(hold, seen)
-        gpus = (x for x in seen.fleet.gpus if x.pool == kind.pool and _may_be_held(x) and x.id not in others)
         order = ((free_at.get(gpu.id, 0.0), gpu.node, gpu.index, gpu.id) for gpu in gpus)
         slots = tuple(Slot(name) for *_, name in nsmallest(ceil(hold.count / kind.shares), order))
         found.append(HeldGpus(hold, when, slots, kind.title))
     return tuple(found)
 
 
+def hold_candidates(hold: ClassHold, seen: Snapshot) -> Iterable[Gpu]:
+    """Return the GPUs in service that a hold may take."""
+    pool = None if hold.is_maintenance else seen.kinds[hold.kind].pool
+    return (
+        gpu
+        for gpu in seen.fleet.gpus
+        if pool in {None, gpu.pool} and hold.node in {"", gpu.node} and is_grantable(gpu) and not gpu.is_coming
+    )
+
+
 def current_hold_gpus(seen: Snapshot) -> tuple[HeldGpus, ...]:
-    """Return the GPUs of every hold that has begun."""
-    return tuple(one for one in class_hold_gpus(seen) if one.opening.opens_at <= seen.now)
+    """Return the GPUs of every hold for people that has begun. GPUs of a node in maintenance are closed already."""
+    found = class_hold_gpus(seen)
+    return tuple(one for one in found if one.opening.opens_at <= seen.now and not one.hold.is_maintenance)
 
 
 def active_holds(seen: Snapshot) -> tuple[ClassHold, ...]:
@@ -151,18 +171,13 @@ def class_hold_reservations(
             one.bound(now),
         )
         for one in (class_hold_gpus(seen) if held is None else held)
+        if one.slots
     )
 
 
 def hold_opening(hold: ClassHold, seen: Snapshot) -> Opening | None:
     """Return the present or else the next opening of a hold, or None if it has ended."""
-    if hold.window is None:
-        always = Opening(hold.since, inf if hold.until is None else hold.until)
-        return always if seen.now < always.ends_at else None
-    found = find_opening(hold.window, seen.now, ZoneInfo(seen.rules.timezone))
-    if found is None or hold.until is None:
-        return found
-    return Opening(found.opens_at, min(found.ends_at, hold.until)) if found.opens_at < hold.until else None
+    return opening_within(hold.window, hold.since, hold.until, seen.now, ZoneInfo(seen.rules.timezone))
 
 
 def leases_reaching_into_holds(seen: Snapshot) -> Mapping[str, HeldGpus]:
@@ -199,10 +214,6 @@ def gpus_of_members(hold: ClassHold, seen: Snapshot) -> frozenset[str]:
     """Return the ids of the GPUs that members use."""
     theirs = (x for x in seen.leases if x.phase in HOLDING and is_member(x, hold))
     return frozenset(slot.gpu for lease in theirs for slot in lease.slots)
-
-
-def _may_be_held(gpu: Gpu) -> bool:
-    return is_grantable(gpu) and not gpu.is_coming
 
 
 def _overlap(one: Opening, other: Opening) -> bool:

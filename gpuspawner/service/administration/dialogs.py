@@ -11,8 +11,10 @@ from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
+from gpuspawner.service.administration.queue_order import reorder_request
 from gpuspawner.service.administration.restrictions import (
     lease_title,
     lift_restriction,
@@ -21,12 +23,15 @@ from gpuspawner.service.administration.restrictions import (
 )
 from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quota_requests.api import approve_request, decline_request
+from gpuspawner.service.quota_requests.presenter import request_words, sees
 from gpuspawner.service.quotas.api import grant_quota, take_grant_back
 from gpuspawner.service.quotas.corrections import correct_usage
 from gpuspawner.service.quotas.presenter import present_grant
+from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage
 from gpuspawner.service.web.endpoint import Endpoint
-from gpuspawner.service.web.permissions import ACTS, Permission
+from gpuspawner.service.web.permissions import ACTS, Permission, Person
 
 ORIGIN = "the console"
 BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\?[\w.%=&+:~-]*)?", re.ASCII)
@@ -34,6 +39,8 @@ BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\
 DEFAULT_BACK = "console/restrictions"
 COUNT = re.compile("[0-9]{1,9}")
 """A text that is read as a number. Of thousands of digits Python makes an error, not a number."""
+FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.[0-9]{1,6})?)")
+"""The choice of a reservation that fits: the number of GPUs, and both times."""
 UNITS = (
     ("GPUs", "GPUs at once"),
     ("workspaces", "workspaces at once"),
@@ -60,6 +67,8 @@ class Dialog(NamedTuple):
         previews: whether the act has a dry run.
         needs_end: whether ``until`` must be filled in.
         path_field: the field that is a part of the endpoint's path, "" without one.
+        reason_label: the label of the reason.
+        needs_reason: whether the reason must be filled in.
     """
 
     endpoint: Endpoint
@@ -72,6 +81,8 @@ class Dialog(NamedTuple):
     previews: bool = True
     needs_end: bool = True
     path_field: str = ""
+    reason_label: str = "Reason"
+    needs_reason: bool = True
 
     def title_for(self, count: int) -> str:
         """Return the heading for a number of selected workspaces."""
@@ -81,7 +92,7 @@ class Dialog(NamedTuple):
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
-        if not count or self.reason == "":
+        if not count or self.reason == "" or "place" in self.fields:
             return self.button
         return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
 
@@ -102,6 +113,13 @@ DIALOGS: Mapping[str, Dialog] = {
         ("ids", "now"),
         "Move",
         is_danger=True,
+    ),
+    "reorder": Dialog(
+        reorder_request,
+        "Move a request in the queue",
+        "It goes before the requests behind its new place, by any rule. No workspace stops for it.",
+        ("ids", "place"),
+        "Move request",
     ),
     "extend": Dialog(
         extend_workspaces, "Extend {}", "They run longer, beyond what their users can do.", ("ids", "until"), "Extend"
@@ -132,8 +150,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "drain": Dialog(
         make_restriction,
         "Drain a node",
-        "No new workspace starts there. Running workspaces go on. Their users are told, and can move.",
-        ("node", *RESTRICTION_TIMES),
+        "No new workspace starts there. Running workspaces go on. Their users are told, and can move. "
+        "Before a maintenance to come, workspaces that start there end in time.",
+        ("node", *RESTRICTION_TIMES, "every", "replaces"),
         "Drain",
         needs_end=False,
     ),
@@ -156,8 +175,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "reserve": Dialog(
         make_restriction,
         "Reserve GPUs",
-        "Only this user or team gets them as they become free. GPUs that they use already count. No workspace stops.",
-        ("kind", "count", "user", "team", *RESTRICTION_TIMES),
+        "Only this user, team or class gets them as they become free. GPUs that they use already count. "
+        "No workspace stops.",
+        ("kind", "count", "node", "user", "team", "group", *RESTRICTION_TIMES, "every", "replaces"),
         "Reserve",
     ),
     "lift": Dialog(
@@ -188,6 +208,42 @@ DIALOGS: Mapping[str, Dialog] = {
         previews=False,
         path_field="grant",
     ),
+    "approve": Dialog(
+        approve_request,
+        "Approve a request for more",
+        "The extra quota begins and ends by itself. The user is told in the Inbox and by mail.",
+        (),
+        "Approve",
+        reason="why",
+        previews=False,
+        path_field="request",
+        reason_label="Note to the user",
+        needs_reason=False,
+    ),
+    "change-request": Dialog(
+        approve_request,
+        "Change and approve a request for more",
+        "Fields that stay empty are as requested. The user is told in the Inbox and by mail.",
+        ("number", "since", "until"),
+        "Approve with changes",
+        reason="why",
+        previews=False,
+        needs_end=False,
+        path_field="request",
+        reason_label="What the user reads",
+    ),
+    "decline": Dialog(
+        decline_request,
+        "Decline a request for more",
+        "Say why, and what the user can do instead.",
+        (),
+        "Decline request",
+        reason="why",
+        is_danger=True,
+        previews=False,
+        path_field="request",
+        reason_label="What the user reads",
+    ),
     "correct": Dialog(
         correct_usage,
         "Correct charges",
@@ -196,6 +252,15 @@ DIALOGS: Mapping[str, Dialog] = {
         ("user", "team", "number", "month"),
         "Correct",
         reason="why",
+    ),
+    "forget": Dialog(
+        forget_person,
+        "Forget a person",
+        "Presets, schedules, tokens and notices are deleted. Sums of usage stay under a pseudonym.",
+        ("user", "how"),
+        "Forget",
+        reason="why",
+        is_danger=True,
     ),
 }
 """The dialogs by their names in addresses."""
@@ -242,7 +307,13 @@ class DialogPage(AdminPage):
         dialog = DIALOGS[name]
         extra = [("name",) if "whom" in dialog.fields else (), ("unit",) if "number" in dialog.fields else ()]
         fields = (*dialog.fields, *extra[0], *extra[1], dialog.reason, dialog.path_field)
-        return {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        typed = {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        if "count" in dialog.fields and (fit := FIT.fullmatch(read("fit", ""))):
+            count, begins_at, until = fit.groups()
+            now, zone = self.parts.clock.now(), self.parts.accounting.zone
+            begins = show_iso(float(begins_at), zone) if float(begins_at) > now else ""
+            typed |= {"count": count, "begins": begins, "until": show_iso(float(until), zone)}
+        return typed
 
     def _back(self) -> str:
         """Return the page to go back to. An address that is not ours is ignored."""
@@ -271,7 +342,7 @@ class DialogPage(AdminPage):
             name=name,
             dialog=DIALOGS[name],
             chosen=[{"id": lease.id, "name": lease_title(lease)} for lease in leases],
-            subject=await _subject(state, name, typed),
+            subject=await _subject(state, self.viewer(), name, typed),
             typed=typed,
             problem=problem,
             errors=errors or {},
@@ -289,14 +360,21 @@ class DialogPage(AdminPage):
         )
 
 
-async def _subject(state: Parts, name: str, typed: Mapping[str, str]) -> str:
-    """Return the words of the restriction or extra quota that ends, "" for another act."""
+async def _subject(state: Parts, reader: Person, name: str, typed: Mapping[str, str]) -> str:
+    """Return the words of the restriction or extra quota that ends, or of the request, "" for another act."""
     if name == "lift":
         restriction = await state.restrictions.get(typed["restriction"])
         return "" if restriction is None else f"{title_of(state, restriction)}."
+    if old := typed.get("replaces"):
+        replaced = next((one for one in state.restrictions.live() if one.id == old), None)
+        return "It has ended already." if replaced is None else f"Instead of: {title_of(state, replaced)}."
     if name == "take-back":
         grant = next((one for one in state.accounting.all_grants() if one.id == typed["grant"]), None)
         return "" if grant is None else f"{present_grant(state, grant).words}."
+    if DIALOGS[name].path_field == "request":
+        request = state.quota_requests.get(typed["request"])
+        is_seen = request is not None and sees(reader, request, state)
+        return f"{request_words(state, request)}: “{request.why}”" if request is not None and is_seen else ""
     return ""
 
 
@@ -310,6 +388,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
         values["now"] = values["now"] == "1"
     if count := values.get("count"):
         values["count"] = int(count) if COUNT.fullmatch(count) else 0  # 0 is refused, with the allowed numbers
+    if place := values.get("place"):
+        values["place"] = int(place) if COUNT.fullmatch(place) else 0
     if "everybody" in values:
         values["everybody"] = True
     if "number" in dialog.fields:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from gpuspawner.core.administration import RestrictionKind
-from gpuspawner.core.calendar import parse_from
+from gpuspawner.core.calendar import Window, parse_from, read_weekly_window
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.web.inputs import InputContext, ParsedText, ReasonText, Until, allows, refused
 
@@ -17,6 +17,7 @@ MAX_WORKSPACES = 200
 MEASURES = tuple(measure.value for measure in RestrictionKind)
 NEEDS_END = frozenset({RestrictionKind.RESERVE, RestrictionKind.EXEMPT})
 Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
+MAX_PLACE = 100_000
 RestrictionState = Literal["in force", "to come", "over", "lifted"]
 Outcome = Literal["done", "refused"]
 
@@ -58,6 +59,17 @@ class ExtendInput(Body):
     """The end, for example Friday, 2026-12-24 18:00 or 3d."""
 
 
+class ReorderInput(Body):
+    """A waiting request, its new place in the queue, and why: the users that are passed read it."""
+
+    reason: Reason
+    dry_run: bool = False
+    """Answer what it would do, and do nothing."""
+    ids: WorkspaceIds
+    place: int = allows(f"1 to {MAX_PLACE}", "1 goes first.", ge=1, le=MAX_PLACE)
+    """The new place among the requests for the same GPUs, from 1."""
+
+
 class Affected(Answer):
     """One workspace, and the effect on it."""
 
@@ -93,8 +105,10 @@ class RestrictionInput(Body):
     """The beginning, for example tomorrow, 2026-12-24 18:00 or 2h. The default is now."""
     until: Until | None = Field(default=None, validate_default=True)
     """The end, for example Friday, 2026-12-24 18:00 or 3d. ``reserve`` and ``exempt`` need it."""
+    every: Annotated[Window, ParsedText(read_weekly_window)] | None = None
+    """For ``drain`` and ``reserve``: the part of each week between both, for example ``Thu 09:00-11:00``."""
     node: str | None = None
-    """For ``drain``."""
+    """For ``drain``, and for ``reserve`` to reserve GPUs of this node only."""
     gpu: str | None = None
     """For ``quarantine``: its id, or its node and number, for example ``node-1/0``."""
     kind: str | None = None
@@ -105,6 +119,10 @@ class RestrictionInput(Body):
     """For ``reserve`` and ``exempt``."""
     team: str | None = None
     """For ``reserve``."""
+    group: str | None = None
+    """For ``reserve``: a group of the hub, for example a class."""
+    replaces: str | None = None
+    """For ``drain`` and ``reserve``: the id of the one that ends with this one, to change it."""
     ids: WorkspaceIds | None = None
     """For ``exempt``: workspaces."""
 
@@ -155,6 +173,11 @@ class Restriction(Answer):
     state: RestrictionState
     on: str
     """Its target, as people read it."""
+    every: str
+    """The part of each week in which it holds, or ""."""
+    next_from: float | None
+    """When it holds now or next. Null once it is over."""
+    next_until: float | None
 
     @property
     def effect(self) -> str:
@@ -177,6 +200,24 @@ class Restriction(Answer):
         return self.lifted.reason if self.lifted else ""
 
 
+class ReservationConflict(Answer):
+    """A time in which fewer GPUs are left than a reservation asks for. ``words`` says why."""
+
+    begins_at: float
+    until: float
+    left: int
+    words: str
+
+
+class ReservationChoice(Answer):
+    """A reservation that fits instead."""
+
+    count: int
+    begins_at: float
+    until: float
+    words: str
+
+
 class RestrictionResult(Answer):
     """The restrictions that were made, or would be, and the workspaces that they concern now."""
 
@@ -185,6 +226,10 @@ class RestrictionResult(Answer):
     affected: list[Affected]
     refused: list[Affected]
     """The workspaces that have ended. ``words`` says so."""
+    conflicts: list[ReservationConflict]
+    """With other reservations and maintenance, at most 20."""
+    choices: list[ReservationChoice]
+    """What fits instead of a reservation with conflicts."""
     dry_run: bool
     now: float
 

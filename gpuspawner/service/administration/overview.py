@@ -18,7 +18,7 @@ from gpuspawner.service.administration.gpu_map import (
     count_by_kind,
     count_foreign_holders,
 )
-from gpuspawner.service.administration.live_lists import DEFAULT_NAME, kind_title, present_queue_rows
+from gpuspawner.service.administration.live_lists import kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
@@ -166,7 +166,7 @@ def find_above_share(state: Parts) -> list[AboveShare]:
 
 
 def _name(lease: Lease) -> str:
-    return f"{lease.user} / {lease.key.server or DEFAULT_NAME}"
+    return f"{lease.user} / {lease.name}"
 
 
 def _gpus(state: Parts, lease: Lease) -> str:

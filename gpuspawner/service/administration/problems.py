@@ -273,7 +273,7 @@ def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
 
 def _pages(state: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
     shown = list(leases)[:NAMES_SHOWN]
-    return tuple((f"{x.user} / {x.key.server or 'default workspace'}", _page(state, x)) for x in shown)
+    return tuple((f"{x.user} / {x.name}", _page(state, x)) for x in shown)
 
 
 def _page(state: Parts, lease: Lease) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from zoneinfo import ZoneInfo
 
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core import events
-from gpuspawner.core.administration import EVERYBODY, Restriction, RestrictionKind, reservation_hold
+from gpuspawner.core.administration import EVERYBODY, RESERVING, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.gpus.placement import count_all
 from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
+from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.models import (
@@ -27,7 +30,9 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
+from gpuspawner.service.administration.reservations import find_conflicts, planning_snapshot, running_into
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.rules_page import window_words
 from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -37,10 +42,10 @@ router = Router()
 
 LISTED = 200
 FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
-    RestrictionKind.DRAIN: ("node",),
+    RestrictionKind.DRAIN: ("node", "every", "replaces"),
     RestrictionKind.QUARANTINE: ("gpu",),
     RestrictionKind.PAUSE: ("kind",),
-    RestrictionKind.RESERVE: ("kind", "count", "user", "team"),
+    RestrictionKind.RESERVE: ("kind", "count", "user", "team", "group", "node", "every", "replaces"),
     RestrictionKind.EXEMPT: ("ids", "user"),
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
@@ -74,9 +79,17 @@ def event_of_restriction(
         target = target and gpu_title(target, state.catalog)
     elif one.measure in {RestrictionKind.QUARANTINE, RestrictionKind.EXEMPT}:
         target = target and (one.whom or target)
-    whom = one.account.called(one.whom) if one.measure is RestrictionKind.RESERVE else one.whom
+    reserves = one.measure is RestrictionKind.RESERVE
+    if reserves and one.node:
+        target = f"{target} on {one.node}"
+    whom = one.for_words if reserves else one.whom
     begins = one.begins_at if one.begins_at > state.clock.now() else None
-    return kind(one.measure.value, target, one.count, whom, begins, one.until, reason)
+    return kind(one.measure.value, target, one.count, whom, begins, one.until, reason, every_words(one))
+
+
+def every_words(one: Restriction) -> str:
+    """Return the part of each week in which a restriction holds, or ""."""
+    return "" if one.every is None else window_words(one.every)
 
 
 def target_of(state: Parts, one: Restriction) -> str:
@@ -86,7 +99,7 @@ def target_of(state: Parts, one: Restriction) -> str:
         RestrictionKind.DRAIN: one.target,
         RestrictionKind.QUARANTINE: name or one.target,
         RestrictionKind.PAUSE: kind if one.target else "All GPUs",
-        RestrictionKind.RESERVE: f"{one.count} {kind} for {one.account.called(name)}",
+        RestrictionKind.RESERVE: f"{one.count} {kind}{f' on {one.node}' if one.node else ''} for {one.for_words}",
         RestrictionKind.EXEMPT: name if one.target else f"All workspaces of {name}",
     }
     return targets[one.measure]
@@ -97,6 +110,7 @@ def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
     lifted = None
     if one.lifted_at is not None:
         lifted = models.Lifted(by=one.lifted_by, at=one.lifted_at, reason=one.lifted_why)
+    opening = one.opening(state.clock.now(), zone_of(state))
     return models.Restriction(
         id=one.id,
         what=one.measure.value,
@@ -110,20 +124,29 @@ def present_restriction(state: Parts, one: Restriction) -> models.Restriction:
         begins_at=max(one.since, one.begins_at),
         until=one.until,
         lifted=lifted,
-        state=_state(one, state.clock.now()),
+        state=_state(state, one),
         on=target_of(state, one),
+        every=every_words(one),
+        next_from=None if opening is None else opening.opens_at,
+        next_until=None if opening is None or opening.ends_at == inf else opening.ends_at,
     )
 
 
-def _state(one: Restriction, now: float) -> models.RestrictionState:
+def zone_of(state: Parts) -> ZoneInfo:
+    """Return the time zone of the catalog."""
+    return ZoneInfo(state.catalog.rules.timezone)
+
+
+def _state(state: Parts, one: Restriction) -> models.RestrictionState:
+    now = state.clock.now()
     if one.is_over(now):
         return "over" if one.lifted_at is None else "lifted"
-    return "in force" if one.is_in_force(now) else "to come"
+    return "in force" if one.is_in_force(now, zone_of(state)) else "to come"
 
 
 def lease_title(lease: Lease) -> str:
     """Return the name of a workspace for administrators."""
-    return f"{lease.user} / {lease.key.server or 'default workspace'}"
+    return f"{lease.user} / {lease.name}"
 
 
 def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | None) -> models.Affected:
@@ -134,17 +157,17 @@ def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | No
     )
 
 
-def _reserved_words(state: Parts, one: Restriction) -> str:
+def _reserved_words(state: Parts, seen: Snapshot, one: Restriction) -> str:
     """Return the GPUs that a reservation would keep free, in sentences, "" for another restriction."""
-    if one.measure is not RestrictionKind.RESERVE:
+    if one.measure is not RestrictionKind.RESERVE or one.every is not None:
         return ""
-    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
+    hold = reservation_hold(one)
     with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
     slots = [slot for held in class_hold_gpus(with_it) if held.hold == hold for slot in held.slots]
     theirs, used = gpus_of_members(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
     counted = sum(slot.gpu in theirs for slot in slots)
     free = sum(slot.gpu not in used for slot in slots)
-    name, kind = one.account.called(one.whom), gpu_title(one.target, state.catalog)
+    name, kind = one.for_words, gpu_title(one.target, state.catalog)
     words = ""
     if counted:
         words = f" {name[0].upper()}{name[1:]} has {counted} {kind} in use. They count."
@@ -187,25 +210,47 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
             one.count,
             one.account,
             one.whom,
+            every=body.every,
+            node=one.node,
+            members=one.members,
         )
         for one in targets
     ]
+    conflicts: list[models.ReservationConflict] = []
+    choices: list[models.ReservationChoice] = []
+    replaced = _replaced(state, measure, body.replaces) if body.replaces else None
+    seen = planning_snapshot(state, replaced)
     for one in made:
-        _require_new(state, one)
-    words = " ".join(f"{title_of(state, one)}.{_reserved_words(state, one)}" for one in made)
+        _require_new(state, one, replaced)
+        if one.opening(actor.now, zone_of(state)) is None:
+            raise RequestRefused("every", quoted(every_words(one)), "a time before the end", "End it later.")
+        if one.measure in RESERVING:
+            conflicts, choices = find_conflicts(state, seen, one)
+    words = " ".join(f"{title_of(state, one)}.{_reserved_words(state, seen, one)}" for one in made)
     result = RestrictionResult(
         restrictions=[present_restriction(state, one) for one in made],
         words=f"{words} Nothing was done yet." if body.dry_run else words,
-        affected=[found for one in made for found in _affected(state, one)],
+        affected=[found for one in made for found in _affected(state, seen, one)],
         refused=[present_affected(state, one, "It has ended already.", None) for one in ended],
+        conflicts=conflicts,
+        choices=choices,
         dry_run=body.dry_run,
         now=actor.now,
     )
     if body.dry_run:
         return result, 200
     actor.store_answer(result)
-    await _carry_out(actor, made)
+    await _carry_out(actor, made, replaced)
     return result, 201
+
+
+def _replaced(state: Parts, measure: RestrictionKind, name: str) -> Restriction:
+    """Return the reservation or drain that a new one replaces."""
+    found = next((one for one in state.restrictions.live() if one.id == name), None)
+    if found is None or found.measure is not measure:
+        limit = f"the id of a {measure.value} that is in force or to come"
+        raise RequestRefused("replaces", quoted(name[:40]), limit, "It may have ended. Look at the list again.")
+    return found
 
 
 @router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, repeatable=True, audit="lift")
@@ -233,6 +278,8 @@ class Target:
     count: int = 0
     account: Account = EVERYBODY
     whom: str = ""
+    node: str = ""
+    members: frozenset[str] | None = None
 
 
 async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInput) -> tuple[list[Target], list[Lease]]:
@@ -249,9 +296,7 @@ async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInpu
     if measure is RestrictionKind.PAUSE:
         return [Target(_known("kind", body.kind, list(scheduler.kinds)) if body.kind else "")], []
     if measure is RestrictionKind.RESERVE:
-        kind = _known("kind", body.kind, list(scheduler.kinds))
-        account, whom = await _account(actor, body)
-        return [Target(kind, _count(actor.state, kind, body.count), account, whom)], []
+        return [await _reserved(actor, body)], []
     if body.user:
         account, whom = await _account(actor, body)
         return [Target("", 0, account, whom)], []
@@ -262,6 +307,18 @@ async def _targets(actor: Actor, measure: RestrictionKind, body: RestrictionInpu
     if not live:
         raise Conflict(f"{', '.join(map(lease_title, found))} has ended already.")
     return [Target(one.id, 0, EVERYBODY, lease_title(one)) for one in live], [one for one in found if not one.live]
+
+
+async def _reserved(actor: Actor, body: RestrictionInput) -> Target:
+    """Return the GPUs of a reservation, and for whom they are."""
+    state = actor.state
+    kind = _known("kind", body.kind, list(state.scheduler.kinds))
+    node = _known("node", body.node, _nodes_of(state, kind)) if body.node else ""
+    count = _count(state, kind, node, body.count)
+    if body.group and not (body.user or body.team):
+        return Target(kind, count, EVERYBODY, body.group, node, await class_members(state, body.group))
+    account, whom = await _account(actor, body)
+    return Target(kind, count, account, whom, node)
 
 
 def _gpu_target(state: Parts, text: str | None) -> Target:
@@ -278,8 +335,23 @@ def _gpu_target(state: Parts, text: str | None) -> Target:
     return Target(name, whom=f"{gpu.node}/{gpu.index}")
 
 
-def _count(state: Parts, kind: str, count: int | None) -> int:
-    most = count_all(state.scheduler.kinds[kind], state.scheduler.fleet)
+def _nodes_of(state: Parts, kind: str) -> list[str]:
+    pool = state.scheduler.kinds[kind].pool
+    return sorted({gpu.node for gpu in state.scheduler.fleet.gpus if gpu.pool == pool})
+
+
+async def class_members(state: Parts, group: str) -> frozenset[str]:
+    """Return the members of a group of the hub by their ``created``. Raises RequestRefused for no members."""
+    found = frozenset(user.created for user in await state.hub.all_users() if group in user.groups)
+    if not found:
+        raise RequestRefused("group", quoted(group), "groups of the hub with members", "Name one as the hub does.")
+    return found
+
+
+def _count(state: Parts, kind: str, node: str, count: int | None) -> int:
+    fleet = state.scheduler.fleet
+    there = replace(fleet, gpus=tuple(gpu for gpu in fleet.gpus if node in {"", gpu.node}))
+    most = count_all(state.scheduler.kinds[kind], there)
     if count is not None and 1 <= count <= most:
         return count
     raise RequestRefused("count", quoted(count), f"1 to {most}, as many as there are", "Say how many to reserve.")
@@ -287,9 +359,9 @@ def _count(state: Parts, kind: str, count: int | None) -> int:
 
 async def _account(actor: Actor, body: RestrictionInput) -> tuple[Account, str]:
     """Return the account of a user or a team, and its name."""
-    if bool(body.user) == bool(body.team):
+    if [bool(body.user), bool(body.team), bool(body.group)].count(True) != 1:
         asked = quoted(body.user or body.team)
-        raise RequestRefused("for whom", asked, "either user or team", "Name either a user or a team.")
+        raise RequestRefused("for whom", asked, "either user, team or group", "Name a user, a team or a group.")
     if body.user:
         return Account("", (await actor.find_user(body.user)).user_created), body.user
     name = _known("team", body.team, list(teams_of(actor.state.catalog.rules, None)))
@@ -305,20 +377,24 @@ def _known(field: str, value: str | None, known: Sequence[str]) -> str:
     raise RequestRefused(field, quoted(value), shown or "no name is known now", "Name one of these.")
 
 
-def _require_new(state: Parts, one: Restriction) -> None:
+def _require_new(state: Parts, one: Restriction, replaced: Restriction | None) -> None:
     if one.measure in NEEDS_END:
         return  # a second one only adds to the first
     for other in state.restrictions.live():
-        if (other.measure, other.target) == (one.measure, one.target):
+        ends, other_ends = (inf if x.until is None else x.until for x in (one, other))
+        overlap = one.begins_at < other_ends and other.begins_at < ends
+        if other is not replaced and overlap and (other.measure, other.target) == (one.measure, one.target):
             raise Conflict(f"{title_of(state, other)} already, by {other.by}. End that first.")
 
 
 # The effect on workspaces
 
 
-def _affected(state: Parts, one: Restriction) -> list[models.Affected]:
+def _affected(state: Parts, seen: Snapshot, one: Restriction) -> list[models.Affected]:
     """Return the workspaces that it concerns now, with the effect on each."""
-    found = ((lease, _effect_words(state, one, lease)) for lease in state.registry)
+    late = running_into(seen, one) if one.measure is RestrictionKind.RESERVE else frozenset()
+    into = "It still runs when the reservation begins. Nothing ends it. Its user is told before."
+    found = ((lease, into if lease.id in late else _effect_words(state, one, lease)) for lease in state.registry)
     named = sorted(((x, words) for x, words in found if words), key=lambda pair: (pair[0].user, pair[0].id))
     return [present_affected(state, x, words, x.deadline_at) for x, words in named]
 
@@ -328,7 +404,7 @@ def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
     if one.measure in CLOSES and _is_on(state, one, lease):
         if lease.phase in UP:
             return "The workspace goes on. Its user is told, and can move."
-        waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now())
+        waits = lease.phase is Phase.RESERVED and one.is_in_force(state.clock.now(), zone_of(state))
         return "Its request waits again, at its old place." if waits else "The workspace goes on."
     if one.measure is RestrictionKind.PAUSE and lease.phase in WAITING:
         return "The request waits until the pause ends." if one.target in {"", lease.request.gpu} else ""
@@ -341,10 +417,14 @@ def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
     return any(gpu is not None and one.closes(gpu) for gpu in gpus)
 
 
-async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
-    state = actor.state
+async def _carry_out(actor: Actor, made: Sequence[Restriction], replaced: Restriction | None) -> None:
+    state, reason = actor.state, "It was changed."
     told = [event_of_restriction(state, one, EVENTS[one.measure], one.reason) for one in made]
     entries = [actor.audit_entry(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
+    if replaced is not None:
+        ended = event_of_restriction(state, replaced, events.Lifted, reason)
+        entries.append(actor.audit_entry(ended, _user_of(replaced), replaced.target))
+        replaced = replace(replaced, lifted_at=actor.now, lifted_by=actor.person.name, lifted_why=reason)
 
     def save(write: RowWrite) -> Awaitable[None]:
         found = [
@@ -356,7 +436,7 @@ async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
         lines = [actor.audit_entry_of(lease, event) for lease, event in found]
         return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
 
-    await state.restrictions.add(made, save)
+    await state.restrictions.add(made, save, replaced)
     await state.allocator.give()
 
 
@@ -364,13 +444,13 @@ def _step_of(
     actor: Actor, one: Restriction, lease: Lease, event: events.RestrictionEvent
 ) -> tuple[Lease, events.Event] | None:
     """Return what follows for a workspace: its user is told, its grant is requeued, or its grace ends."""
-    now = actor.now
+    now, begun = actor.now, one.is_in_force(actor.now, zone_of(actor.state))
     if one.measure in CLOSES and _is_on(actor.state, one, lease):
         if lease.phase in UP:
             return lease, events.GpuClosed(**vars(event))
-        if lease.phase is Phase.RESERVED and one.is_in_force(now):  # nothing of it was created yet
+        if lease.phase is Phase.RESERVED and begun:  # nothing of it was created yet
             return transitions.lapse(lease, now), events.Requeued("closed", reported=one.reason)
-    elif one.spares(lease) and one.is_in_force(now) and lease.phase is Phase.RECLAIMING:
+    elif one.spares(lease) and begun and lease.phase is Phase.RECLAIMING:
         ended = events.GraceEnded(f"an administrator exempts it: {one.reason}")
         kept = transitions.end_grace(replace(lease, streak=without_idle_time(lease.streak)), now)
         return kept, ended

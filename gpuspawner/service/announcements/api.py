@@ -13,7 +13,7 @@ from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
-from gpuspawner.service.announcements.presenter import present_inbox, present_message
+from gpuspawner.service.announcements.presenter import inbox_of, present_inbox, present_message
 from gpuspawner.service.engine.hub.client import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
@@ -29,7 +29,7 @@ router = Router()
 @router.get("/api/v1/inbox", Permission.READ_INBOX)
 async def get_inbox(actor: Actor, *, query: InboxQuery) -> models.Inbox:
     """Return the inbox, newest first, with the messages that pages show now."""
-    inbox = await actor.state.inboxes.of(actor.person.owner, actor.person.name)
+    inbox = await inbox_of(actor.state, actor.person)
     return present_inbox(actor.state, inbox, unread=query.unread)
 
 
@@ -38,7 +38,7 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     """Mark notices as read, and return what is unread. Repeating this is harmless."""
     state, person = actor.state, actor.person
     names = None if body.all else body.ids
-    inbox = await state.inboxes.of(person.owner, person.name)
+    inbox = await inbox_of(state, person)
     wanted = [one for one in inbox.notices if one.unread and (names is None or one.id in names)]
     if names is None:
         await state.inboxes.mark_all(person.owner)
@@ -48,7 +48,7 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
         lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):
             await act(state, person, lease, "seen", "their inbox")
-    return present_inbox(state, await state.inboxes.of(person.owner, person.name), unread=True)
+    return present_inbox(state, await inbox_of(state, person), unread=True)
 
 
 @router.get("/api/v1/messages", Permission.SEE_ANNOUNCEMENTS)

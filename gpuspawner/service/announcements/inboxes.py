@@ -18,14 +18,17 @@ from gpuspawner.core.administration import (
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.core.quotas.ledger import show_grant
+from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.hub.members import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import Store
+from gpuspawner.service.store.rows import Whose
 
 MOST_KEPT = 2000
 """The most inboxes in memory. Arbitrary: more than people look at pages at the same time."""
@@ -53,18 +56,23 @@ class Inboxes:
         registry: LeaseRegistry,
         announcements: Announcements,
         accounting: Accounting,
+        requests: QuotaRequests,
         members: GroupMembers,
         clock: Clock,
     ) -> None:
         """Start without any inbox."""
         self._store, self._registry, self._accounting, self._clock = store, registry, accounting, clock
-        self._announcements = announcements
+        self._announcements, self._requests = announcements, requests
         self._members = members
         self._marked: Counter[Owner] = Counter()
         self._read: dict[Owner, tuple[tuple[int, int], list[LeaseStep], ReadMarks]] = {}
 
-    async def of(self, owner: Owner, user: str = "") -> Inbox:
-        """Return the inbox of a person. ``user`` is their name, which finds the extra quota of their teams."""
+    async def of(self, owner: Owner, user: str = "", answers: Whose = frozenset()) -> Inbox:
+        """Return the inbox of a person.
+
+        ``user`` is their name, which finds the extra quota of their teams. ``answers`` are the teams whose requests
+        for extra quota they answer, None for all.
+        """
         if owner == NOBODY:
             return Inbox()
         now = self._clock.now()
@@ -73,7 +81,9 @@ class Inboxes:
         grants = [one for one in self._accounting.all_grants() if one.made_at >= now - NOTICE_KEPT_SECONDS]
         groups = await self._groups(owner, user) if any(_is_of_team(one) for one in grants) else frozenset()
         granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
-        notices = merge_notices(notices_of(steps, marks), [one.notice(marks) for one in messages], granted)
+        requested = [x for one in self._requests.all() for x in _of_request(one, owner, answers, marks, now)]
+        told = [one.notice(marks) for one in messages]
+        notices = merge_notices(notices_of(steps, marks), told, granted, requested)
         notices = tuple(one for one in notices if one.at >= now - NOTICE_KEPT_SECONDS)
         shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
         return Inbox(notices, tuple(shown))
@@ -128,6 +138,26 @@ class Inboxes:
                 gone, grant.taken_back_at, "quota taken back", f"A grant{of} was taken back",
                 f"{amount}: {grant.taken_back_why}", not marks.has(gone, grant.taken_back_at), by=grant.taken_back_by,
             )  # fmt: skip
+
+
+def _of_request(one: QuotaRequest, owner: Owner, answers: Whose, marks: ReadMarks, now: float) -> Iterator[Notice]:
+    """Yield the notices about a request for extra quota. An approval is told by the notice of the extra quota."""
+    name = f"{'q' if one.outcome is RequestOutcome.OPEN else 'a'}{one.id}"
+    if owner == Owner(one.hub, one.user_created):
+        if one.outcome is RequestOutcome.DECLINED and one.answered_at is not None:
+            title, unread = f"Your request for {one.words} was declined", not marks.has(name, one.answered_at)
+            yield Notice(
+                name, one.answered_at, "quota declined", title, one.answer, unread, by=one.answered_by,
+                about="quota/request",
+            )  # fmt: skip
+    elif one.is_open(now) and (answers is None or _is_answered_in(one, answers)):
+        title, unread = f"{one.user} asks for {one.words} more", not marks.has(name, one.made_at)
+        page = f"console/requests#r-{one.id}"
+        yield Notice(name, one.made_at, "quota requested", title, one.why, unread, by=one.user, about=page)
+
+
+def _is_answered_in(one: QuotaRequest, teams: Owner | frozenset[str]) -> bool:
+    return isinstance(teams, frozenset) and one.account.team in teams and not one.is_for_team
 
 
 def _is_of_team(grant: QuotaGrant) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
 from gpuspawner.service.announcements.models import Notice
-from gpuspawner.service.announcements.presenter import present_inbox
+from gpuspawner.service.announcements.presenter import inbox_of, present_inbox
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
@@ -27,7 +27,7 @@ class InboxPage(PageHandler):
 
     async def get(self) -> None:
         """Answer the page."""
-        inbox = await self.parts.inboxes.of(self.viewer().owner, self.viewer().name)
+        inbox = await inbox_of(self.parts, self.viewer())
         only_unread = self.get_query_argument("unread", "") == "1"
         view = present_inbox(self.parts, inbox, unread=only_unread)
         self.render_page(
@@ -61,6 +61,10 @@ _ICONS = {
     "answered": ("check", "gs-good"),
     "quota granted": ("gift", "gs-good"),
     "quota taken back": ("gift", ""),
+    "moved in queue": ("up", ""),
+    "passed by move": ("down", "gs-warn"),
+    "quota requested": ("gift", "gs-warn"),
+    "quota declined": ("x", "gs-bad"),
     "message": ("mail", ""),
     "extended": ("extend", ""),
     "ready paused": ("calendar", "gs-warn"),

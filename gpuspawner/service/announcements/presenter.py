@@ -8,9 +8,15 @@ from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.inboxes import Inbox
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.web.permissions import Person
 
 MAX_LISTED = 200
 """The most notices of a list. Arbitrary: more than anybody reads."""
+
+
+async def inbox_of(state: Parts, person: Person) -> Inbox:
+    """Return the inbox of a person, with the requests for extra quota that they answer."""
+    return await state.inboxes.of(person.owner, person.name, person.teams_answered(state.catalog.rules))
 
 
 def present_message(one: administration.Announcement, now: float) -> models.Message:
@@ -50,7 +56,7 @@ def present_notice(state: Parts, one: Notice) -> models.Notice:
         kind=one.kind,
         title=one.title,
         text=one.text,
-        page=f"{state.prefix.rstrip('/')}/workspaces/{one.lease}" if one.lease else None,
+        page=f"{state.prefix.rstrip('/')}/{one.page}" if one.page else None,
         server=one.server if one.lease else None,
         by=one.by,
         unread=one.unread,

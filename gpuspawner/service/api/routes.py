@@ -5,19 +5,23 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, queue_order, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.calendar import api as calendar
+from gpuspawner.service.catalog_editor import api as catalog_editor
 from gpuspawner.service.preemption import claims
+from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
-from gpuspawner.service.start import presets, schedules
+from gpuspawner.service.start import presets, schedules, secret_values
+from gpuspawner.service.stored_data import api as stored_data
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
 from gpuspawner.service.workspaces import api as workspaces
@@ -36,15 +40,21 @@ class Document(BaseHandler):
 ROUTERS = (
     claims.router,
     bulk_actions.router,
+    queue_order.router,
     restrictions.router,
     audit.router,
+    catalog_editor.router,
     roles.router,
     quotas.router,
+    quota_requests.router,
     corrections.router,
     usage.router,
+    stored_data.router,
     announcements.router,
+    calendar.router,
     presets.router,
     schedules.router,
+    secret_values.router,
     sign_in.router,
     start.router,
     waiting.router,

@@ -36,6 +36,12 @@ class StoredCounters:
         self._before = await self._store.read(self._store.counters.all)
         self._stored = dict(self._before)
 
+    def forget(self, user: str) -> None:
+        """Leave out the series of a user from now on. Their stored values are deleted by the caller."""
+        for known in (self._before, self._stored):
+            for series in [one for one in known if ("user", user) in one[1]]:
+                del known[series]
+
     async def keep(self, families: Iterable[Metric]) -> None:
         """Store the present values. Answers have them from then on.
 

@@ -205,7 +205,7 @@ def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
         now=now,
         taken_back=taken_back,
         words=f"{show_grant(grant)} more for {grantee(grant)} until {until}",
-        note="" if _raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
+        note="" if raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
     )
 
 
@@ -225,7 +225,8 @@ def grantee(grant: QuotaGrant) -> str:
     return f"team {team}" if team else "everybody"
 
 
-def _raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
+def raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
+    """Return whether extra quota would add to a limit or budget of the catalog."""
     rules, account = state.catalog.rules, grant.account
     teams = {account.team} if account.team else {"", *rules.teams, *(entry.subject for entry in rules.quotas)}
     for team in teams:
@@ -308,7 +309,7 @@ async def _workspace_name(state: Parts, lease_id: str, *, named: bool) -> str:
     lease = await state.registry.find(lease_id) if lease_id else None
     if lease is None:
         return CORRECTIONS if not lease_id else OLD_WORKSPACES
-    name = lease.key.server or "default workspace"
+    name = lease.name
     return f"{lease.user}: {name}" if named else name
 
 

@@ -186,6 +186,10 @@ class Accounting:
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
         await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
+        self.count_grant(grant)
+
+    def count_grant(self, grant: QuotaGrant) -> None:
+        """Count extra quota that was just stored."""
         self._grants = [*self._grants, grant]
 
     async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.titles import gpu_title
@@ -40,7 +41,8 @@ class Restrictions:
     def in_force(self) -> tuple[Restriction, ...]:
         """Return those that hold now, the oldest first: the same object while nothing changes."""
         now = self._clock.now()
-        found = tuple(one for one in self.live() if one.is_in_force(now))
+        zone = ZoneInfo(self._catalog().rules.timezone)
+        found = tuple(one for one in self.live() if one.is_in_force(now, zone))
         if found != self._in_force:
             self._in_force = found
         return self._in_force
@@ -60,18 +62,38 @@ class Restrictions:
         """Return one by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.get, name)
 
-    async def add(self, made: Sequence[Restriction], save: Callable[[RowWrite], Awaitable[None]]) -> None:
+    async def add(
+        self,
+        made: Sequence[Restriction],
+        save: Callable[[RowWrite], Awaitable[None]],
+        lifted: Restriction | None = None,
+    ) -> None:
         """Have some stored, all or none. They are in force from their beginning on, unless they can't be stored.
+
+        ``lifted`` is one that they replace, as it is then.
 
         They are in force before ``save`` stores them with the function that it gets. So nothing is granted in between
         that should not be.
         """
-        self._live = (*self._live, *made)
+        old = tuple(x for x in self._live if lifted is not None and x.id == lifted.id)
+        self._live = (*(x for x in self._live if x not in old), *made)
         try:
-            await save(partial(self._store.restrictions.write, objects=made))
+            await save(partial(self._store.restrictions.write, objects=[*made, *([lifted] if lifted else [])]))
         except BaseException:
-            self._live = tuple(x for x in self._live if x not in made)
+            self._live = (*(x for x in self._live if x not in made), *old)
             raise
+
+    async def set_members(self, members: Mapping[str, frozenset[str]]) -> None:
+        """Store the present members of the classes that have reservations, by the name of the class."""
+        changed = [
+            replace(one, members=members[one.whom])
+            for one in self.live()
+            if one.members is not None and members.get(one.whom, one.members) != one.members
+        ]
+        if changed:
+            await self._store.write(self._store.restrictions.save, changed)
+            newer = {one.id: one for one in changed}
+            self._live = tuple(newer.get(one.id, one) for one in self._live)
 
     async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
         """Store that one is lifted, and return it as it is then.
@@ -104,7 +126,9 @@ class Restrictions:
         now = self.live()
         if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
             holds = reservation_holds(now)
-            self._rules = rules, now, replace(rules, holds=(*rules.holds, *holds)) if holds else rules
+            # Maintenance first: it takes the whole node, so that reservations take GPUs of other nodes.
+            first = sorted((*rules.holds, *holds), key=lambda hold: not hold.is_maintenance)
+            self._rules = rules, now, replace(rules, holds=tuple(first)) if holds else rules
         return self._rules[2]
 
     def paused(self) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECO
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.permissions import Person, Role
 from gpuspawner.service.workspaces.links import ssh_line
-from gpuspawner.service.workspaces.presenter import DEFAULT_NAME, opens_of
+from gpuspawner.service.workspaces.presenter import opens_of
 
 UNKNOWN = (
     "No login waits with this code. Look at your terminal again. A code is valid for five minutes, and once. Run "
@@ -123,7 +123,7 @@ class Tokens(SignedInPage):
         owner, now = self.signed_in().owner, self.parts.clock.now()
         rows = await self.parts.store.read(self.parts.store.tokens.of, owner, now)
         up = (x for x in self.parts.registry if self.viewer().owns(x) and x.phase in UP)
-        ssh = [(x.key.server or DEFAULT_NAME, ssh_line(x, self.address)) for x in up if SSH in opens_of(self.parts, x)]
+        ssh = [(x.name, ssh_line(x, self.address)) for x in up if SSH in opens_of(self.parts, x)]
         tokens = [present_token(row, now) for row in rows]
         self.render_page("tokens.html", address=self.address, tokens=tokens, ssh=ssh)
 

@@ -14,11 +14,13 @@ from gpuspawner.core.schedules import MOST_MISSED, Schedule
 from gpuspawner.service.rules.policies import policy_now
 from gpuspawner.service.start.schedule_estimates import times_of
 from gpuspawner.service.start.schedules import change_schedule, present_schedule, remove_schedule
+from gpuspawner.service.start.secret_values import delete_secret, list_secrets, save_secret
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.workspaces.api import start_workspace
 
-ORIGIN = "the page of a schedule"
+ORIGIN, SECRETS_ORIGIN = "the page of a schedule", "the page Secrets"
+MAX_SHOWN = 100
 NOT_FOUND, CONFLICT = 404, 409
 TIMES_SHOWN = 5
 
@@ -119,4 +121,38 @@ class ScheduleForms(SchedulePage):
         return {"paused": act == "pause"}
 
 
-ROUTES: list[Any] = [(r"/ready", ScheduleForms), (r"/ready/([^/]+)", SchedulePage)]
+class SecretsPage(PageHandler):
+    """GET: the names of one's secrets. POST: save one, or delete one. No page has a value."""
+
+    async def get(self) -> None:
+        """Answer the page."""
+        await self.show()
+
+    async def show(self, problem: str = "", typed: str = "", status: int = 200) -> None:
+        """Answer the page. ``problem`` says why a form was refused, ``typed`` is the name that came with it."""
+        found = await list_secrets.act(self.actor(SECRETS_ORIGIN))
+        self.render_page("secrets.html", status, secrets=found.secrets, problem=problem, typed=typed)
+
+    async def post(self) -> None:
+        """Do it and go back. A secret that is gone already is no error."""
+        actor, deleted = self.actor(SECRETS_ORIGIN), self.get_body_argument("delete", "")
+        name, value = self.get_body_argument("name", ""), self.get_body_argument("value", "", strip=False)
+        try:
+            if deleted:
+                await delete_secret.act(actor, deleted)
+            else:
+                await save_secret.act(actor, values={"name": name, "value": value})
+        except HTTPError as error:
+            if error.status_code != NOT_FOUND:
+                raise
+        except RequestRefused as error:
+            await self.show(str(error), name[:MAX_SHOWN], error.status)
+            return
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/secrets", status=303)
+
+
+ROUTES: list[Any] = [
+    (r"/ready", ScheduleForms),
+    (r"/ready/([^/]+)", SchedulePage),
+    (r"/secrets", SecretsPage),
+]

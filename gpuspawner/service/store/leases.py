@@ -44,6 +44,11 @@ class StoredLeases(StoredRows):
         """Write rows of leases in a transaction that has begun."""
         _SAVED.execute(connection, rows)
 
+    @staticmethod
+    def parse(document: Any) -> Lease:
+        """Return the lease of a stored document. Raises Unavailable if it can't be read."""
+        return _lease_of(document)
+
     def live(self) -> list[Lease]:
         """Return every lease that has not ended."""
         return self._whole(tables.leases.c.phase != Phase.ENDED.value)

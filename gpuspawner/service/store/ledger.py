@@ -87,7 +87,7 @@ class Ledger(StoredRows):
     def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
         """Write extra quota with its audit entries."""
         with self._transaction(writes=True) as connection:
-            connection.execute(tables.quota_grants.insert(), _row_of_grant(grant))
+            connection.execute(tables.quota_grants.insert(), row_of_grant(grant))
             write_audit(connection, audit)
 
     def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
@@ -104,7 +104,8 @@ def _sum_of(row: sa.RowMapping) -> ChargeSum:
     return ChargeSum(str(row["key"]), row["user"], LedgerKind(row["what"]), int(row["sum_ms"]), rate)
 
 
-def _row_of_grant(grant: QuotaGrant) -> dict[str, Any]:
+def row_of_grant(grant: QuotaGrant) -> dict[str, Any]:
+    """Return the row of extra quota."""
     changed = {"what": grant.what.value, "amount": str(grant.amount)}
     row = {**vars(grant), **changed, "team": grant.account.team, "user_created": grant.account.user_created}
     return {column.name: row[column.name] for column in tables.quota_grants.c}

@@ -27,9 +27,9 @@ class ReadingRow:
     ``kept`` readings led to a stop. ``utilization_percent`` is the highest that was read. ``shared``, ``holders``,
     ``holders_cpu_cores``, ``buffer_percent`` and ``persistence`` are those of core.idle.readings. ``cpu_cores`` is the
     whole workspace's. So are ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
-    ``ended_cpu_cores`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the workspace and of DCGM
-    exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what was active (true) or
-    unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
+    ``ended_cpu_cores``, ``host_memory_bytes`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the
+    workspace and of DCGM exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what
+    was active (true) or unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
     """
 
     lease: str
@@ -56,6 +56,7 @@ class ReadingRow:
     seen_seconds: float = 0.0
     ended_cpu_cores: float | None = None
     sources: list[dict[str, Any]] | None = None
+    host_memory_bytes: int | None = None
 
 
 class Readings(StoredRows):

@@ -24,18 +24,22 @@ from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
 from gpuspawner.service.store.alerts import TeamAlerts
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
+from gpuspawner.service.store.catalog_versions import CatalogVersions
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
+from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
+from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
 from gpuspawner.service.store.statements import Statements
 from gpuspawner.service.store.statistics import Counters, KindsSeen
 from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
+from gpuspawner.service.store.user_secrets import Secrets
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""
@@ -102,17 +106,21 @@ class Store:
         self.usage_sums = UsageSums(*shared)
         self.statements = Statements(*shared)
         self.team_alerts = TeamAlerts(*shared)
+        self.person_rows = PersonRows(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
+        self.quota_requests = QuotaRequests(*shared)
         self.outbox = Outbox(*shared)
         self.inbox = InboxMarks(*shared)
         self.presets = Presets(*shared)
         self.schedules = Schedules(*shared)
+        self.secrets = Secrets(*shared)
         self.tokens = Tokens(*shared)
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)
         self.idle_traces = IdleTraces(*shared)
+        self.catalog_versions = CatalogVersions(*shared)
         self.counters = Counters(*shared)
         self.kinds_seen = KindsSeen(*shared)
 

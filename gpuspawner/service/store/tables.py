@@ -80,6 +80,7 @@ readings = sa.Table(
     sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
     sa.Column("possible_cpu_cores", sa.Float),
     sa.Column("ended_cpu_cores", sa.Float),
+    sa.Column("host_memory_bytes", sa.BigInteger),
     sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
     sa.Column("sources", sa.JSON(none_as_null=True)),
     sa.Index("ix_readings_lease", "lease", "at"),
@@ -383,4 +384,41 @@ team_alerts = sa.Table(
     # The first day of the period.
     sa.Column("period", sa.String(10), primary_key=True),
     sa.Column("at", sa.Float, nullable=False),
+)
+
+quota_requests = sa.Table(
+    "quota_requests",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("hub", sa.String(64), nullable=False),
+    sa.Column("user_created", sa.String(64), nullable=False),
+    sa.Column("made_at", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("document", sa.JSON, nullable=False),
+    sa.Index("ix_quota_requests_made_at", "made_at"),
+    sa.Index("ix_quota_requests_owner", "hub", "user_created"),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    # Encrypted with a key that is not stored here.
+    sa.Column("sealed", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Float, nullable=False),
+)
+
+catalog_versions = sa.Table(
+    "catalog_versions",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Float, nullable=False),
+    # "" if the file was changed outside of the console.
+    sa.Column("author", sa.String(255), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("changes", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.String(64), nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
 )

@@ -10,6 +10,7 @@ from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.quota_requests.presenter import count_answerable
 from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.base import PageHandler
 from gpuspawner.service.web.lists import (
@@ -42,8 +43,10 @@ TABS = (
     Tab("workspaces", "Workspaces", "console/workspaces", Permission.SEE_WORKSPACES),
     Tab("queue", "Queue", "console/queue", Permission.SEE_WORKSPACES),
     Tab("gpus", "GPUs", "console/gpus", Permission.SEE_FLEET),
+    Tab("calendar", "Calendar", "console/calendar", Permission.SEE_RESTRICTIONS),
     Tab("people", "People", "console/people", Permission.SEE_FLEET),
     Tab("quotas", "Quotas", "console/quotas", Permission.SEE_GRANTS),
+    Tab("requests", "Requests", "console/requests", Permission.SEE_REQUESTS),
     Tab("restrictions", "Restrictions", "console/restrictions", Permission.SEE_RESTRICTIONS),
     Tab("audit", "Audit log", "console/audit", Permission.SEE_AUDIT),
     Tab("roles", "Roles", "console/roles", Permission.SEE_FLEET),
@@ -82,7 +85,8 @@ class AdminPage(PageHandler):
     def show(self, template: str, status: int = 200, **values: Any) -> None:
         """Answer with a page. Its live parts ask for the same address again."""
         tabs = [one[:3] for one in TABS if self.viewer().sees_more(one.permission)]
-        self.render_page(template, status, tabs=tabs, tab=self.tab, address=self.request.uri, **values)
+        named = {"tabs": tabs, "tab": self.tab, "address": self.request.uri}
+        self.render_page(template, status, **named, open_requests=count_answerable(self.parts, self.viewer()), **values)
 
     def arguments_of_address(self) -> dict[str, list[str]]:
         """Return the arguments of the address. Raises 400 for bytes that are no text."""

@@ -15,7 +15,7 @@ from gpuspawner.core.errors import Unavailable, split_sentences
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
-from gpuspawner.service.announcements.presenter import present_shown
+from gpuspawner.service.announcements.presenter import inbox_of, present_shown
 from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
@@ -208,7 +208,7 @@ class PageHandler(ErrorPages):
             raise HTTPError(403, reason="A token of the command line opens no pages: it is for the API.")
         else:
             with suppress(Unavailable):  # a page whose own reading fails says so itself
-                self.inbox = await self.parts.inboxes.of(self.person.owner, self.person.name)
+                self.inbox = await inbox_of(self.parts, self.person)
 
     def _sign_in(self) -> None:
         if self.hub_model is not None:

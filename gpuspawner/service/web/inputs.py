@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function, with_info_plain_validator_function
 
-from gpuspawner.core.calendar import parse_until
+from gpuspawner.core.calendar import parse_from, parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.api.rest.descriptions import field_descriptions
@@ -105,6 +105,8 @@ class ReasonText:
 Reason = Annotated[str, ReasonText("Say why.")]
 Until = Annotated[float, ParsedText(parse_until, ("now", "zone"))]
 """A time as people write it, for example ``Friday``, ``2026-12-24 18:00``, ``this month`` or ``3d``."""
+From = Annotated[float, ParsedText(parse_from, ("now", "zone"))]
+"""A beginning, as :data:`Until`. A day means its beginning."""
 NAME = ("a name", "Write it as the hub does.")
 """The allowed values of a field with a user's name, and the next step."""
 

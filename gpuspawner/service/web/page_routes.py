@@ -7,10 +7,13 @@ from typing import Any
 
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
+from gpuspawner.service.calendar import pages as calendar
+from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
 from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
+from gpuspawner.service.stored_data import pages as stored_data
 from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
 from gpuspawner.service.workspaces import size_page
@@ -26,8 +29,11 @@ ROUTES: list[Any] = [
     (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
     *size_page.ROUTES,
     *quotas.ROUTES,
+    *quota_requests.ROUTES,
     *administration.ROUTES,
     *usage.ROUTES,
+    *stored_data.ROUTES,
+    *calendar.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,

@@ -51,6 +51,7 @@ class Permission(Enum):
     START = "start workspaces"
     HAVE_PRESETS = "save presets"
     HAVE_SCHEDULES = "schedule workspaces"
+    HAVE_SECRETS = "have secrets"
     READ_INBOX = "read messages in an inbox"
     SEE_TOKENS = "see or revoke tokens of the command line"
     SEE_WORKSPACES = "see other users' workspaces"
@@ -63,8 +64,12 @@ class Permission(Enum):
     OPEN_SSH = "open a workspace by SSH"
     REPORT = "report the state of a workspace from inside"
     MANAGE_WORKSPACES = "stop, move or extend other users' workspaces with a reason"
+    ORDER_QUEUE = "change the order of the queue"
     SEE_GRANTS = "see extra quota"
     GRANT = "give extra quota or take it back"
+    ASK_FOR_QUOTA = "ask for extra quota"
+    SEE_REQUESTS = "see requests for extra quota"
+    ANSWER_REQUESTS = "answer requests for extra quota"
     CORRECT = "correct charges"
     SEE_FLEET = "see all GPUs, people and groups"
     SEE_RESTRICTIONS = "see restrictions"
@@ -75,7 +80,11 @@ class Permission(Enum):
     SEE_CLAIMS = "see requests with priority"
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
+    SEE_STORED = "see what is stored of other users"
+    FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
+    SEE_CATALOG = "see the catalog and its versions"
+    EDIT_CATALOG = "change the catalog"
 
 
 _OWN = {Role.USER: Reach.OWN}
@@ -90,6 +99,7 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.START: _OWN,
     Permission.HAVE_PRESETS: _OWN,
     Permission.HAVE_SCHEDULES: _OWN,
+    Permission.HAVE_SECRETS: _OWN,
     Permission.READ_INBOX: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_TOKENS: {**_OWN, Role.SERVICE: Reach.OWN},
     Permission.SEE_WORKSPACES: {**_OWN_OR_PROGRAM, **_READERS, Role.LEAD: Reach.TEAM},
@@ -102,8 +112,12 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.OPEN_SSH: _OWN,
     Permission.REPORT: {Role.WORKSPACE: Reach.OWN},
     Permission.MANAGE_WORKSPACES: _MANAGERS,
+    Permission.ORDER_QUEUE: _OPERATORS,
     Permission.SEE_GRANTS: {**_READERS, Role.LEAD: Reach.TEAM},
     Permission.GRANT: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
+    Permission.ASK_FOR_QUOTA: _OWN,
+    Permission.SEE_REQUESTS: {**_OWN, **_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
+    Permission.ANSWER_REQUESTS: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
     Permission.CORRECT: _ADMINISTRATORS,
     Permission.SEE_FLEET: _READERS,
     Permission.SEE_RESTRICTIONS: _READERS,
@@ -114,17 +128,24 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.SEE_CLAIMS: _READERS,
     Permission.CLAIM: _ADMINISTRATORS,
     Permission.SEE_AUDIT: _READERS,
+    Permission.SEE_STORED: {**_OWN, **_ADMINISTRATORS},
+    Permission.FORGET: _ADMINISTRATORS,
     Permission.ANSWER_REPORTS: _ADMINISTRATORS,
+    Permission.SEE_CATALOG: {Role.AUDITOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Permission.EDIT_CATALOG: _ADMINISTRATORS,
 }
 """How far each role may go with each permission. A role that is missing may not do it."""
 ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("stop", "move", "extend"), Permission.MANAGE_WORKSPACES),
+    "reorder": Permission.ORDER_QUEUE,
     **dict.fromkeys(("drain", "quarantine", "pause", "lift"), Permission.RESTRICT),
     **dict.fromkeys(("reserve", "exempt"), Permission.RESERVE),
     **dict.fromkeys(("message", "announce"), Permission.ANNOUNCE),
     **dict.fromkeys(("grant", "take-back"), Permission.GRANT),
+    **dict.fromkeys(("approve", "change-request", "decline"), Permission.ANSWER_REQUESTS),
     "correct": Permission.CORRECT,
     "give-up": Permission.CLAIM,
+    "forget": Permission.FORGET,
     "answer": Permission.ANSWER_REPORTS,
 }
 """The permissions of the acts that have a button on a page, by their names in addresses."""
@@ -184,6 +205,13 @@ class Person:
         """Return the names of the teams that the person leads."""
         groups = {scope.removeprefix(LEAD_OF_GROUP) for scope in self.scopes if scope.startswith(LEAD_OF_GROUP)}
         return list(teams_of(rules, None if SCOPES[Role.LEAD] in self.scopes else groups))
+
+    def teams_answered(self, rules: Rules) -> frozenset[str] | None:
+        """Return the teams whose requests for extra quota the person answers, None for all requests."""
+        reach = self.reach(Permission.ANSWER_REQUESTS)
+        if reach is Reach.ALL:
+            return None
+        return frozenset(self.teams_led(rules) if reach is Reach.TEAM else ())
 
     def covers(self, permission: Permission, lease: Lease, rules: Rules) -> bool:
         """Return whether a permission of the person reaches a workspace."""

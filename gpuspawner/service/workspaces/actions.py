@@ -8,7 +8,7 @@ from functools import partial
 
 from gpuspawner.catalog.titles import gpus_asked
 from gpuspawner.core import events
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.disputes import written
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
@@ -92,6 +92,23 @@ async def _take(parts: Parts, person: Person, lease: Lease, count: object, where
     await parts.allocator.give()
 
 
+async def _rename(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
+    """Give it another name for people. Repeating it is harmless."""
+    title = " ".join(str(said).split())
+    if len(title) > LONGEST_TITLE or not title.isprintable():
+        limit = f"up to {LONGEST_TITLE} characters of text"
+        raise RequestRefused("title", quoted(said), limit, "Write a short name, for example Llama fine-tuning.")
+    current = parts.registry.get(lease.id) or lease
+    if current.title == title:
+        return
+    line = parts.allocator.commits.line(current, person.name, events.Renamed(title or current.key.server), where)
+    await parts.registry.save(replace(current, title=title), audit=[line])
+
+
+LONGEST_TITLE = 60
+"""Characters of a name for people. Arbitrary: one line of a card."""
+
+
 async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Note that its user waited for it and sees it run. Running programs alone say nothing about that."""
     await parts.actions.come(lease, person.name, f"waited for on {where}", where)
@@ -151,6 +168,7 @@ async def _plan_end(parts: Parts, person: Person, lease: Lease, minutes: object,
 
 
 _OF_A_LIVE_ONE = {
+    "rename": _rename,
     "came": _come,
     "consent": _consent,
     "take": _take,

@@ -75,6 +75,13 @@ class ConsentInput(Body):
     """All kinds that are accepted instead. An empty list accepts none."""
 
 
+class TitleInput(Body):
+    """A name for people."""
+
+    title: str = ""
+    """At most 60 characters. Empty: the name of its server again."""
+
+
 class CountInput(Body):
     """A smaller number of GPUs."""
 
@@ -310,6 +317,12 @@ async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> model
 async def plan_end(actor: Actor, workspace: str, *, body: DoneInput) -> models.Workspace:
     """Note when its user will be done. The workspace does not end by it. Estimates of others become more exact."""
     return await _act(actor, workspace, "done", body.minutes)
+
+
+@router.post("/api/v1/workspaces/{workspace}/rename", Permission.ANSWER_FOR_OWN, replay=_replay)
+async def rename(actor: Actor, workspace: str, *, body: TitleInput) -> models.Workspace:
+    """Give it another name for people. Its server and its address keep theirs."""
+    return await _act(actor, workspace, "rename", body.title)
 
 
 @router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.END, replay=_replay)

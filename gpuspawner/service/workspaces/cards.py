@@ -156,6 +156,10 @@ def gauges_of(shown: Workspace) -> list[Gauge]:
     if cores is not None and most:
         percent = min(100.0, 100 * cores / most)
         found.append(Gauge("CPU", f"{cores:.1f}", show_cpu(most), "cores", round(percent, 1), "cpu"))
+    used_bytes, most_bytes = shown.host_memory_used_bytes, shown.request.memory_bytes
+    if used_bytes is not None and most_bytes:
+        percent = min(100.0, 100 * used_bytes / most_bytes)
+        found.append(Gauge("Memory", _gib(used_bytes), _gib(most_bytes), "GiB", round(percent, 1), "cpu"))
     return found
 
 

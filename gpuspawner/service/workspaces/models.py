@@ -254,7 +254,7 @@ class Workspace(Answer):
     server: str
     """The name of its server, "" for the default one."""
     name: str
-    """The same for people: ``default workspace`` for the default one."""
+    """The name for people: the title that its user gave it, else the name of its server."""
     phase: str
     state: str
     """Its state as pages show it: ``waiting``, ``starting``, ``active``, ``idle``, ``warned``, ``kept`` and so on."""
@@ -282,6 +282,8 @@ class Workspace(Answer):
     gpus: list[Gpu]
     cpu_cores_used: float | None
     """The CPU cores that it used at its newest reading."""
+    host_memory_used_bytes: int | None
+    """The host memory that it used then, without file caches."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow
@@ -319,6 +321,8 @@ class Reading(Answer):
     kind: str
     because: str
     cpu_cores: float | None
+    host_memory_bytes: int | None
+    """The host memory of the whole workspace, without file caches."""
     soft: dict[str, Any] | None
 
 

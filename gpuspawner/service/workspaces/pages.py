@@ -176,6 +176,8 @@ class Act(WorkspacePage):
     def _values(self, action: str) -> dict[str, Any]:
         if action in {"dispute", "answer"}:
             return {"sentence": self.get_body_argument("sentence", "")}
+        if action == "rename":
+            return {"title": self.get_body_argument("title", "")}
         if action == "consent":
             return {"substitutes": self.get_body_arguments("substitutes")}
         if action in NUMBERS:

@@ -27,9 +27,6 @@ from gpuspawner.service.workspaces.restarts import present_restart
 from gpuspawner.service.workspaces.size_words import present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
-DEFAULT_NAME = "default workspace"
-"""The name that people read for a workspace on the default server."""
-
 
 def present_workspace(state: Parts, lease: Lease, person: Person | None = None) -> models.Workspace:
     """Return a workspace. Times are seconds since the epoch, and null is unknown or not the case.
@@ -43,7 +40,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         id=lease.id,
         user=lease.user,
         server=lease.key.server,
-        name=lease.key.server or DEFAULT_NAME,
+        name=lease.name,
         phase=lease.phase.value,
         state="",
         words=f"{phase_words(lease, state.catalog, simulated=simulated)}{_missing_words(state, lease)}",
@@ -65,6 +62,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         adopted=lease.adopted,
         gpus=_present_gpus(state, lease),
         cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
+        host_memory_used_bytes=newest.host_memory_bytes if newest and lease.phase in UP else None,
         simulated=simulated,
         queue=present_waiting(state, lease),
         policy=present_policy(state, lease.request.policy),
@@ -313,6 +311,7 @@ def present_reading(row: ReadingRow) -> models.Reading:
         kind=row.kind,
         because=row.because,
         cpu_cores=row.cpu_cores,
+        host_memory_bytes=row.host_memory_bytes,
         soft=row.soft,
     )
 

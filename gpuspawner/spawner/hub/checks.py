@@ -25,6 +25,7 @@ from typing import Any
 from traitlets.config import Application
 
 from gpuspawner.backends.ports import find_listener, first_free_after, is_free
+from gpuspawner.spawner.hub.settings import list_in_help
 from gpuspawner.spawner.kubernetes.configuration import is_here
 
 LOCK = "hub.lock"
@@ -148,6 +149,7 @@ def watch_hub(ours: type) -> None:
     """
     if "jupyterhub.app" not in sys.modules:
         return  # no hub, or one that imports this module to configure it
+    list_in_help()
     setting = sys.modules["jupyterhub.app"].JupyterHub.class_traits()["spawner_class"]
     validate = setting.validate
 

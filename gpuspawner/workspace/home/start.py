@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
 from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
+from gpuspawner.workspace.service import ServiceClient
 
 SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
 """The script of the start form. Set by the spawner."""
@@ -144,12 +145,37 @@ async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], 
         notes.busy = ""
 
 
+async def take_secrets(client: ServiceClient, environ: MutableMapping[str, str], notes: Notes) -> None:
+    """Add the user's secrets to this process. A failure is only reported. No sentence contains a value."""
+    reply = await client.secrets()
+    for _ in range(SECRET_TRIES):
+        if "away" not in reply.body:
+            break
+        await asyncio.sleep(SECRET_SECONDS)
+        reply = await client.secrets()
+    values, unreadable = reply.body.get("values"), reply.body.get("unreadable")
+    if not isinstance(values, dict) or not isinstance(unreadable, list):
+        notes.tell("Your secrets are missing: the GPU service did not answer them. Restart the workspace for them.")
+        return
+    environ.update({str(name): str(value) for name, value in values.items()})
+    if unreadable:
+        names = ", ".join(map(str, unreadable))
+        notes.tell(f"These secrets can't be decrypted any more: {names}. Save them again on the page Secrets.")
+
+
+SECRET_TRIES, SECRET_SECONDS = 5, 2.0
+"""How often secrets are asked for while the service is away. Arbitrary: a restart of the service takes seconds."""
+
+
 def begin(
-    environ: MutableMapping[str, str], notes: Notes, kernel_folders: list[str] | None = None
+    environ: MutableMapping[str, str],
+    notes: Notes,
+    kernel_folders: list[str] | None = None,
+    client: ServiceClient | None = None,
 ) -> asyncio.Task[None] | None:
     """Start all parts in the running loop. Return None in a server that is no workspace.
 
-    ``kernel_folders`` are the folders in which this server finds kernels.
+    ``kernel_folders`` are the folders in which this server finds kernels. ``client`` asks the service, if there is one.
     """
     if not environ.get(LEASE_VARIABLE):
         return None
@@ -161,11 +187,15 @@ def begin(
     except ValueError as error:
         notes.tell(f"{error}. {GOES_ON}")
     show_kernels(tools, environ, [] if kernel_folders is None else kernel_folders)
-    return asyncio.get_event_loop().create_task(_told(tools, environ, notes))
+    return asyncio.get_event_loop().create_task(_told(tools, environ, notes, client))
 
 
-async def _told(tools: Sequence[Tool], environ: MutableMapping[str, str], notes: Notes) -> None:
+async def _told(
+    tools: Sequence[Tool], environ: MutableMapping[str, str], notes: Notes, client: ServiceClient | None
+) -> None:
     try:
+        if client is not None:
+            await take_secrets(client, environ, notes)
         await clone_and_run(environ, notes)
         await install_all(tools, environ, notes)
     except Exception as error:  # noqa: BLE001 - whatever it is, the workspace goes on

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from dataclasses import fields
 
 from gpuspawner.service.settings import Settings
 from gpuspawner.spawner import configure
-from tools.docs.reference.written import attribute_docstrings, docstring, paragraph, table
+from gpuspawner.spawner.hub.settings import GPUService
+from tools.docs.reference.written import attribute_docstrings, docstring, table
 
 HEAD = """\
 # configure()
@@ -22,6 +21,12 @@ configure(c, catalog="catalog.yaml")
 ```
 
 """
+ALSO = """\
+Each setting is an argument, or a line such as `c.GPUService.port = 9471` above `configure(c)`. Arguments count first.
+`jupyterhub --help-all` lists them too. A wrong name is refused with the right one. `c.GPUSpawner` has the settings of
+each spawner class, also of one that is no KubeSpawner.
+
+"""
 SETTINGS = """
 ## Settings of the service
 
@@ -29,25 +34,21 @@ These are the keys of `service_settings`. A service of its own reads them from t
 chart has them below `settings`. Times are seconds.
 
 """
-ARGUMENT = re.compile(r"^ {4}(\w+): (.+?)(?=^ {4}\w+: |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def configuration() -> str:
     """Return the page.
 
     Raises:
-        KeyError: an argument or a setting has no sentence.
+        KeyError: a setting has no sentence.
     """
-    text = inspect.getdoc(configure) or ""
-    arguments = text.partition("Args:\n")[2].partition("\n\n")[0]
-    told = {name: paragraph(sentence) for name, sentence in ARGUMENT.findall(arguments)}
-    parameters = inspect.signature(configure).parameters.values()
-    rows = [(f"`{one.name}`", _default(one.default), told[one.name]) for one in parameters]
+    traits = GPUService.class_own_traits(config=True)
+    rows = [(f"`{name}`", _default(trait.default()), trait.help) for name, trait in traits.items()]
     named = attribute_docstrings(Settings)
     settings = [(f"`{one.name}`", _default(one.default), named[one.name]) for one in fields(Settings)]
-    head = HEAD + docstring(configure) + "\n\n" + table(("argument", "default", "what it means"), rows)
+    head = HEAD + docstring(configure) + "\n\n" + ALSO + table(("setting", "default", "what it means"), rows)
     return head + SETTINGS + table(("setting", "default", "what it means"), settings)
 
 
 def _default(value: object) -> str:
-    return "" if value is inspect.Parameter.empty else f"`{value!r}`"
+    return f"`{value!r}`"

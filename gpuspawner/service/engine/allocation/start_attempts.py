@@ -105,7 +105,16 @@ class StartAttempts:
                 await self._commits.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         await asyncio.gather(stored, self._allocator.give())
+        if lease.attempt == 1 and not lease.title:
+            await self._keep_title(lease)
         return await self._as_stored(lease)
+
+    async def _keep_title(self, lease: Lease) -> None:
+        """Give a new workspace the title that the last one of its server had."""
+        last = await self._registry.store.read(self._registry.store.leases.last_ended, lease.key)
+        newest = self._registry.get(lease.id)
+        if last is not None and last.title and newest is not None and not newest.title:
+            await self._registry.save(replace(newest, title=last.title))
 
     async def _as_stored(self, lease: Lease) -> Lease:
         """Return a lease as it is now, once that is stored."""

@@ -276,6 +276,7 @@ def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdleP
         because=lease.streak.because[:BECAUSE_CHARACTERS],
         cpu_cores=sample.cpu_cores,
         ended_cpu_cores=sample.ended_cpu_cores,
+        host_memory_bytes=sample.host_memory_bytes,
         soft=soft if sample.soft else None,
     )
     if not sample.leased:

@@ -77,6 +77,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("possible_holders", sa.Integer, nullable=False, server_default="0"),
         sa.Column("possible_cpu_cores", sa.Float),
         sa.Column("ended_cpu_cores", sa.Float),
+        sa.Column("host_memory_bytes", sa.BigInteger),
         sa.Column("seen_seconds", sa.Float, nullable=False, server_default="0"),
         sa.Column("sources", sa.JSON(none_as_null=True)),
     )
@@ -319,4 +320,33 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("kind", sa.String(255), primary_key=True),
         sa.Column("period", sa.String(10), primary_key=True),
         sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "quota_requests",
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("hub", sa.String(64), nullable=False),
+        sa.Column("user_created", sa.String(64), nullable=False),
+        sa.Column("made_at", sa.Float, nullable=False),
+        sa.Column("until", sa.Float, nullable=False),
+        sa.Column("document", sa.JSON, nullable=False),
+    )
+    op.create_index("ix_quota_requests_made_at", "quota_requests", ["made_at"])
+    op.create_index("ix_quota_requests_owner", "quota_requests", ["hub", "user_created"])
+    op.create_table(
+        "secrets",
+        sa.Column("hub", sa.String(64), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("sealed", sa.Text, nullable=False),
+        sa.Column("changed_at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "catalog_versions",
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("author", sa.String(255), nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("changes", sa.Text, nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
     )

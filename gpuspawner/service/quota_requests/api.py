@@ -1,0 +1,236 @@
+"""The API of requests for extra quota: users send and withdraw them, leads and administrators answer them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog import teams_of
+from gpuspawner.core import events
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.quotas.ledger import show_grant
+from gpuspawner.core.quotas.quota_requests import MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
+from gpuspawner.core.rules import Account, QuotaGrant
+from gpuspawner.service.api.rest.paging import page
+from gpuspawner.service.notifications.messages import ASKS
+from gpuspawner.service.notifications.sender import Message
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quota_requests import models
+from gpuspawner.service.quota_requests.models import ApprovalInput, RequestInput, RequestsQuery
+from gpuspawner.service.quota_requests.presenter import (
+    choices_of,
+    is_own,
+    present_request,
+    request_words,
+    sees,
+    why_not_answer,
+)
+from gpuspawner.service.quotas.api import apply_at_once
+from gpuspawner.service.quotas.models import ReasonInput
+from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound
+from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.store.quota_requests import closed_words
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission
+
+router = Router()
+SERVICE, RULE = "gpuspawner", "a rule of the catalog"
+"""The actor of an approval by the catalog's rule, and the origin in its audit entries."""
+
+
+@router.get("/api/v1/quota-requests", Permission.SEE_REQUESTS)
+async def list_requests(actor: Actor, *, query: RequestsQuery) -> models.QuotaRequestList:
+    """Answer requests for extra quota, the newest first: your own, or with ``all`` those that you may see."""
+    actor.whose(Permission.SEE_REQUESTS, everybody=query.all)
+    state, person = actor.state, actor.person
+    found = [
+        one
+        for one in state.quota_requests.all()
+        if (sees(person, one, state) if query.all else is_own(person, one))
+        and (one.is_open(actor.now) or not query.open)
+    ]
+    shown, following = page(found, query, lambda one: (0, -one.made_at, one.id))
+    return models.QuotaRequestList(requests=[present_request(state, one, person) for one in shown], next=following)
+
+
+@router.post("/api/v1/quota-requests", Permission.ASK_FOR_QUOTA, status=201, audit="ask for extra quota")
+async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaRequest:
+    """Send a request for extra quota. Leads and administrators are told."""
+    state, person, now = actor.state, actor.person, actor.now
+    open_now = [one for one in state.quota_requests.all() if is_own(person, one) and one.is_open(now)]
+    if len(open_now) >= MAX_OPEN:
+        raise Conflict(f"You have {MAX_OPEN} open requests, the most that you can have. Withdraw one first.")
+    one = QuotaRequest(
+        uuid.uuid4().hex,
+        person.owner.hub,
+        person.owner.user_created,
+        person.name,
+        await _account(actor, body),
+        body.what,
+        body.since,
+        body.until,
+        body.why,
+        now,
+    )
+    entry = actor.audit_entry(event_of_grant(state, one.grant_of(), events.QuotaRequested, one.why), one.user)
+    grant = _granted_by_rule(state, one, now)
+    if grant is not None:
+        one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
+    shown = present_request(state, one, person, grant)
+    actor.store_answer(shown)
+    if grant is None:
+        await state.quota_requests.change(one, [entry], _mails_of_new(state, one))
+        state.notifier.wake()
+    else:
+        by_rule = [
+            AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
+            for kind in (events.QuotaRequestApproved, events.QuotaGranted)
+        ]
+        await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
+        await apply_at_once(state.allocator)
+    return shown
+
+
+def _granted_by_rule(state: Parts, one: QuotaRequest, now: float) -> QuotaGrant | None:
+    """Return the extra quota of a request that the catalog's rule approves, None if a person answers it."""
+    since = max(now, one.since or now)
+    grant = replace(one.grant_of(since=since), id=uuid.uuid4().hex, by=SERVICE, made_at=now)
+    before = {x.grant for x in state.quota_requests.all() if x.is_by_rule and x.user_created == one.user_created}
+    given = [x for x in state.accounting.all_grants() if x.id in before]
+    rule = state.catalog.rules.approve
+    return grant if is_approved_by_rule(rule, grant, given, state.accounting.zone) else None
+
+
+async def _account(actor: Actor, body: RequestInput) -> Account:
+    """Return the account whose quota is raised. Raises RequestRefused if no rule of the catalog bounds it."""
+    state, person = actor.state, actor.person
+    teams = teams_of(state.catalog.rules, await actor.groups())
+    if body.team and body.team not in teams:
+        raise RequestRefused("team", quoted(body.team), ", ".join(teams) or "none", "Name a team that you are in.")
+    if body.whole_team and not body.team:
+        raise RequestRefused("team", "none", ", ".join(teams) or "none", "Name the team that the request is for.")
+    created = person.owner.user_created
+    accounts = [Account(body.team or "", "" if body.whole_team else created)]
+    accounts += [] if body.whole_team or not body.team else [Account("", created)]
+    one = QuotaRequest("", "", created, person.name, accounts[0], body.what, None, body.until, body.why, 0.0)
+    for account in accounts:
+        if raises_a_bound(state, replace(one, account=account).grant_of()):
+            return account
+    choices = [choice.title for choice in choices_of(state, person.name, created, teams)]
+    limit = ". ".join(choices) or "nothing, because no quota limits you"
+    raise RequestRefused("what", one.words, limit, "Ask for more of a quota that limits you, and name its team.")
+
+
+@router.post("/api/v1/quota-requests/{request}/approve", Permission.ANSWER_REQUESTS, audit="approve a request")
+async def approve_request(actor: Actor, request: str, *, body: ApprovalInput) -> models.QuotaRequest:
+    """Approve a request, as it is or changed. The extra quota begins and ends by itself."""
+    one, state, now = _answerable(actor, request), actor.state, actor.now
+    since = body.since if body.since is not None else max(now, one.since or now)
+    grant = replace(one.grant_of(body.what, since, body.until), id=uuid.uuid4().hex, by=actor.person.name, made_at=now)
+    if grant.until <= since:
+        raise RequestRefused("until", "the end before the beginning", "a time after it", "Give a later end.")
+    changed = (body.what or one.amount, body.since, grant.until) != (one.amount, None, one.until)
+    if changed and not body.why:
+        raise RequestRefused("why", "none", "a sentence", f"You changed the request: tell {one.user} why.")
+    why = body.why or one.why
+    grant = replace(grant, why=why)
+    answered = one.close(RequestOutcome.APPROVED, now, actor.person.name, body.why or "", grant.id)
+    shown = present_request(state, answered, actor.person, grant)
+    actor.store_answer(shown)
+    given = [
+        actor.audit_entry(event_of_grant(state, grant, kind, why), grant.user or grant.account.team)
+        for kind in (events.QuotaRequestApproved, events.QuotaGranted)
+    ]
+    instead = f" You asked for {one.words}." if show_grant(grant) != one.words else ""
+    text = f"{actor.person.name} gave {show_grant(grant)} more to {grantee(grant)}.{instead}{_said(body.why)}"
+    await state.quota_requests.change(answered, given, _mail_of_answer(state, one, "was approved", text), grant)
+    state.notifier.wake()
+    await apply_at_once(state.allocator)
+    return shown
+
+
+@router.post("/api/v1/quota-requests/{request}/decline", Permission.ANSWER_REQUESTS, audit="decline a request")
+async def decline_request(actor: Actor, request: str, *, body: ReasonInput) -> models.QuotaRequest:
+    """Decline a request, with a sentence that its user reads."""
+    one, state = _answerable(actor, request), actor.state
+    declined = one.close(RequestOutcome.DECLINED, actor.now, actor.person.name, body.why)
+    shown = present_request(state, declined, actor.person)
+    actor.store_answer(shown)
+    entry = actor.audit_entry(event_of_grant(state, one.grant_of(), events.QuotaRequestDeclined, body.why), one.user)
+    text = f"{actor.person.name} declined it.{_said(body.why)}"
+    await state.quota_requests.change(declined, [entry], _mail_of_answer(state, one, "was declined", text))
+    state.notifier.wake()
+    return shown
+
+
+@router.delete("/api/v1/quota-requests/{request}", Permission.ASK_FOR_QUOTA, audit="withdraw a request")
+async def withdraw_request(actor: Actor, request: str) -> models.QuotaRequest:
+    """Withdraw a request of your own. Your quota stays as it is."""
+    one, state = _find(actor, request), actor.state
+    if not is_own(actor.person, one):
+        raise HTTPError(403, reason=f"Only {one.user} may withdraw this request.")
+    _check_open(one, actor.now)
+    withdrawn = one.close(RequestOutcome.WITHDRAWN, actor.now, actor.person.name)
+    shown = present_request(state, withdrawn, actor.person)
+    actor.store_answer(shown)
+    event = event_of_grant(state, one.grant_of(), events.QuotaRequestWithdrawn, one.why)
+    await state.quota_requests.change(withdrawn, [actor.audit_entry(event, one.user)])
+    return shown
+
+
+def _find(actor: Actor, request: str) -> QuotaRequest:
+    one = actor.state.quota_requests.get(request)
+    if one is None or not sees(actor.person, one, actor.state):
+        raise HTTPError(404, reason=f"There is no request for extra quota with the id {request[:40]}.")
+    return one
+
+
+def _answerable(actor: Actor, request: str) -> QuotaRequest:
+    one = _find(actor, request)
+    if why_not := why_not_answer(actor.person, one, actor.state):
+        raise HTTPError(403, reason=why_not)
+    _check_open(one, actor.now)
+    return one
+
+
+def _check_open(one: QuotaRequest, now: float) -> None:
+    if one.state(now) is RequestOutcome.EXPIRED:
+        raise Conflict("The requested time is over. Nothing can be changed any more.")
+    if not one.is_open(now):
+        raise Conflict(closed_words(one))
+
+
+# Messages
+
+
+def _said(why: str | None) -> str:
+    return f" “{why}”" if why else ""
+
+
+def _mails_of_new(state: Parts, one: QuotaRequest) -> list[OutboxRow]:
+    """Return the messages about a new request, to the administrators and to the leads who may answer it."""
+    console = f"{state.public_url}/console"
+    text = (
+        f"“{one.why}”\n\n{request_words(state, one)}.\n\nApprove: {console}/act/approve?request={one.id}\n"
+        f"Change or decline: {console}/requests#r-{one.id}\n\n{ASKS}\n"
+    )
+    title = f"{one.user} asks for {one.words} more"
+    people = [
+        person.name
+        for person in state.roles_used.values()
+        if not person.sees_more(Permission.SEE_FLEET) and not why_not_answer(person, one, state)
+    ]
+    mails = [Message("", name, "quota requested", title, text) for name in people]
+    mails.append(Message("", one.user, "quota requested", title, text, to_admins=True))
+    return [row for mail in mails for row in state.notifier.rows_of(mail)]
+
+
+def _mail_of_answer(state: Parts, one: QuotaRequest, outcome: str, text: str) -> Sequence[OutboxRow]:
+    title = f"Your request for {one.words} {outcome}"
+    mail = Message("", one.user, "quota answered", title, f"{text}\n\n{state.public_url}/quota/request\n")
+    return state.notifier.rows_of(mail)

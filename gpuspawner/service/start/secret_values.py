@@ -1,0 +1,152 @@
+"""Secrets of users: variables of their workspaces whose values nobody reads again.
+
+The store has them encrypted with a key that is derived from the service's secret. Only a workspace of the same user
+gets the values, by its own token, when it starts. They are in no option, log, page or audit entry.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import TYPE_CHECKING
+
+from pydantic import SkipValidation
+from tornado.web import HTTPError
+
+from gpuspawner.catalog.own_software import RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
+from gpuspawner.core import events
+from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.api.rest.models import Answer, Body
+from gpuspawner.service.store.user_secrets import StoredSecret
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+MAX_SECRETS, MAX_BYTES = 30, 8192
+"""Secrets of one user, and bytes of a value. Arbitrary: a private key has half of that."""
+
+router = Router()
+
+
+class SecretInput(Body):
+    """A secret to save. It takes the place of an earlier one of its name."""
+
+    name: SkipValidation[str] = ""
+    """The name of the variable, for example ``HF_TOKEN``."""
+    value: SkipValidation[str] = ""
+    """The value. No answer has it."""
+
+
+class Secret(Answer):
+    """A secret without its value."""
+
+    name: str
+    changed_at: float
+
+
+class SecretList(Answer):
+    """One's own secrets by name, and how many there may be."""
+
+    secrets: list[Secret]
+    most: int
+
+
+class SecretName(Answer):
+    """The name of a secret."""
+
+    name: str
+
+
+class SecretValues(Answer):
+    """The secrets of a workspace's user, for the workspace itself."""
+
+    values: dict[str, str]
+    unreadable: list[str]
+    """Names of those that were encrypted with another key: their user must save them again."""
+
+
+def _cipher(secret: bytes) -> Fernet:
+    from cryptography.fernet import Fernet  # noqa: PLC0415 - most starts of the service need no cipher
+
+    key = hmac.new(secret, b"secrets of users", hashlib.sha256).digest()
+    return Fernet(base64.urlsafe_b64encode(key))
+
+
+def seal(secret: bytes, owner: Owner, name: str, value: str) -> str:
+    """Return a value encrypted for one user and one name."""
+    text = json.dumps([owner.hub, owner.user_created, name, value])
+    return _cipher(secret).encrypt(text.encode()).decode()
+
+
+def unseal(secret: bytes, owner: Owner, one: StoredSecret) -> str | None:
+    """Return the value of a stored secret, None if it is of another key, user or name."""
+    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
+
+    try:
+        *about, value = json.loads(_cipher(secret).decrypt(one.sealed.encode()))
+    except InvalidToken:
+        return None
+    return str(value) if about == [owner.hub, owner.user_created, one.name] else None
+
+
+def _check(name: object, value: object) -> tuple[str, str]:
+    """Return a name and a value that may be saved. No message quotes a value."""
+    if not isinstance(name, str) or not VARIABLE_NAME.fullmatch(name):
+        remedy = "Write it as the program expects it, for example HF_TOKEN."
+        raise RequestRefused("name", quoted(name), "letters, digits and underscores, up to 100", remedy)
+    if name.upper().startswith(RESERVED_NAMES) or name.upper() in RESERVED_WHOLE:
+        raise RequestRefused("name", quoted(name), "names that the workspace does not use", "Choose another name.")
+    if not isinstance(value, str) or not value or "\0" in value or len(value.encode(errors="replace")) > MAX_BYTES:
+        remedy = "Put a longer one into a file of your home."
+        raise RequestRefused("value", "nothing, or more than that", f"1 to {MAX_BYTES:,} bytes of text", remedy)
+    return name, value
+
+
+@router.get("/api/v1/secrets", Permission.HAVE_SECRETS)
+async def list_secrets(actor: Actor) -> SecretList:
+    """Answer their names, and when each was changed last. Nothing answers a value."""
+    rows = await actor.state.store.read(actor.state.store.secrets.of, actor.person.owner)
+    found = [Secret(name=one.name, changed_at=one.changed_at) for one in rows]
+    return SecretList(secrets=found, most=MAX_SECRETS)
+
+
+# Without a key of a repeated request, whose digest of the value would be stored. A repeated request changes nothing.
+@router.post("/api/v1/secrets", Permission.HAVE_SECRETS, status=201, idempotent=False)
+async def save_secret(actor: Actor, *, body: SecretInput) -> Secret:
+    """Save one, for the next start of each of one's own workspaces. It takes the place of one of its name."""
+    state, owner = actor.state, actor.person.owner
+    name, value = _check(body.name, body.value)
+    one = StoredSecret(name, seal(state.secret, owner, name, value), actor.now)
+    line = actor.audit_entry(events.SecretSaved(name), actor.person.name)
+    if not await state.store.write(state.store.secrets.save, owner, one, MAX_SECRETS, line):
+        raise RequestRefused("secrets", str(MAX_SECRETS + 1), f"up to {MAX_SECRETS}", "Delete one first.", 403)
+    return Secret(name=name, changed_at=actor.now)
+
+
+@router.delete("/api/v1/secrets/{name}", Permission.HAVE_SECRETS)
+async def delete_secret(actor: Actor, name: str) -> SecretName:
+    """Delete it. Workspaces that run keep it until they stop."""
+    deleted, store = SecretName(name=name), actor.state.store
+    actor.store_answer(deleted)
+    line = actor.audit_entry(events.SecretDeleted(name[:100]), actor.person.name)
+    if not await store.write(store.secrets.delete, actor.person.owner, name, line):
+        raise HTTPError(404, reason=f"You have no secret with the name {name[:100]}.")
+    return deleted
+
+
+@router.post("/api/v1/workspaces/{workspace}/secrets", Permission.REPORT, idempotent=False)
+async def hand_over_secrets(actor: Actor, workspace: str) -> SecretValues:
+    """Answer the secrets of its user to a workspace. Only the workspace's own token may ask."""
+    state, lease = actor.state, await actor.find_lease(workspace, Permission.REPORT)
+    rows = await state.store.read(state.store.secrets.of, lease.key.owner)
+    opened = {one.name: unseal(state.secret, lease.key.owner, one) for one in rows}
+    return SecretValues(
+        values={name: value for name, value in opened.items() if value is not None},
+        unreadable=[name for name, value in opened.items() if value is None],
+    )

@@ -1,0 +1,207 @@
+"""All rows of one person, whatever table they are in: to export them, and to forget the person.
+
+A table's columns say how its rows belong to a person, so that a new table is covered without a line here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpuspawner.core.leases.lease import Key, Lease, Owner, Phase
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.leases import StoredLeases
+from gpuspawner.service.store.rows import StoredRows, owned_by, read_with_damaged_json
+
+LEASES_AT_ONCE = 200
+"""Leases that one transaction forgets. It takes some milliseconds, in which nothing else is written."""
+SECRET_COLUMNS = frozenset({"hash", "sealed"})
+"""Columns that are exported to nobody."""
+SUMS = frozenset({"ledger", "usage_sums", "team_sums", "quota_grants"})
+"""Tables whose rows stay under a pseudonym, so that all sums stay as they are."""
+OF_WORKSPACES = frozenset({"leases", "readings", "estimates", "audit"})
+"""Tables about workspaces. Their rows stay under the pseudonym, or are deleted."""
+BY_COLUMNS = ("by", "taken_back_by", "withdrawn_by")
+"""Columns with the name of a person who acted."""
+
+
+@dataclass(frozen=True)
+class StoredPerson:
+    """A person in the store. ``since`` is when the hub created the user: earlier rows with the name are another's."""
+
+    owner: Owner
+    name: str
+    since: float
+
+
+class PersonRows(StoredRows):
+    """Reads, counts and forgets the rows of a person."""
+
+    def owners_named(self, name: str) -> set[str]:
+        """Return the creation times of the users who had a name when something of them was stored."""
+        found: set[str] = set()
+        with self._transaction() as connection:
+            for table in (tables.leases, tables.ledger, tables.tokens):
+                found |= {*connection.scalars(sa.select(table.c.user_created).where(table.c.user == name).distinct())}
+        return found
+
+    def count(self, person: StoredPerson) -> dict[str, int]:
+        """Return the number of a person's rows by table, without tables that have none."""
+        with self._transaction() as connection:
+            counts = {
+                table.name: connection.scalar(sa.select(sa.func.count()).select_from(table).where(where)) or 0
+                for table, where in _conditions(person).items()
+            }
+            counts["outbox"] = len(_messages_to(connection, person.name))
+        return {name: number for name, number in counts.items() if number}
+
+    def export(self, person: StoredPerson) -> dict[str, list[dict[str, Any]]]:
+        """Return a person's rows by table, without what is secret."""
+        with self._transaction() as connection:
+            found = {table.name: _rows_of(connection, table, where) for table, where in _conditions(person).items()}
+        return {name: rows for name, rows in found.items() if rows}
+
+    def has_live_leases(self, owner: Owner) -> bool:
+        """Return whether a person has workspaces that have not ended."""
+        t = tables.leases
+        query = sa.select(t.c.id).where(owned_by(t, owner), t.c.phase != Phase.ENDED.value).limit(1)
+        with self._transaction() as connection:
+            return connection.scalar(query) is not None
+
+    def forget_workspaces(self, person: StoredPerson, pseudonym: str, *, deletes: bool) -> bool:
+        """Delete some ended workspaces of a person, or put them under a pseudonym. Return whether there may be more."""
+        t, text = tables.leases, tables.outputs
+        with self._transaction(writes=True) as connection:
+            query = sa.select(t.c.id, t.c.document).where(owned_by(t, person.owner), t.c.phase == Phase.ENDED.value)
+            rows = read_with_damaged_json(connection, query.order_by(t.c.id).limit(LEASES_AT_ONCE), t.c.document)
+            ids = [row.id for row in rows]
+            connection.execute(text.delete().where(text.c.lease.in_(ids)))
+            if deletes:
+                for table in (tables.audit, tables.readings, tables.estimates):
+                    connection.execute(table.delete().where(table.c.lease.in_(ids)))
+                connection.execute(t.delete().where(t.c.id.in_(ids)))
+            else:
+                leases = self._damaged.read(t, rows, lambda row: StoredLeases.parse(row.document))
+                renamed = [_renamed(one, person, pseudonym) for one in leases]
+                StoredLeases.write(connection, StoredLeases.rows_of(renamed))
+                damaged = {*ids} - {one.id for one in leases}
+                connection.execute(t.delete().where(t.c.id.in_(damaged)))  # what is in it can't be known
+        return len(ids) == LEASES_AT_ONCE
+
+    def forget_rest(self, person: StoredPerson, pseudonym: str) -> None:
+        """Delete all other rows of a person. Those of SUMS and the audit stay under a pseudonym."""
+        new = {"user_created": pseudonym, "user": pseudonym, "key": pseudonym, "name": pseudonym}
+        with self._transaction(writes=True) as connection:
+            _rename_in_documents(connection, person, pseudonym)
+            for row in _messages_to(connection, person.name):
+                connection.execute(tables.outbox.delete().where(tables.outbox.c.id == row))
+            for table, where in _conditions(person).items():
+                if table.name in SUMS:
+                    columns = ("key", "name") if table is tables.usage_sums else ("user_created", "user")
+                    values = {name: new[name] for name in columns}
+                    connection.execute(table.update().where(where).values(**values))
+                elif table.name not in OF_WORKSPACES:
+                    connection.execute(table.delete().where(where))
+            for column in (tables.audit.c.user, tables.audit.c.actor):
+                where = (column == person.name) & (tables.audit.c.at >= person.since)
+                connection.execute(tables.audit.update().where(where).values({column.name: pseudonym}))
+            _rename_acts(connection, person, pseudonym)
+
+
+def _conditions(person: StoredPerson) -> dict[sa.Table, sa.ColumnElement[bool]]:
+    """Return the tables that may have rows of a person, with the condition of these rows."""
+    ids = sa.select(tables.leases.c.id).where(owned_by(tables.leases, person.owner))
+    created, found = person.owner.user_created, dict[sa.Table, sa.ColumnElement[bool]]()
+    for table in tables.metadata.sorted_tables:
+        t = table.c
+        if "hub" in t and "user_created" in t:
+            found[table] = owned_by(table, person.owner)
+        elif "user_created" in t:
+            found[table] = t.user_created == created
+        elif table is tables.usage_sums:
+            found[table] = (t.by == "user") & (t.key == created)
+        elif table is tables.audit:
+            named = ((t.user == person.name) | (t.actor == person.name)) & (t.at >= person.since)
+            found[table] = t.lease.in_(ids) | named
+        elif table is tables.counters:
+            label = json.dumps(["user", person.name], ensure_ascii=False, separators=(",", ":"))
+            found[table] = t.series.contains(label, autoescape=True)
+        elif "lease" in t:
+            found[table] = t.lease.in_(ids)
+    return found
+
+
+def _rows_of(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[bool]) -> list[dict[str, Any]]:
+    columns = [column for column in table.c if column.name not in SECRET_COLUMNS]
+    documents = [column for column in columns if isinstance(column.type, sa.JSON)]
+    rows = read_with_damaged_json(connection, sa.select(*columns).where(where), *documents)
+    found = [{column.name: getattr(row, column.name) for column in columns} for row in rows]
+    for row in found:
+        if isinstance(row.get("document"), dict):
+            row["document"].pop("token_hash", None)
+    return found
+
+
+def _messages_to(connection: sa.Connection, name: str) -> list[str]:
+    """Return the ids of messages to a user that are in the outbox."""
+    t = tables.outbox.c
+    rows = read_with_damaged_json(connection, sa.select(t.id, t.document).where(t.channel == "user"), t.document)
+    return [row.id for row in rows if isinstance(row.document, dict) and row.document.get("user") == name]
+
+
+def _renamed(lease: Lease, person: StoredPerson, pseudonym: str) -> Lease:
+    """Return a lease without what it says of its user: the name, the options, and their words."""
+    dispute = None if lease.dispute is None else replace(lease.dispute, sentence="")
+    return replace(
+        lease,
+        key=Key(lease.key.hub, pseudonym, lease.key.server),
+        user=pseudonym,
+        request=replace(lease.request, user=pseudonym),
+        options={},
+        with_gpu=None,
+        ended_by=pseudonym if lease.ended_by == person.name else lease.ended_by,
+        dispute=dispute,
+    )
+
+
+def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
+    """Put a pseudonym where the person acted as an administrator, and drop them as a recipient."""
+    for table, at in ((tables.ledger, "at"), (tables.quota_grants, "made_at"), (tables.announcements, "made_at")):
+        for name in BY_COLUMNS:
+            if name in table.c:
+                where = (table.c[name] == person.name) & (table.c[at] >= person.since)
+                connection.execute(table.update().where(where).values({name: pseudonym}))
+
+
+def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
+    """Put a pseudonym into statements, and into the fields of audit entries about the person."""
+    created, audit = person.owner.user_created, tables.audit
+    for row in connection.execute(sa.select(tables.statements)).all():
+        document = json.loads(json.dumps(row.document))
+        mine = [line for line in document["lines"] if line["user"] == created]
+        for line in mine:
+            line |= {"user": pseudonym, "member": pseudonym}
+        for one in document["credits"] if document["until"] > person.since else ():
+            one["by"] = pseudonym if one["by"] == person.name else one["by"]
+            if mine:
+                one["members"] = [pseudonym if name == person.name else name for name in one["members"]]
+        if document != row.document:
+            t = tables.statements
+            where = (t.c.month == row.month) & (t.c.team == row.team)
+            connection.execute(t.update().where(where).values(document=document))
+    query = sa.select(audit.c.number, audit.c.fields).where(audit.c.at >= person.since)
+    named = (audit.c.user == person.name) | (audit.c.actor == person.name)
+    for row in read_with_damaged_json(connection, query.where(named), audit.c.fields):
+        fields = _replaced(row.fields, person.name, pseudonym)
+        if fields != row.fields:
+            connection.execute(audit.update().where(audit.c.number == row.number).values(fields=fields))
+
+
+def _replaced(fields: Any, name: str, pseudonym: str) -> Any:
+    if not isinstance(fields, Mapping):
+        return fields
+    return {key: pseudonym if value == name else value for key, value in fields.items()}

@@ -1,0 +1,148 @@
+"""The API of what is stored of a person."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from tornado.web import HTTPError
+
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
+from gpuspawner.core.events import PersonExported, PersonForgotten
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.engine.hub.client import seconds_of
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.person import OF_WORKSPACES, SUMS, StoredPerson
+from gpuspawner.service.stored_data.models import (
+    DELETE,
+    ExportedSection,
+    ForgetInput,
+    Forgotten,
+    ForgottenSection,
+    StoredData,
+    StoredQuery,
+)
+from gpuspawner.service.stored_data.sections import in_order, section_of
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.permissions import Permission, Reach
+
+DELETED, RENAMED = "deleted", "kept under the pseudonym"
+STILL_THERE = "The hub still has this user. Whatever they do from now on is stored under their name again."
+KEPT_SUMS = "Sums of usage, budgets and statements stay as they are."
+
+router = Router()
+
+
+@router.get("/api/v1/stored", Permission.SEE_STORED)
+async def get_stored(actor: Actor, *, query: StoredQuery) -> StoredData:
+    """Answer all that is stored of a person, entry by entry, without tokens and secrets."""
+    state, name = actor.state, query.user or actor.person.name
+    of_other = name != actor.person.name
+    if of_other:
+        actor.require(Permission.SEE_STORED, Reach.ALL)
+        person = await find_person(state, name, query.created)
+    else:
+        person = _person(actor.person.owner, name)
+    found = await state.store.read(state.store.person_rows.export, person)
+    sections = [
+        ExportedSection(**vars(section_of(table, state.settings)), entries=len(found[table]), rows=found[table])
+        for table in in_order(found)
+    ]
+    if of_other:
+        entries = sum(one.entries for one in sections)
+        await state.registry.save(audit=[actor.audit_entry(PersonExported(entries), name)])
+    return StoredData(user=name, created=person.owner.user_created, made_at=actor.now, sections=sections)
+
+
+# Without a key: it takes several transactions, and repeating it does the rest.
+@router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, audit="forget", idempotent=False)
+async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, int]:
+    """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are."""
+    state = actor.state
+    person = await find_person(state, body.user, body.created)
+    rows, pseudonym = state.store.person_rows, pseudonym_of(state, person.owner)
+    if await state.store.read(rows.has_live_leases, person.owner):
+        raise Conflict("This user has workspaces that run or wait. Stop them first, and then forget the user.")
+    deletes = body.how == DELETE
+    counts = await state.store.read(rows.count, person)
+    sides = [
+        _side(section_of(table, state.settings).title, counts[table], table, deletes=deletes)
+        for table in in_order(counts)
+    ]
+    is_there = await _is_in_hub(state, person)
+    shown = Forgotten(
+        dry_run=body.dry_run,
+        pseudonym=pseudonym,
+        words=f"{'Delete' if deletes else 'Pseudonymise'} {sum(one.entries for one in sides)} entries",
+        note=f"{KEPT_SUMS} {STILL_THERE if is_there else ''}".strip(),
+        sides=sides,
+    )
+    if body.dry_run:
+        return shown, 200
+    while await state.store.write(lambda: rows.forget_workspaces(person, pseudonym, deletes=deletes)):
+        pass
+    await state.store.write(rows.forget_rest, person, pseudonym)
+    actor.store_answer(shown)
+    await state.registry.save(audit=[actor.audit_entry(PersonForgotten(body.how, pseudonym, body.why))])
+    await _read_again(state, person)
+    return shown, 201
+
+
+def _side(title: str, number: int, table: str, *, deletes: bool) -> ForgottenSection:
+    stays = table in SUMS or (table in OF_WORKSPACES and not deletes)
+    becomes = RENAMED if stays else DELETED
+    words = f"{title}: {number} {'entry' if number == 1 else 'entries'}, {becomes}"
+    return ForgottenSection(title=title, entries=number, becomes=becomes, words=words)
+
+
+async def _read_again(state: Parts, person: StoredPerson) -> None:
+    """Have everything in memory follow the store."""
+    await state.accounting.load()
+    await state.quota_requests.load()
+    await state.announcements.load()
+    state.roles_used.pop(person.name, None)
+    state.counters.forget(person.name)
+    counted = state.accounting.user_gpu_seconds
+    for key in [one for one in counted if one[0] == person.name]:
+        del counted[key]
+
+
+async def _is_in_hub(state: Parts, person: StoredPerson) -> bool:
+    try:
+        return await state.hub.created(person.name) == person.owner.user_created
+    except Unavailable:
+        return False
+
+
+def pseudonym_of(state: Parts, owner: Owner) -> str:
+    """Return the pseudonym of a person. It is always the same, and only the service's secret leads to it."""
+    text = f"forgotten:{owner.hub}:{owner.user_created}".encode()
+    return f"former-{hmac.new(state.secret, text, hashlib.sha256).hexdigest()[:12]}"
+
+
+def _person(owner: Owner, name: str) -> StoredPerson:
+    return StoredPerson(owner, name, seconds_of(owner.user_created) or 0.0)
+
+
+async def find_person(state: Parts, name: str, created: str = "") -> StoredPerson:
+    """Return the person of a name: a user of the hub, or one who was.
+
+    Raises:
+        HTTPError: 404, nothing is stored under the name.
+        RequestRefused: several users had the name, and ``created`` names none of them.
+    """
+    rows, sums = state.store.person_rows, state.store.usage_sums
+    found = await state.store.read(rows.owners_named, name) | {*await state.store.read(sums.users_named, name)}
+    try:
+        now = await state.hub.created(name) if name.isprintable() else None
+    except Unavailable:
+        now = None
+    if now is not None and not created:
+        return _person(Owner(state.hub_id, now), name)
+    found |= {now} if now is not None else set()
+    if not found:
+        raise HTTPError(404, reason=f"Nothing is stored of a user {name[:40]}.")
+    if created not in found and (created or len(found) > 1):
+        raise RequestRefused("created", quoted(created), ", ".join(sorted(found)), "Several users had this name.")
+    return _person(Owner(state.hub_id, created or found.pop()), name)

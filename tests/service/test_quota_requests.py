@@ -1,0 +1,322 @@
+"""Requests for extra quota: users send them, leads and administrators answer, and what is approved takes effect."""
+
+import html
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
+
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN
+from gpuspawner.service.settings import Settings
+
+DAY = 86400.0
+QUOTAS = {
+    "each": {"each": "user", "gpus": {"hard": 2}, "gpu_hours": {"per": "week", "hard": 40}},
+    "members": {"each": "user", "group": "vision", "gpus": {"hard": 2}, "gpu_hours": {"per": "week", "hard": 40}},
+    "vision": {"group": "vision", "gpus": {"hard": 3}, "types": {"a100": {"hard": 3}}},
+}
+ASK = {"what": "2 GPUs", "until": "3d", "why": "The paper", "team": "vision"}
+ASK_OWN = {**ASK, "team": None}
+
+
+@pytest.fixture
+def world(make_web_world, monkeypatch):
+    monkeypatch.setattr("page_world.PEOPLE", {**PEOPLE, **STAFF})
+    catalog = {**CATALOG, "teams": {"vision": {"title": "Vision"}, "speech": {}}, "quotas": QUOTAS, "currency": "CHF"}
+    made = make_web_world(load_catalog(catalog))
+    made.groups.update(alice={"vision"}, lena={"vision"})
+    made.observe()
+    return made
+
+
+def ask(world, name="alice", status=201, **body):
+    answer = api(world, name, "quota-requests", "POST", {**ASK, **body})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def answer(world, request, act, name="admin", status=200, **body):
+    found = api(world, name, f"quota-requests/{request['id']}/{act}", "POST", body)
+    assert found.status_code == status, found.text
+    return found.json()
+
+
+def listed(world, name, query=""):
+    return [(one["user"], one["state"]) for one in api(world, name, f"quota-requests{query}").json()["requests"]]
+
+
+def most_gpus(world, name="alice"):
+    limits = api(world, name, "quota").json()["limits"]
+    return {one["entry"]: one["hard"] for one in limits if one["limit"] == "gpus"}
+
+
+def audited(world, actor):
+    entries = api(world, "admin", f"admin/audit?who={actor}").json()["audit"]
+    return [one["action"] for one in entries]
+
+
+def titles(world, name):
+    return [one["title"] for one in api(world, name, "inbox").json()["notices"]]
+
+
+def error(answered):
+    return answered["error"]["message"]
+
+
+def test_an_approved_request_takes_effect_at_once_and_ends_on_time(world):
+    asked = ask(world)
+    words = "2 GPUs more for alice in vision until Mon 18 Jan 08:00"
+    assert (asked["state"], asked["words"], asked["own"]) == ("open", words, True)
+    assert most_gpus(world)["members"] == 2
+    given = answer(world, asked, "approve", "lena", why="Good luck")
+    assert (given["state"], given["answered_by"], given["answer"], given["grant"]["amount"]) == (
+        "approved", "lena", "Good luck", 2,
+    )  # fmt: skip
+    assert most_gpus(world)["members"] == 4
+    assert titles(world, "alice") == ["You were granted more"]
+    assert audited(world, "lena") == ["quota granted", "quota request approved"]
+    assert audited(world, "alice") == ["quota requested"]
+    world.clock.at = asked["until"]
+    assert most_gpus(world)["members"] == 2
+    assert listed(world, "alice") == [("alice", "approved")]
+
+
+def test_a_request_of_a_later_time_begins_then(world):
+    asked = ask(world, since="2d", until="4d")
+    given = answer(world, asked, "approve")
+    assert (given["grant"]["state"], most_gpus(world)["members"]) == ("to come", 2)
+    world.clock.at = NOW + 2 * DAY
+    assert most_gpus(world)["members"] == 4
+
+
+def test_a_request_is_approved_with_changes_only_with_a_sentence(world):
+    asked = ask(world)
+    assert "You changed the request: tell alice why." in error(
+        answer(world, asked, "approve", status=400, what="1 GPU")
+    )
+    given = answer(world, asked, "approve", what="1 GPU", until="1d", why="One is free")
+    assert (given["amount"], given["grant"]["amount"], given["grant"]["until"]) == (2, 1, NOW + DAY)
+    assert most_gpus(world)["members"] == 3
+
+
+def test_a_declined_request_changes_nothing_and_its_user_reads_why(world):
+    asked = ask(world)
+    assert "why" in error(answer(world, asked, "decline", status=400))
+    declined = answer(world, asked, "decline", why="Use T4")
+    assert (declined["state"], declined["grant"], most_gpus(world)["members"]) == ("declined", None, 2)
+    (notice,) = api(world, "alice", "inbox").json()["notices"]
+    assert (notice["title"], notice["text"], notice["by"]) == (
+        "Your request for 2 GPUs was declined",
+        "Use T4",
+        "admin",
+    )
+    assert "declined already by admin" in error(answer(world, asked, "approve", status=409))
+
+
+def test_its_user_withdraws_a_request_and_nobody_else(world):
+    asked = ask(world)
+    path = f"quota-requests/{asked['id']}"
+    assert api(world, "bob", path, "DELETE").status_code == 404
+    assert api(world, "admin", path, "DELETE").status_code == 403
+    assert api(world, "alice", path, "DELETE").json()["state"] == "withdrawn"
+    assert "withdrawn already" in error(answer(world, asked, "approve", status=409))
+    assert titles(world, "admin") == []
+
+
+def test_of_two_answers_at_the_same_time_one_counts(world):
+    asked = ask(world)
+    with ThreadPoolExecutor(6) as pool:
+        path = f"quota-requests/{asked['id']}/approve"
+        found = sorted(one.status_code for one in pool.map(lambda _: api(world, "admin", path, "POST"), range(6)))
+    assert found == [200, 409, 409, 409, 409, 409]
+    assert len(api(world, "admin", "quota-grants").json()["grants"]) == 1
+
+
+@pytest.mark.parametrize("name", ["alice", "lena", "otto", "vera", "admin"])
+def test_promise_9_only_leads_of_the_team_and_administrators_answer(world, name):
+    for body in (ASK, ASK_OWN, {**ASK, "whole_team": True, "what": "1 a100"}):
+        asked = ask(world, "alice", **body)
+        leads = name == "lena" and asked["team"] == "vision"
+        expected = {"admin": 200, "lena": (200 if not asked["whole_team"] else 403) if leads else 404}.get(name, 403)
+        answer(world, asked, "decline", name, expected, why="No")
+
+
+def test_nobody_answers_their_own_request(world):
+    for name in ("lena", "admin"):
+        world.groups[name] = {"vision"}
+        asked = ask(world, name)
+        assert not asked["may_answer"]
+        assert "Nobody answers their own request." in error(answer(world, asked, "approve", name, 403))
+    assert listed(world, "lena", "?all=1&open=1") == [("admin", "open"), ("lena", "open")]
+    assert listed(world, "lena") == [("lena", "open")]
+
+
+def test_lists_show_one_s_own_requests_those_of_teams_that_one_leads_or_all(world):
+    ask(world)
+    ask(world, "bob", team=None)
+    assert listed(world, "bob") == [("bob", "open")]
+    assert listed(world, "lena", "?all=1") == [("alice", "open")]
+    assert sorted(listed(world, "admin", "?all=1")) == [("alice", "open"), ("bob", "open")]
+    for name in ("alice", "otto", "vera"):
+        assert api(world, name, "quota-requests?all=1").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"what": "many"}, "'many' is not an amount"),
+        ({"what": "3 workspaces"}, "GPU hours, you in Vision"),
+        ({"team": "speech"}, "Name a team that you are in."),
+        ({"team": None, "whole_team": True}, "Name the team that the request is for."),
+        ({"until": f"{int(LONGEST_SECONDS / DAY) + 1}d"}, "Ask again before it ends."),
+        ({"since": "2d", "until": "1d"}, "Give a later end."),
+        ({"why": ""}, "Say why."),
+        ({"why": "x" * 501}, "a reason of at most 500 letters"),
+        ({"colour": "red"}, "a field that does not exist"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_to_do_next(world, body, told):
+    assert told in error(ask(world, status=400, **body))
+    assert listed(world, "alice") == []
+
+
+def test_open_requests_of_a_person_are_bounded(world):
+    for _ in range(MAX_OPEN):
+        asked = ask(world)
+    assert f"You have {MAX_OPEN} open requests" in error(ask(world, status=409))
+    answer(world, asked, "decline", why="No")
+    ask(world)
+
+
+def test_an_expired_request_cannot_be_answered(world):
+    asked = ask(world)
+    world.clock.at = asked["until"]
+    assert listed(world, "alice") == [("alice", "expired")]
+    assert "The requested time is over" in error(answer(world, asked, "approve", status=409))
+    assert titles(world, "admin") == []
+
+
+def test_requests_survive_a_restart(world):
+    asked = ask(world)
+    world.call(world.parts.quota_requests.load)
+    answer(world, asked, "decline", why="No")
+    world.call(world.parts.quota_requests.load)
+    assert listed(world, "alice") == [("alice", "declined")]
+
+
+def test_leads_and_administrators_are_told_by_inbox_and_mail_with_links_that_ask(world, monkeypatch):
+    settings = Settings(notify_users="json://localhost/{user}", notify_admins=["json://localhost/admins"])
+    monkeypatch.setattr(world.parts.notifier, "_settings", settings)
+    api(world, "lena")  # she has used her role
+    asked = ask(world)
+    rows = [(row.channel, row.document) for row in world.parts.store.outbox.due(NOW, 99)]
+    assert sorted((channel, mail["user"]) for channel, mail in rows) == [("admins 0", "alice"), ("user", "lena")]
+    text = rows[0][1]["text"]
+    assert text.startswith("“The paper”\n\n2 GPUs more for alice in vision until ")
+    link = re.search(r"Approve: (\S+)", text)[1].partition("/services/gpu/")[2]
+    page = html.unescape(Browser(world, "lena").look(link).text)
+    assert "Approve a request for more" in page
+    assert listed(world, "alice") == [("alice", "open")]
+    for name, told in (("lena", 1), ("admin", 1), ("bob", 0), ("otto", 0)):
+        assert titles(world, name) == ["alice asks for 2 GPUs more"] * told
+    answer(world, asked, "decline", why="No")
+    mails = [row.document for row in world.parts.store.outbox.due(NOW, 99) if row.document["user"] == "alice"]
+    assert [mail["text"].splitlines()[0] for mail in mails if not mail["to_admins"]] == ["admin declined it. “No”"]
+
+
+# Pages
+
+
+def test_a_user_asks_on_the_page_sees_where_it_stands_and_withdraws(world):
+    browser = Browser(world, "alice")
+    assert 'href="/services/gpu/quota/request"' in browser.look("quota").text
+    page = html.unescape(browser.look("quota/request").text)
+    assert "GPUs at once, you in Vision" in page
+    typed = {"choice": "GPU h/vision/", "number": "20", "until": "2027-01-18", "why": "More\r\nseeds"}
+    refused = html.unescape(browser.submit("quota/request", 400, **{**typed, "number": "many"}).text)
+    assert 'id="number-wrong"' in refused
+    assert 'value="many"' in refused
+    page = html.unescape(browser.submit("quota/request", **typed).text)
+    assert "20 GPU h more in team vision" in page
+    assert "“More seeds”" in page
+    (one,) = api(world, "alice", "quota-requests").json()["requests"]
+    page = browser.submit(f"quota/request/{one['id']}/withdraw").text
+    assert "You have no open request." in page
+    browser.submit(f"quota/request/{one['id']}/withdraw")  # a second click
+    assert listed(world, "alice") == [("alice", "withdrawn")]
+
+
+def test_without_a_quota_there_is_nothing_to_ask_for(make_web_world):
+    world = make_web_world()
+    assert "No quota limits you." in Browser(world, "alice").look("quota/request").text
+    assert "no quota limits you" in error(ask(world, status=400, team=None))
+
+
+def test_an_administrator_answers_on_the_page(world):
+    world.save(running("runs", "alice", gpus=(0,)))
+    asked = ask(world, what="20 GPU h")
+    browser = Browser(world, "admin")
+    page = html.unescape(browser.look("console/requests").text)
+    for told in ("</a> asks for 20 GPU h more", "“The paper”", "Up to CHF 42.00, paid by team vision", "1<span"):
+        assert told in page
+    link = html.unescape(re.search(r'href="/services/gpu/(console/act/change-request[^"]*)"', page)[1])
+    dialog = browser.look(link).text
+    assert 'name="number" value="20"' in dialog
+    typed = {"request": asked["id"], "number": "10", "unit": "GPU h", "back": "console/requests"}
+    assert 'id="act-why-wrong"' in browser.submit("console/act/change-request", 400, **typed).text
+    page = html.unescape(browser.submit("console/act/change-request", **typed, why="Half").text)
+    assert "No request waits for an answer." in page
+    assert "alice: 10 GPU h</b> instead of 20 GPU h" in page
+    assert "“Half”" in html.unescape(browser.look("console/requests?show=answered").text)
+    assert "declined" not in browser.look("console/requests.csv?show=answered").text
+    assert "approved" in browser.look("console/requests.csv?show=answered").text
+    assert "approved already by admin" in browser.submit("console/act/decline", 409, request=asked["id"], why="x").text
+
+
+def test_a_lead_sees_no_button_on_requests_that_others_answer(world):
+    ask(world, whole_team=True, what="1 a100")
+    ask(world, "lena")
+    page = Browser(world, "lena").look("console/requests").text
+    assert "console/act/approve" not in page
+    assert "Only administrators answer a request" in page
+    assert "Nobody answers their own request." in page
+    assert "gs-count" not in page.partition('aria-label="Admin"')[2].partition("</nav>")[0]
+
+
+def test_a_dialog_shows_nothing_of_a_request_of_another_team(world):
+    asked = ask(world, "bob", team=None, why="A secret")
+    assert "A secret" not in Browser(world, "lena").look(f"console/act/approve?request={asked['id']}").text
+
+
+# Approval by the catalog's rule
+
+
+@pytest.fixture
+def ruled(make_web_world):
+    rule = {"approve": {"below": "8 GPU h", "each": "week"}}
+    made = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "quotas": QUOTAS, **rule}))
+    made.groups.update(alice={"vision"})
+    made.observe()
+    return made
+
+
+def test_small_requests_are_approved_at_once_up_to_the_amount_of_a_period(ruled):
+    small = ask(ruled, what="6 GPU h", until="1d")
+    assert (small["state"], small["answered_by"], small["given"]) == ("approved", "", "6 GPU h")
+    budgets = {one["entry"]: one["granted"] for one in api(ruled, "alice", "quota").json()["budgets"]}
+    assert budgets["members"] == 6
+    assert audited(ruled, "gpuspawner") == ["quota granted", "quota request approved"]
+    assert ask(ruled, what="3 GPU h", until="1d")["state"] == "open"
+    assert ask(ruled, what="2 GPU h", until="1d")["state"] == "approved"
+    assert ask(ruled, "bob", what="8 GPU h", team=None)["state"] == "approved"
+    ruled.clock.at += 7 * DAY
+    assert ask(ruled, what="8 GPU h", until="1d")["state"] == "approved"
+
+
+def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):
+    assert ask(ruled, what="8.5 GPU h")["state"] == "open"
+    assert ask(ruled, what="1 GPU")["state"] == "open"
+    page = Browser(ruled, "alice").look("quota/request").text
+    assert "Up to 8 extra GPU hours of a user and week are approved at once." in page

@@ -1,0 +1,94 @@
+"""Secrets of users: stored encrypted, handed to their own workspaces only, and shown nowhere."""
+
+import logging
+
+import pytest
+import requests
+from page_world import Browser, api, running
+
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.engine.allocation.start_attempts import hash_token
+from gpuspawner.service.forgetting import forget
+from gpuspawner.service.start.secret_values import MAX_SECRETS, seal, unseal
+from gpuspawner.service.store.user_secrets import StoredSecret
+
+VALUE = "hf_s3cret-value-that-nobody-reads"
+TOKEN = "gpuws-token-of-the-workspace"
+
+
+@pytest.fixture
+def world(make_web_world):
+    made = make_web_world()
+    made.observe()
+    return made
+
+
+def save(world, name="HF_TOKEN", value=VALUE, who="alice", status=201):
+    answer = api(world, who, "secrets", "POST", {"name": name, "value": value})
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+def hand_over(world, lease, token=TOKEN):
+    address = f"{world.home}api/v1/workspaces/{lease}/secrets"
+    return requests.post(address, headers={"Authorization": f"token {token}"}, data="{}", timeout=20)
+
+
+def test_only_a_workspace_of_its_user_gets_the_value(world):
+    world.save(running("mine", token_hash=hash_token(TOKEN)))
+    world.save(running("bobs", "bob", gpus=(1,), token_hash=hash_token("gpuws-bob")))
+    assert save(world).json() == {"name": "HF_TOKEN", "changed_at": world.clock.at}
+    assert hand_over(world, "mine").json() == {"values": {"HF_TOKEN": VALUE}, "unreadable": []}
+    assert hand_over(world, "bobs", "gpuws-bob").json()["values"] == {}
+    assert hand_over(world, "bobs").status_code in {403, 404}
+    for who in ("alice", "bob", "admin"):
+        assert api(world, who, "workspaces/mine/secrets", "POST").status_code in {403, 404}, who
+    assert api(world, "bob", "secrets").json()["secrets"] == []
+
+
+def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
+    caplog.set_level(logging.DEBUG)
+    seen = [save(world), save(world, "bad name", status=400), save(world, "LD_PRELOAD", status=400)]
+    seen += [save(world, value=VALUE * 300, status=400), save(world, value=f"{VALUE}\0", status=400)]
+    seen += [api(world, "alice", "secrets", "POST", {"name": "A", "value": [VALUE]})]
+    seen += [
+        api(world, "alice", "secrets"),
+        api(world, "admin", "admin/audit"),
+        Browser(world, "alice").look("secrets"),
+    ]
+    texts = [one.text for one in seen]
+    rows = world.parts.store.secrets.of(Owner("hub-1", "alice born"))
+    assert VALUE not in " ".join([*texts, *caplog.messages, *(one.sealed for one in rows)])
+    assert "HF_TOKEN" in seen[-1].text
+    assert "secret saved" in texts[-2]
+
+
+def test_they_are_replaced_deleted_and_bounded(world):
+    world.save(running("mine", token_hash=hash_token(TOKEN)))
+    save(world)
+    save(world, value="other")
+    assert hand_over(world, "mine").json()["values"] == {"HF_TOKEN": "other"}
+    for number in range(MAX_SECRETS - 1):
+        save(world, f"A{number}")
+    assert f"up to {MAX_SECRETS}" in save(world, "ONE_MORE", status=403).text
+    assert api(world, "alice", "secrets/HF_TOKEN", "DELETE").json() == {"name": "HF_TOKEN"}
+    assert api(world, "alice", "secrets/HF_TOKEN", "DELETE").status_code == 404
+    assert "HF_TOKEN" not in hand_over(world, "mine").text
+
+
+def test_they_are_forgotten_with_their_user(world):
+    save(world)
+    save(world, who="bob")
+    world.created["bob"] = None
+    world.call(forget, world.parts)
+    assert len(world.parts.store.secrets.owners("hub-1")) == 1
+
+
+def test_a_value_of_another_key_user_or_name_is_not_opened():
+    owner, other = Owner("hub", "alice born"), Owner("hub", "bob born")
+    sealed = seal(b"k" * 32, owner, "A", VALUE)
+    one = StoredSecret("A", sealed, 0.0)
+    assert unseal(b"k" * 32, owner, one) == VALUE
+    assert unseal(b"x" * 32, owner, one) is None
+    assert unseal(b"k" * 32, other, one) is None
+    assert unseal(b"k" * 32, owner, StoredSecret("B", sealed, 0.0)) is None

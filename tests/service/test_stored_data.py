@@ -1,0 +1,193 @@
+"""What is stored of a person: seen, exported, and forgotten with all sums kept."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from page_world import NOW, Browser, api
+from test_statements import asked, begin, end, later, sample, statement, world  # noqa: F401 - the fixture
+
+from gpuspawner.cli.main import main
+from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
+from gpuspawner.core.leases.disputes import Dispute
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.sign_in.device_login import Login
+from gpuspawner.service.sign_in.tokens import make_token
+from gpuspawner.service.store import OutputRow, tables
+from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.stored_data.sections import _SECTIONS
+
+NOT_PERSONAL = {
+    "meta", "kinds_seen", "preemptions", "restrictions", "idempotency_keys", "outbox", "announcements",
+    "statements", "team_alerts",
+}  # fmt: skip
+"""Tables without rows of one person. Statements, messages and announcements are changed row by row."""
+ALICE = Owner("hub-1", "alice born")
+
+
+@pytest.fixture
+def lived(world):  # noqa: F811 - the fixture
+    """A world in which alice and bob used GPUs in a month that is closed, and alice has something in each table."""
+    store = world.parts.store
+    world.groups = {"alice": {"vision"}}
+    for user, gpu, name in (("alice", 0, "first"), ("bob", 1, "second")):
+        begin(world, name, user, (gpu,))
+        world.clock.at += 3600
+        sample(world, name)
+        end(world, name)
+    gone = world.call(world.parts.registry.find, "first")
+    dispute = Dispute(NOW, "I was working on my thesis", NOW - 60, NOW)
+    world.call(world.parts.registry.save, replace(gone, dispute=dispute, options={"environment": "NAME=Alice"}))
+    correction = {"user": "alice", "team": "vision", "amount": "+1 GPU h", "why": "storage"}
+    assert api(world, "admin", "usage/corrections", "POST", correction).status_code == 201
+    grant = {"what": "4 GPUs", "user": "alice", "until": "1d", "why": "a paper"}
+    assert api(world, "admin", "quota-grants", "POST", grant).status_code == 201
+    preset = {"name": "mine", "options": {"template": "pytorch"}}
+    assert api(world, "alice", "presets", "POST", preset).status_code == 201
+    ready = {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}
+    assert api(world, "alice", "ready", "POST", ready).status_code in {200, 201}
+    assert api(world, "alice", "inbox/read", "POST", {"all": True}).status_code == 200
+    more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
+    assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
+    store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))
+    world.call(
+        make_token, world.parts, Login("secret", "BCDF-GHJK", "laptop", admin=False, at=NOW, user="alice"), ALICE
+    )
+    store.outbox.add([OutboxRow("m1", NOW, "user", "", {"user": "alice", "kind": "x", "title": "t", "text": "t"})])
+    later(world, 2, 3)
+    world.call(keep, world.parts)  # as every ten seconds
+    return world
+
+
+def run(world, monkeypatch, capsys, *arguments, name="admin", code=0):  # noqa: F811
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+    assert main([*arguments, "--url", world.home]) == code
+    return "".join(capsys.readouterr())
+
+
+def everything(world):  # noqa: F811
+    """Return every row of the store as text, but for the audit of what is tested."""
+    with world.parts.store._transaction() as connection:
+        return {
+            table.name: [str(tuple(row)) for row in connection.execute(table.select())]
+            for table in tables.metadata.sorted_tables
+        }
+
+
+def forget(world, status=201, **more):  # noqa: F811
+    answer = api(world, "admin", "stored/forget", "POST", {"user": "alice", "why": "left", **more})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_the_words_cover_each_table_that_holds_something_of_a_person(lived):
+    named = {table.name for table in tables.metadata.sorted_tables} - NOT_PERSONAL
+    assert named <= {*_SECTIONS}
+
+
+def test_the_export_has_every_entry_and_no_secret(lived, monkeypatch, capsys):
+    found = api(lived, "alice", "stored").json()
+    rows = {one["name"]: one["rows"] for one in found["sections"]}
+    expected = {
+        "leases", "readings", "outputs", "audit", "ledger", "usage_sums", "team_sums", "quota_grants", "presets",
+        "schedules", "tokens", "quota_requests", "inbox_read",
+    }  # fmt: skip
+    assert expected <= rows.keys()
+    assert [row["id"] for row in rows["leases"]] == ["first"]
+    assert len(rows["ledger"]) == 2, "the use and the correction"
+    assert "hash" not in rows["tokens"][0]
+    assert "token_hash" not in rows["leases"][0]["document"]
+    assert "bob" not in json.dumps(found)
+    printed = json.loads(run(lived, monkeypatch, capsys, "export-me", name="alice"))
+    assert printed["sections"] == found["sections"]
+    assert json.loads(run(lived, monkeypatch, capsys, "admin", "export", "alice"))["sections"] == found["sections"]
+    line = lived.parts.store.audit_log.latest()[0]
+    assert (line.user, line.actor) == ("alice", "admin")
+    assert isinstance(line.event, PersonExported)
+
+
+def test_the_page_says_what_is_stored_and_for_how_long_and_gives_the_file(lived):
+    browser = Browser(lived, "alice")
+    assert 'href="/services/gpu/stored"' in browser.look("").text
+    page = browser.look("stored").text
+    assert "What is stored about you" in page
+    assert "400 d after the end" in page
+    assert browser.get(f"{lived.home}stored.json").json()["user"] == "alice"
+
+
+def test_only_administrators_see_or_forget_others(lived):
+    for who in ("bob", "lena", "otto", "vera"):
+        assert api(lived, who, "stored?user=alice").status_code == 403
+        assert api(lived, who, "stored/forget", "POST", {"user": "alice", "why": "x"}).status_code == 403
+    lived.created["nobody"] = None
+    assert api(lived, "admin", "stored?user=nobody").status_code == 404
+
+
+@pytest.mark.parametrize("how", ["pseudonymise", "delete"])
+def test_a_forgotten_person_is_nowhere_and_all_sums_are_as_they_were(lived, how):
+    before, closed = everything(lived), statement(lived)
+    usage = api(lived, "admin", "usage?by=team&all=1&since=2027-01-01").json()
+    preview = forget(lived, 200, how=how, dry_run=True)
+    assert everything(lived) == before, "a dry run changes nothing"
+    done = forget(lived, how=how)
+    assert done == {**preview, "dry_run": False}
+    lived.call(keep, lived.parts)
+    assert 'user="alice"' not in asked(lived, "metrics/people").text
+    after = everything(lived)
+    after["idempotency_keys"] = []
+    for table, rows in after.items():
+        assert [row for row in rows if "alice" in row.lower()] == [], table
+    assert api(lived, "admin", "usage?by=team&all=1&since=2027-01-01").json()["rows"] == usage["rows"]
+    shown = statement(lived)
+    assert shown["total"] == closed["total"]
+    assert {line["member"] for line in shown["lines"]} == {"bob", done["pseudonym"]}
+    becomes = {one["title"]: one["becomes"] for one in done["sides"]}
+    assert becomes["Charges"] == "kept under the pseudonym"
+    assert becomes["Presets"] == becomes["Schedules"] == becomes["Logged-in machines"] == "deleted"
+    assert (becomes["Workspaces"] == "deleted") is (how == "delete")
+    assert len(after["leases"]) == (1 if how == "delete" else 2)
+    assert [row for row in after["ledger"] if "bob" in row] == [row for row in before["ledger"] if "bob" in row]
+    entry = lived.parts.store.audit_log.latest()[0]
+    assert (entry.event, entry.user) == (PersonForgotten(how, done["pseudonym"], "left"), "")
+    corrected = [x.event for x in lived.parts.store.audit_log.latest() if isinstance(x.event, UsageCorrected)]
+    assert [one.user for one in corrected] == ([done["pseudonym"]])
+
+
+def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
+    done = forget(lived, user="admin")
+    rows = everything(lived)
+    for table in ("ledger", "quota_grants", "statements"):
+        assert any(done["pseudonym"] in row for row in rows[table]), table
+        assert [row for row in rows[table] if "'admin'" in row] == [], table
+
+
+def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):
+    begin(lived, "again", "alice")
+    assert "Stop them first" in forget(lived, 409)["error"]["message"]
+    end(lived, "again")
+    forget(lived)
+    lived.created["alice"] = None
+    assert "Nothing is stored of a user alice" in forget(lived, 404)["error"]["message"]
+
+
+def test_of_two_users_of_one_name_the_wanted_one_is_forgotten(lived):
+    lived.created["alice"] = "2027-02-03T00:00:00.000000Z"  # a new user of the name
+    assert "The hub still has this user." in forget(lived, 200, dry_run=True)["note"]
+    of_name = {one["title"] for one in forget(lived, 200, dry_run=True)["sides"]}
+    assert of_name == {"Metrics", "Messages"}, "what is stored of the earlier user by their creation is not theirs"
+    lived.created["alice"] = None
+    assert forget(lived, 200, dry_run=True)["sides"] != []
+    message = forget(lived, 400, dry_run=True, created="never")["error"]["message"]
+    assert "Several users had this name." in message
+
+
+def test_the_command_and_the_form_show_what_goes_before_it_goes(lived, monkeypatch, capsys):
+    out = run(lived, monkeypatch, capsys, "admin", "forget", "alice", "--reason", "left", "--dry-run")
+    assert "Nothing was done yet." in out
+    assert "  Presets: 1 entry, deleted." in out
+    browser = Browser(lived, "admin")
+    typed = {"user": "alice", "how": "delete", "why": "left"}
+    assert "Presets: 1 entry, deleted" in browser.submit("console/act/forget", **typed, step="look").text
+    browser.submit("console/act/forget", **typed, step="do")
+    assert "alice" not in str(everything(lived)["leases"])

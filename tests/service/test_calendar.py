@@ -170,6 +170,8 @@ def test_spans_are_in_per_cent_one_for_each_run_of_lanes_with_a_label_where_ther
         (95.0, 2.0, 2, 1, "before"),
     ]  # fmt: skip
     assert found[2].pad == 1.1, "the label begins behind the present time"
+    beside = spans_of([Use("plan", Opening(at, at + 1), [0], "for CS231", "") for at in (60, 63, 80)], axis)
+    assert [one.label for one in beside] == ["", "for CS231", "for CS231"], "a label would lie over the next span"
 
 
 def test_a_reservation_for_any_node_is_drawn_on_one_node_that_is_free_then():

@@ -41,7 +41,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Alerts, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -309,6 +309,8 @@ class WrittenCatalog:
     """GPUs that are reserved for a group at some hours of the week."""
     make_room: MakeRoom | None = None
     """When workspaces of users above their fair share make room for users below theirs. Default: never."""
+    approve: ApprovalRule | None = None
+    """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
     readings: Exporter | None = None
@@ -326,6 +328,7 @@ class WrittenCatalog:
             hours=self.hours,
             closed=self.closed,
             make_room=self.make_room,
+            approve=self.approve,
             alerts=self.alerts,
             timezone=self.timezone,
             contact=self.contact,

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Per, WeeklyWindow
+from gpuspawner.core.calendar import PERIOD, Per, WeeklyWindow
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import (
     Reader,
@@ -29,7 +29,6 @@ _GPUS = amount_reader("a number of GPUs", "4")
 _HOURS = amount_reader("a number of hours", "40")
 _MONEY = amount_reader("an amount of money", "250")
 _WORKSPACES = whole_number_reader(0, 10_000)
-_PERIOD = choice_reader("not a period", "write day, week or month", {per.value: per for per in Per})
 _PERIOD_IS_REQUIRED = Required("week", "add {key}: day, week or month")
 
 
@@ -82,7 +81,7 @@ class HoursBudget:
     """The budget of GPU hours in a period."""
 
     __pydantic_config__ = section()
-    per: Annotated[Per | None, _PERIOD, _PERIOD_IS_REQUIRED] = None
+    per: Annotated[Per | None, PERIOD, _PERIOD_IS_REQUIRED] = None
     """The period, in the catalog's time zone."""
     soft: Annotated[Fraction | None, _HOURS] = None
     """Users above it are told so, and go later in the queue."""
@@ -95,7 +94,7 @@ class CostBudget:
     """The budget of money in a period."""
 
     __pydantic_config__ = section()
-    per: Annotated[Per | None, _PERIOD, _PERIOD_IS_REQUIRED] = None
+    per: Annotated[Per | None, PERIOD, _PERIOD_IS_REQUIRED] = None
     """The period, in the catalog's time zone."""
     soft: Annotated[Fraction | None, _MONEY] = None
     """Users above it are told so, and go later in the queue."""

@@ -228,6 +228,9 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",
     events.StartNear: "Your workspace starts soon",
+    events.MaintenanceNear: "Maintenance of the node of your workspace",
+    events.MovedInQueue: "An administrator moved your request",
+    events.PassedByMove: "An administrator moved another request before yours",
     events.SizeChangeRefused: "Your workspace keeps its size",
 }
 """Titles of events whose own words are too short for an inbox."""

@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.fields import Reader
+from gpuspawner.core.fields import Reader, choice_reader
 from gpuspawner.core.number_fields import read_days
 from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
 
@@ -195,6 +195,7 @@ class Per(Enum):
     MONTH = "month"
 
 
+PERIOD = choice_reader("not a period", "write day, week or month", {per.value: per for per in Per})
 HOUR_MS = 3_600_000
 ONE_DAY = timedelta(days=1)
 
@@ -383,6 +384,11 @@ def parse_day(value: object, now: float, zone: ZoneInfo) -> str:
     if day.year in {MINYEAR, MAXYEAR}:  # a day has one before and one after it
         raise OutOfRange(f"{quoted(value)} is too far away", right)
     return day.isoformat()
+
+
+def shift_day(day: str, days: int) -> str:
+    """Return the day some days later, or earlier, in ISO 8601."""
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
 def day_start(day: str, zone: ZoneInfo) -> float:

@@ -361,6 +361,34 @@ class Passed(Event, name="passed", words="A later request went first", details="
 
 
 @dataclass(frozen=True)
+class MovedInQueue(
+    Event,
+    name="moved in queue",
+    words="An administrator moved the request",
+    details="From {place} to {to} in the order of its GPUs: {reason}",
+    told=Audience.USER,
+):
+    """An administrator changed the place of a waiting request. ``place`` and ``to`` count from 1."""
+
+    place: int = 0
+    to: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PassedByMove(
+    Event,
+    name="passed by move",
+    words="An administrator moved another request before this one",
+    details="{reason}",
+    told=Audience.USER,
+):
+    """An administrator moved another request before this one."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Substituted(
     Event, name="substituted", words="Another GPU was given", details="{given} instead of {asked}", told=Audience.USER
 ):
@@ -928,6 +956,10 @@ class SignedIn(Event, name="signed in", words="Let the command line act"):
     def describe(self, at: float) -> str:
         """Return the machine and the roles."""
         return f"{self.device} as {self.roles}" if self.roles else self.device
+
+
+class CalendarShared(Event, name="calendar shared", words="Made a calendar address"):
+    """A user made an address by which a calendar program reads their calendar."""
 
 
 class SignedOut(Event, name="signed out", words="Ended a token of the command line"):

@@ -32,6 +32,8 @@ MOST_WARNINGS = 5
 """Arbitrary: a sixth mail is not read."""
 MOST_DAYS = 366
 """Days in a list. Arbitrary: the days of a year."""
+MOST_GPU_HOURS = 100_000
+_GPU_HOURS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(?: ?(?:GPU )?h)?")
 MOST_PRICE = 1_000_000.0
 MOST_PRICE_FACTOR = 1000.0
 MOST_COMPUTE = 100
@@ -104,6 +106,16 @@ def read_days(value: object) -> frozenset[dt.date]:
     return frozenset(map(read_date, value))
 
 
+def _read_gpu_hours(value: object) -> Fraction:
+    """Read an amount of GPU hours above 0: ``8 GPU h`` or ``8``."""
+    found = _GPU_HOURS.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    hours = Fraction(found[1]) if found else Fraction(0)
+    if not 0 < hours <= MOST_GPU_HOURS:
+        right = f"write up to {MOST_GPU_HOURS} GPU hours, for example 8 GPU h"
+        raise BadValue(f"{quoted(value)} is not an amount of GPU hours", right)
+    return hours
+
+
 DURATION = Reader(parse_duration, "a time", write=write_duration, is_time=True)
 _POSITIVE_DURATION = replace(DURATION, read=_read_positive_duration, accepts="a time above 0")
 _WHOLE_SECONDS = replace(_POSITIVE_DURATION, read=_read_whole_seconds)
@@ -128,6 +140,7 @@ WarningTimes = Annotated[
         is_time=True,
     ),
 ]
+GpuHours = Annotated[Fraction, Reader(_read_gpu_hours, "GPU hours like 8 GPU h", write=lambda hours: f"{hours} GPU h")]
 DATE = Reader(read_date, "a day like 2027-02-01")
 Days = Annotated[
     frozenset[dt.date],

@@ -13,9 +13,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gpuspawner.core.calendar import AnyWindow, Per, Window
+from gpuspawner.core.calendar import PERIOD, AnyWindow, Per, Window
 from gpuspawner.core.fields import Internal, Required, section
-from gpuspawner.core.number_fields import IDLE_THRESHOLD, PositiveDuration, Priority, Weight
+from gpuspawner.core.number_fields import IDLE_THRESHOLD, GpuHours, PositiveDuration, Priority, Weight
 from gpuspawner.core.text_fields import GroupNames, Name, Title
 
 
@@ -214,6 +214,17 @@ class MakeRoom:
 
 
 @dataclass(frozen=True)
+class ApprovalRule:
+    """When requests of users for extra GPU hours are approved at once."""
+
+    __pydantic_config__ = section(gpu_hours="below")
+    gpu_hours: Annotated[GpuHours, Required("8 GPU h")]
+    """The extra GPU hours that a user gets without an answer of anybody, at most. Required."""
+    each: Annotated[Per, PERIOD, Required("week", "add {key}: day, week or month")]
+    """The period in which they count, in the catalog's time zone. Required."""
+
+
+@dataclass(frozen=True)
 class Alerts:
     """When leads and administrators are told of the usage of a team, in addition to budgets of money."""
 
@@ -234,6 +245,7 @@ class Rules:
     closed: frozenset[date] = frozenset()
     """Days in ``timezone`` on which schedules start no workspace."""
     make_room: MakeRoom | None = None
+    approve: ApprovalRule | None = None
     alerts: Alerts = field(default_factory=Alerts)
     timezone: str = "UTC"
     contact: str = ""

@@ -57,14 +57,14 @@ class LittleHub(RealHub):
 
 
 class ServerHub(RealHub):
-    """A hub of one server that ends its configuration with the tutorial's lines, or as before without them."""
+    """A hub that ends its configuration with the lines of a page, on a port of its own and faster."""
 
     snippet = ""
 
     def config(self) -> str:
         lines = self.snippet.replace("/srv/jupyterhub", f"{self.folder}/config")
-        # The tutorial leaves the port and the speed of time as they are.
-        return super().config() + re.sub(r"\)$", f", port={self.service_port}, fast=8)", lines.strip())
+        faster = "" if "fast=" in lines else ", fast=8"
+        return super().config() + re.sub(r"\)$", f", port={self.service_port}{faster})", lines.strip())
 
 
 def unit_of_tljh():
@@ -140,6 +140,23 @@ def test_one_server_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_se
         hub.close()
         for pid in servers_in(tmp_path):
             os.kill(pid, 9)
+
+
+def test_a_hub_with_simulated_gpus_as_the_page_has_it_reclaims_one(tmp_path):
+    text = pages.page("how-to/administrators/simulate")
+    (catalog,), (configuration, use) = pages.blocks(text, "yaml"), pages.blocks(text, "python")
+    assert "busy(90, percent=80)" in use
+    hub = ServerHub(tmp_path, configured=False, cleanup_servers=False)
+    (tmp_path / "catalog.yaml").write_text(catalog)
+    hub.snippet = configuration
+    try:
+        hub.start()
+        hub.add_user("ada")
+        eventually(lambda: hub.begin("ada", template="lab").status_code in {201, 202}, 60, "it starts")
+        assert hub.until("ada", "running")["gpus"]
+        hub.until_ended("ada", "idle", 240)
+    finally:
+        hub.close()
 
 
 def combined(into, more):

@@ -10,6 +10,7 @@ from gpuspawner.catalog.rule_checks import most_gpus
 from gpuspawner.core.calendar import Per, Window
 from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
 from gpuspawner.core.rules import (
+    ApprovalRule,
     Budget,
     BudgetUnit,
     ClassHold,
@@ -68,6 +69,7 @@ holds:
   - {group: cs231, gpu: t4, count: 8, when: Thu 09:00-11:00, until: 2027-02-01}
   - {group: cs231, gpu: t4, count: 2, when: "Sat,Sun 0:00-24:00"}
 make_room: {after: 30m}
+approve: {below: 8 GPU h, each: week}
 """
 
 
@@ -130,6 +132,7 @@ def test_teams_hours_holds_and_the_rest(catalog):
         ClassHold("cs231", "t4", 8, Window(frozenset({3}), 9 * 60, 11 * 60), until=1801522800.0),
         ClassHold("cs231", "t4", 2, Window(frozenset({5, 6}), 0, 0)),
     )
+    assert rules.approve == ApprovalRule(Fraction(8), Per.WEEK)
     assert (rules.make_room, rules.timezone, rules.contact) == (MakeRoom(1800), "Europe/Zurich", "gpu-help@example.org")
 
 

@@ -26,6 +26,7 @@ ARGUMENTS = {
     "ssh": ("train",),
     "login": ("--no-browser",),
     "admin move": ("train", *REASON),
+    "admin reorder": ("train", "--place", "1", *REASON),
     "admin drain": ("node-1", *REASON),
     "admin quarantine": ("gpu-1", *REASON),
     "admin pause": ("a100", *REASON),

@@ -17,7 +17,7 @@ from gpuspawner.cli import main
 USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
-    "queue", "offers", "quota", "usage", "request", "schedule", "secrets", "rename", "tokens", "completion",
+    "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion", "rename",
     "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
@@ -144,13 +144,17 @@ class Page:
             if not self.lives(""):
                 self.hub.begin("alice", template="pytorch")
             self.hub.until("alice", "running")
-        self.prepare_accounts(words)
+        self.prepare_admin(words)
         if words[:3] == ["admin", "preempt", "take"] and not self.lives("train"):
             self.hub.begin("alice", "train", template="pytorch", count=4)
             self.hub.until("alice", "running", server="train")
 
-    def prepare_accounts(self, words):
-        """Charge or request what a command is about."""
+    def prepare_admin(self, words):
+        """Make the charge or the request that a command answers, or the requests that it moves."""
+        if words[:2] == ["admin", "reorder"] and not self.lives("large"):
+            for name, count in (("first", 4), ("second", 2), ("large", 2)):  # the first takes all GPUs
+                self.hub.begin("alice", name, template="pytorch", count=count)
+                self.hub.until("alice", "running" if name == "first" else "queued", server=name)
         if words[:2] == ["admin", "correct"] and words[3].startswith("-"):  # a credit needs a charge
             charge = {"user": words[2], "amount": "+10 GPU h", "team": "vision", "why": "a job outside the hub"}
             self.hub.gpu("/usage/corrections", "POST", charge)

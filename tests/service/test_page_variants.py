@@ -12,6 +12,8 @@ from gpuspawner.core.administration import Announcement, Restriction
 from gpuspawner.core.events import Answered
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.preemption import Preemption
+from gpuspawner.core.quotas.ledger import QuotaAmount
+from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import Account, LimitedResource, QuotaGrant
 from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import AuditLine
@@ -99,6 +101,20 @@ def test_the_pages_of_quotas_answer_for_every_variant_of_a_grant(world):
     for label, row in variants(grant, skip={"id", "what", "amount", "since", "until", "kind"}):
         world.parts.allocator.accounting._grants = [row]
         look(world, browsers, [("admin", "console/quotas"), ("alice", "quota")], failing, label)
+    assert failing == []
+
+
+def test_the_pages_of_requests_answer_for_every_variant_of_a_request(world):
+    browsers, failing = browsers_of(world), []
+    amount, account = QuotaAmount(LimitedResource.GPUS, "", Fraction(2)), Account("vision", "alice born")
+    asked = QuotaRequest("one", "hub-1", "alice born", "alice", account, amount, None, NOW + 3600, "why", NOW - 60)
+    closed = [one for one in RequestOutcome if one not in {RequestOutcome.OPEN, RequestOutcome.EXPIRED}]
+    made = [asked, *(asked.close(outcome, NOW, "admin", "No") for outcome in closed)]
+    fixed = {"id", "hub", "user_created", "amount", "account", "outcome", "answered_at"}
+    for label, one in (x for base_one in made for x in variants(base_one, skip=fixed)):
+        world.parts.quota_requests._requests = {"one": one}
+        pages = [("admin", f"console/requests?show={show}") for show in ("open", "answered")]
+        look(world, browsers, [*pages, ("alice", "quota/request"), ("admin", "inbox")], failing, label)
     assert failing == []
 
 

@@ -288,3 +288,35 @@ def test_a_lead_sees_no_button_on_requests_that_others_answer(world):
 def test_a_dialog_shows_nothing_of_a_request_of_another_team(world):
     asked = ask(world, "bob", team=None, why="A secret")
     assert "A secret" not in Browser(world, "lena").look(f"console/act/approve?request={asked['id']}").text
+
+
+# Approval by the catalog's rule
+
+
+@pytest.fixture
+def ruled(make_web_world):
+    rule = {"approve": {"below": "8 GPU h", "each": "week"}}
+    made = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "quotas": QUOTAS, **rule}))
+    made.groups.update(alice={"vision"})
+    made.observe()
+    return made
+
+
+def test_small_requests_are_approved_at_once_up_to_the_amount_of_a_period(ruled):
+    small = ask(ruled, what="6 GPU h", until="1d")
+    assert (small["state"], small["answered_by"], small["given"]) == ("approved", "", "6 GPU h")
+    budgets = {one["entry"]: one["granted"] for one in api(ruled, "alice", "quota").json()["budgets"]}
+    assert budgets["members"] == 6
+    assert audited(ruled, "gpuspawner") == ["quota granted", "quota request approved"]
+    assert ask(ruled, what="3 GPU h", until="1d")["state"] == "open"
+    assert ask(ruled, what="2 GPU h", until="1d")["state"] == "approved"
+    assert ask(ruled, "bob", what="8 GPU h", team=None)["state"] == "approved"
+    ruled.clock.at += 7 * DAY
+    assert ask(ruled, what="8 GPU h", until="1d")["state"] == "approved"
+
+
+def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):
+    assert ask(ruled, what="8.5 GPU h")["state"] == "open"
+    assert ask(ruled, what="1 GPU")["state"] == "open"
+    page = Browser(ruled, "alice").look("quota/request").text
+    assert "Up to 8 extra GPU hours of a user and week are approved at once." in page

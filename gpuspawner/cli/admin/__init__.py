@@ -8,11 +8,13 @@ from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
     "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
+    "reorder": ("cli.admin.actions:reorder", "Move a waiting request up or down in the queue."),
     "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
     "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
     "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
     "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
-    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user or a team."),
+    "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user, a team or a group of the hub."),
+    "reservations": ("cli.calendar:reservations", "List the coming reservations and maintenance of GPUs."),
     "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
     "requests": ("cli.requests:requests", "List requests for more quota, and approve or decline them."),
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),

@@ -69,6 +69,29 @@ def move(session: Session, names: tuple[str, ...], reason: str, *, now: bool, ye
     return run_action(session, action)
 
 
+@base.command(
+    "reorder",
+    examples="""\
+gpuspawner admin reorder 90ab --place 1 --reason "the paper is due at 18:00" --dry-run
+gpuspawner admin reorder alice/train --place 1 --reason "the paper is due at 18:00\"""",
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--place", type=int, required=True, help="The new place among the requests for the same GPUs. 1 is first."
+)
+@reason_option
+@dry_run_option
+@base.session_options
+def reorder(session: Session, name: str, place: int, reason: str, *, dry_run: bool) -> int:
+    """Move a waiting request up or down in the queue.
+
+    Users of requests that are passed read the reason. No workspace ends for it. A NAME is an ID as gpuspawner list
+    --all shows it, or USER/SERVER (USER/- for the one without a name).
+    """
+    action = AdminAction("reorder", find_ids(session, [name]), reason, {"place": place}, dry_run=dry_run)
+    return run_action(session, action)
+
+
 def run_action(session: Session, action: AdminAction) -> int:
     """Run an action, or say what it would do. Return the exit code.
 

@@ -55,6 +55,8 @@ def join(
         options=options,
         asked_at=asked_at,
         first_granted_at=lease.first_granted_at if asked_at == lease.asked_at else None,
+        queue_move=lease.queue_move if asked_at == lease.asked_at else 0,
+        passed_why=lease.passed_why if asked_at == lease.asked_at else "",
         attempt=lease.attempt + 1,
         start_id=start_id,
         boot_id=boot_id,

@@ -147,6 +147,8 @@ class Precedence(NamedTuple):
     is_overdue: bool
     is_guaranteed: bool
     overdue_at: float
+    is_moved: bool = False
+    """Whether an administrator moved it up. Then only a request that is moved, too, goes before it."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,8 @@ def _in_order(claims: Iterable[Claim], latest: Mapping[str, PredictedStart]) -> 
 
 
 def _precedence(rank: QueueRank, overdue_at: float) -> Precedence:
-    return Precedence(-rank.negated_priority, not rank.not_overdue, not rank.beyond_share, overdue_at)
+    is_moved = rank.negated_move < 0
+    return Precedence(-rank.negated_priority, not rank.not_overdue, not rank.beyond_share, overdue_at, is_moved)
 
 
 def _draws(run_times: RunTimes, index: Index) -> list[EndOf]:

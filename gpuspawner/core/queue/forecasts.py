@@ -181,6 +181,7 @@ def _lease_of(claim: Claim, now: float) -> Lease:
         claim.id, Key("", claim.user_created, claim.id), claim.user, claim.request, {}, claim.asked_at,
         attempt=claim.attempt, not_before=claim.not_before, tried_nodes=claim.tried_nodes,
         waiting_since=None if waited == inf else max(now, claim.asked_at) - waited, came_back=waited == inf,
+        queue_move=claim.queue_move,
     )  # fmt: skip
 
 

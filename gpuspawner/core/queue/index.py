@@ -29,7 +29,7 @@ _T = TypeVar("_T", Lease, Gpu)
 _matters = attrgetter(
     "phase", "slots", "deadline_at", "request", "given", "rate", "running_at", "billed_until", "latest_end", "lost",
     "key", "user", "asked_at", "attempt", "not_before", "tried_nodes", "waiting_since", "wait_reason",
-    "blocked_seconds", "impossible_since", "came_back",
+    "blocked_seconds", "impossible_since", "came_back", "queue_move",
 )  # fmt: skip
 """The fields of a lease that decisions depend on. Samples and heartbeats change none of them."""
 

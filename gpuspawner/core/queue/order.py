@@ -1,16 +1,17 @@
 """The order of the queue: of two requests, the first of these in which they differ decides.
 
-1. Priority: the sum of the team's and the template's. The higher goes first.
-2. A request that has waited longer than the policy's ``longest_wait`` goes first. So does a preempted workspace that
-   comes back. Rules 3 and 4 do not apply among these.
-3. A request within its guaranteed share goes before one beyond it. The share is given by the soft quotas of user and
+1. An administrator's order (``core.queue.moves``): the request that was moved up goes first.
+2. Priority: the sum of the team's and the template's. The higher goes first.
+3. A request that has waited longer than the policy's ``longest_wait`` goes first. So does a preempted workspace that
+   comes back. Rules 4 and 5 do not apply among these.
+4. A request within its guaranteed share goes before one beyond it. The share is given by the soft quotas of user and
    team. Without a soft quota nothing is guaranteed.
-4. Beyond the share, the smaller use of the last days goes first: use of the team divided by its weight, then use of the
+5. Beyond the share, the smaller use of the last days goes first: use of the team divided by its weight, then use of the
    user in the team (``core.queue.fair_share``).
-5. The earlier request goes first.
-6. The lease's id decides.
+6. The earlier request goes first.
+7. The lease's id decides.
 
-The order is total and transitive. Rules 3 and 4 are applied again after each grant of a pass. A grant can only move its
+The order is total and transitive. Rules 4 and 5 are applied again after each grant of a pass. A grant can only move its
 own user and team back. A pass therefore takes less than quadratic time.
 """
 
@@ -33,6 +34,7 @@ from gpuspawner.core.units import show_duration
 class QueueRank(NamedTuple):
     """The rank of a request. The smaller goes first."""
 
+    negated_move: int
     negated_priority: int
     not_overdue: bool
     beyond_share: bool
@@ -55,7 +57,8 @@ class QueueOrder:
         overdue = self.is_overdue(claim)
         beyond = not overdue and not self.is_guaranteed(claim)
         team, user = (self._uses.of_team(claim), self._uses.of_user(claim)) if beyond else (0.0, 0.0)
-        return QueueRank(-self.priority(claim), not overdue, beyond, team, user, claim.asked_at, claim.id)
+        moved, priority = -claim.queue_move, -self.priority(claim)
+        return QueueRank(moved, priority, not overdue, beyond, team, user, claim.asked_at, claim.id)
 
     def priority(self, claim: Claim) -> int:
         """Return the sum of the priorities of a request's team and template."""
@@ -168,6 +171,8 @@ def explain_order(claim: Claim, ahead: Claim, standing: QueueOrder, seen: Snapsh
     """Return why a request goes after another. The text names teams, but no users."""
     mine, other = standing.rank(claim), standing.rank(ahead)
     theirs = f"A request of team {ahead.request.team}" if ahead.request.team else "Another request"
+    if mine.negated_move != other.negated_move:
+        return f"{theirs} goes first, because an administrator moved it."
     if mine.negated_priority != other.negated_priority:
         priorities = f"it has priority {-other.negated_priority} and yours has {-mine.negated_priority}"
         return f"{theirs} goes first, because {priorities}."

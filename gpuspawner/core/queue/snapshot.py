@@ -227,6 +227,8 @@ class Claim(NamedTuple):
     """The time in which the request could have been granted: see ``waited_seconds``."""
     replaces: str = ""
     """The running lease whose new size this is."""
+    queue_move: int = 0
+    """An administrator's order: the higher goes first."""
 
     @property
     def revision(self) -> str:
@@ -262,6 +264,7 @@ def claim_of(lease: Lease) -> Claim:
         lease.user,
         -inf if lease.came_back else since + lease.blocked_seconds,
         inf if lease.came_back else min(stops, default=inf),
+        queue_move=lease.queue_move,
     )
 
 

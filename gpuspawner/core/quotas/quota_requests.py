@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from zoneinfo import ZoneInfo
 
+from gpuspawner.core.calendar import milliseconds, period_of
 from gpuspawner.core.quotas.ledger import QuotaAmount, show_grant_amount
-from gpuspawner.core.rules import Account, QuotaGrant
+from gpuspawner.core.rules import Account, ApprovalRule, BudgetUnit, QuotaGrant
 
 MAX_OPEN = 5
 """The most open requests of one person. Arbitrary: enough for each kind of quota, and few enough to answer."""
@@ -74,6 +77,11 @@ class QuotaRequest:
         return bool(self.answered_by) and self.outcome in {RequestOutcome.APPROVED, RequestOutcome.DECLINED}
 
     @property
+    def is_by_rule(self) -> bool:
+        """Whether a rule of the catalog approved it."""
+        return self.outcome is RequestOutcome.APPROVED and not self.answered_by
+
+    @property
     def words(self) -> str:
         """The amount as people read it: ``40 GPU h``."""
         return show_grant_amount(self.amount)
@@ -101,3 +109,26 @@ class QuotaRequest:
         begins = since if since is not None else self.since or 0.0
         user = "" if self.is_for_team else self.user
         return QuotaGrant("", self.account, what, number, begins, until or self.until, kind, user, self.why)
+
+
+def is_approved_by_rule(
+    rule: ApprovalRule | None, asked: QuotaGrant, given: Iterable[QuotaGrant], zone: ZoneInfo
+) -> bool:
+    """Return whether a rule approves extra quota of one user at once.
+
+    Args:
+        rule: the rule of the catalog.
+        asked: the extra quota, with its beginning.
+        given: the extra quota that the rule gave to the user before. What is in force in the same periods counts.
+        zone: the catalog's time zone.
+    """
+    if rule is None or asked.what is not BudgetUnit.GPU_HOURS or not asked.account.user_created:
+        return False
+    begin = period_of(milliseconds(asked.since), rule.each, zone).start
+    end = period_of(milliseconds(asked.until) - 1, rule.each, zone).end
+    before = sum(
+        one.amount
+        for one in given
+        if one.what is BudgetUnit.GPU_HOURS and one.taken_back_at is None and one.since < end and begin < one.until
+    )
+    return before + asked.amount <= rule.gpu_hours

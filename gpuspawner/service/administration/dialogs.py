@@ -11,8 +11,10 @@ from gpuspawner.catalog.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
 from gpuspawner.service.administration.models import MEASURES
+from gpuspawner.service.administration.queue_order import reorder_request
 from gpuspawner.service.administration.restrictions import (
     lease_title,
     lift_restriction,
@@ -37,6 +39,8 @@ BACK = re.compile(r"(?:console(?:/(?!\.|%2[eE])[\w.%@-]+)*/?|workspaces/\w+)(?:\
 DEFAULT_BACK = "console/restrictions"
 COUNT = re.compile("[0-9]{1,9}")
 """A text that is read as a number. Of thousands of digits Python makes an error, not a number."""
+FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.[0-9]{1,6})?)")
+"""The choice of a reservation that fits: the number of GPUs, and both times."""
 UNITS = (
     ("GPUs", "GPUs at once"),
     ("workspaces", "workspaces at once"),
@@ -88,7 +92,7 @@ class Dialog(NamedTuple):
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
-        if not count or self.reason == "":
+        if not count or self.reason == "" or "place" in self.fields:
             return self.button
         return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
 
@@ -109,6 +113,13 @@ DIALOGS: Mapping[str, Dialog] = {
         ("ids", "now"),
         "Move",
         is_danger=True,
+    ),
+    "reorder": Dialog(
+        reorder_request,
+        "Move a request in the queue",
+        "It goes before the requests behind its new place, by any rule. No workspace stops for it.",
+        ("ids", "place"),
+        "Move request",
     ),
     "extend": Dialog(
         extend_workspaces, "Extend {}", "They run longer, beyond what their users can do.", ("ids", "until"), "Extend"
@@ -139,8 +150,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "drain": Dialog(
         make_restriction,
         "Drain a node",
-        "No new workspace starts there. Running workspaces go on. Their users are told, and can move.",
-        ("node", *RESTRICTION_TIMES),
+        "No new workspace starts there. Running workspaces go on. Their users are told, and can move. "
+        "Before a maintenance to come, workspaces that start there end in time.",
+        ("node", *RESTRICTION_TIMES, "every"),
         "Drain",
         needs_end=False,
     ),
@@ -163,8 +175,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "reserve": Dialog(
         make_restriction,
         "Reserve GPUs",
-        "Only this user or team gets them as they become free. GPUs that they use already count. No workspace stops.",
-        ("kind", "count", "user", "team", *RESTRICTION_TIMES),
+        "Only this user, team or class gets them as they become free. GPUs that they use already count. "
+        "No workspace stops.",
+        ("kind", "count", "node", "user", "team", "group", *RESTRICTION_TIMES, "every"),
         "Reserve",
     ),
     "lift": Dialog(
@@ -294,7 +307,13 @@ class DialogPage(AdminPage):
         dialog = DIALOGS[name]
         extra = [("name",) if "whom" in dialog.fields else (), ("unit",) if "number" in dialog.fields else ()]
         fields = (*dialog.fields, *extra[0], *extra[1], dialog.reason, dialog.path_field)
-        return {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        typed = {one: read(one, "") for one in fields if one not in {"", "ids"}}
+        if "count" in dialog.fields and (fit := FIT.fullmatch(read("fit", ""))):
+            count, begins_at, until = fit.groups()
+            now, zone = self.parts.clock.now(), self.parts.accounting.zone
+            begins = show_iso(float(begins_at), zone) if float(begins_at) > now else ""
+            typed |= {"count": count, "begins": begins, "until": show_iso(float(until), zone)}
+        return typed
 
     def _back(self) -> str:
         """Return the page to go back to. An address that is not ours is ignored."""
@@ -366,6 +385,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
         values["now"] = values["now"] == "1"
     if count := values.get("count"):
         values["count"] = int(count) if COUNT.fullmatch(count) else 0  # 0 is refused, with the allowed numbers
+    if place := values.get("place"):
+        values["place"] = int(place) if COUNT.fullmatch(place) else 0
     if "everybody" in values:
         values["everybody"] = True
     if "number" in dialog.fields:

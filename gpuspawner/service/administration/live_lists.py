@@ -8,7 +8,7 @@ from itertools import groupby
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
-from gpuspawner.core.events import ClaimMade, Passed
+from gpuspawner.core.events import ClaimMade, MovedInQueue, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
@@ -156,6 +156,8 @@ class QueueRow:
     earliest_at: float | None
     likely_at: float | None
     range_end_at: float | None
+    movable: bool = False
+    """Whether gpuspawner owns its queue, so that an administrator can move it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,7 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
         earliest_at=shown.earliest_start_at,
         likely_at=shown.likely_start_at,
         range_end_at=shown.range_end_at,
+        movable=state.allocator.observed.is_queue_ours(lease),
     )
 
 
@@ -353,7 +356,7 @@ class QueuePage(ListPage):
             return
         state, store = self.parts, self.parts.store
         wanted = parse_list_state(self.table, self.arguments_of_address())
-        changes, lines = AuditFilter(actions=(Passed.name, ClaimMade.name)), list[NumberedLine]()
+        changes, lines = AuditFilter(actions=(Passed.name, MovedInQueue.name, ClaimMade.name)), list[NumberedLine]()
         if self.viewer().reach(Permission.SEE_AUDIT):
             lines = await store.read(store.audit_log.search, changes, None, CHANGES_SHOWN)
         # From here on nothing is awaited, so the page shows one moment.
@@ -382,7 +385,10 @@ class OrderChange:
 
 def _change(state: Parts, line: AuditLine) -> OrderChange:
     page = f"{state.prefix}workspaces/{line.lease}" if line.lease else ""
-    return OrderChange(line.at, f"{line.user}: {line.event.words}" if line.user else line.event.words, line.why, page)
+    words = f"{line.user}: {line.event.words}" if line.user else line.event.words
+    if isinstance(line.event, MovedInQueue):
+        words = f"{line.actor} moved the request of {line.user}"
+    return OrderChange(line.at, words, line.why, page)
 
 
 def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:

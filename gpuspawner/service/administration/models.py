@@ -17,6 +17,7 @@ MAX_WORKSPACES = 200
 MEASURES = tuple(measure.value for measure in RestrictionKind)
 NEEDS_END = frozenset({RestrictionKind.RESERVE, RestrictionKind.EXEMPT})
 Measures = Literal["drain", "quarantine", "pause", "reserve", "exempt"]
+MAX_PLACE = 100_000
 RestrictionState = Literal["in force", "to come", "over", "lifted"]
 Outcome = Literal["done", "refused"]
 
@@ -56,6 +57,17 @@ class ExtendInput(Body):
     ids: WorkspaceIds
     until: Until
     """The end, for example Friday, 2026-12-24 18:00 or 3d."""
+
+
+class ReorderInput(Body):
+    """A waiting request, its new place in the queue, and why: the users that are passed read it."""
+
+    reason: Reason
+    dry_run: bool = False
+    """Answer what it would do, and do nothing."""
+    ids: WorkspaceIds
+    place: int = allows(f"1 to {MAX_PLACE}", "1 goes first.", ge=1, le=MAX_PLACE)
+    """The new place among the requests for the same GPUs, from 1."""
 
 
 class Affected(Answer):

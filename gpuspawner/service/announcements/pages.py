@@ -61,6 +61,8 @@ _ICONS = {
     "answered": ("check", "gs-good"),
     "quota granted": ("gift", "gs-good"),
     "quota taken back": ("gift", ""),
+    "moved in queue": ("up", ""),
+    "passed by move": ("down", "gs-warn"),
     "quota requested": ("gift", "gs-warn"),
     "quota declined": ("x", "gs-bad"),
     "message": ("mail", ""),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, queue_order, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
@@ -38,6 +39,7 @@ class Document(BaseHandler):
 ROUTERS = (
     claims.router,
     bulk_actions.router,
+    queue_order.router,
     restrictions.router,
     audit.router,
     roles.router,
@@ -47,6 +49,7 @@ ROUTERS = (
     usage.router,
     stored_data.router,
     announcements.router,
+    calendar.router,
     presets.router,
     schedules.router,
     secret_values.router,

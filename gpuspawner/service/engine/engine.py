@@ -164,6 +164,8 @@ class LeaseEngine:
         if now - self._held_at < HOLDS_SECONDS:
             return False
         seen = self._allocator.observed.snapshot()
+        if not seen.fleet.complete:  # nobody would run into anything, and all would be told a second time
+            return False
         self.observer.held = leases_reaching_into_holds(seen) if seen.rules.holds else {}
         self._held_at = now
         return True

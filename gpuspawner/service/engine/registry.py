@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 from gpuspawner.core import events
@@ -395,11 +396,10 @@ def _matters_to_others(before: Lease | None, after: Lease) -> bool:
     """Return whether a change can move queue positions or estimates. Samples and heartbeats cannot."""
     if before is None:
         return True
-    return (before.phase, before.asked_at, before.slots, before.deadline_at, before.request, before.not_before) != (
-        after.phase,
-        after.asked_at,
-        after.slots,
-        after.deadline_at,
-        after.request,
-        after.not_before,
-    )
+    return _of_queue(before) != _of_queue(after)
+
+
+_of_queue = attrgetter(
+    "phase", "asked_at", "slots", "deadline_at", "request", "not_before", "queue_move", "passed_why",
+)  # fmt: skip
+"""The fields of a lease that queue positions, their reasons or estimates depend on."""

@@ -110,6 +110,16 @@ def _size_refused(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     return _Text("size", "Your workspace keeps its size", text)
 
 
+def _moved_in_queue(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
+    text = f"{line.actor} moved it. {line.why}"
+    return _Text("moved in queue", "Your request has another place in the queue", text)
+
+
+def _passed_by_move(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
+    title = "An administrator moved another request before yours"
+    return _Text("passed by move", title, f"{line.actor}: “{line.why}”\n\nYour request stays in the queue:")
+
+
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     if not lease.unattended or lease.request.gpu is None:
         return None
@@ -149,13 +159,15 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.GpuClosed: _warned("closed", "The GPU of your workspace is taken out of service"),
     events.Extended: _extended,
     events.ReachesInto: _warned("hold", "Your workspace runs into the time of a class"),
-    events.MaintenanceNear: _warned("maintenance", "The node of your workspace has maintenance"),
+    events.MaintenanceNear: _warned("hold", "The node of your workspace has maintenance"),
     events.Stopped: _end,
     events.StopperNamed: _end,
     events.Granted: _granted,
     events.Substituted: _substituted,
     events.StartNear: _start_near,
     events.SizeChangeRefused: _size_refused,
+    events.MovedInQueue: _moved_in_queue,
+    events.PassedByMove: _passed_by_move,
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
     events.Answered: _answered,

@@ -12,8 +12,8 @@ from gpuspawner.catalog import teams_of
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.ledger import show_grant
-from gpuspawner.core.quotas.quota_requests import MAX_OPEN, QuotaRequest, RequestOutcome
-from gpuspawner.core.rules import Account
+from gpuspawner.core.quotas.quota_requests import MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
+from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest.paging import page
 from gpuspawner.service.notifications.messages import ASKS
 from gpuspawner.service.notifications.sender import Message
@@ -31,6 +31,7 @@ from gpuspawner.service.quota_requests.presenter import (
 from gpuspawner.service.quotas.api import apply_at_once
 from gpuspawner.service.quotas.models import ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.quota_requests import closed_words
 from gpuspawner.service.web.actor import Actor
@@ -38,6 +39,8 @@ from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
 
 router = Router()
+SERVICE, RULE = "gpuspawner", "a rule of the catalog"
+"""The actor of an approval by the catalog's rule, and the origin in its audit entries."""
 
 
 @router.get("/api/v1/quota-requests", Permission.SEE_REQUESTS)
@@ -74,12 +77,33 @@ async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaReque
         body.why,
         now,
     )
-    shown = present_request(state, one, person)
-    actor.store_answer(shown)
     entry = actor.audit_entry(event_of_grant(state, one.grant_of(), events.QuotaRequested, one.why), one.user)
-    await state.quota_requests.change(one, [entry], _mails_of_new(state, one))
-    state.notifier.wake()
+    grant = _granted_by_rule(state, one, now)
+    if grant is not None:
+        one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
+    shown = present_request(state, one, person, grant)
+    actor.store_answer(shown)
+    if grant is None:
+        await state.quota_requests.change(one, [entry], _mails_of_new(state, one))
+        state.notifier.wake()
+    else:
+        by_rule = [
+            AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
+            for kind in (events.QuotaRequestApproved, events.QuotaGranted)
+        ]
+        await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
+        await apply_at_once(state.allocator)
     return shown
+
+
+def _granted_by_rule(state: Parts, one: QuotaRequest, now: float) -> QuotaGrant | None:
+    """Return the extra quota of a request that the catalog's rule approves, None if a person answers it."""
+    since = max(now, one.since or now)
+    grant = replace(one.grant_of(since=since), id=uuid.uuid4().hex, by=SERVICE, made_at=now)
+    before = {x.grant for x in state.quota_requests.all() if x.is_by_rule and x.user_created == one.user_created}
+    given = [x for x in state.accounting.all_grants() if x.id in before]
+    rule = state.catalog.rules.approve
+    return grant if is_approved_by_rule(rule, grant, given, state.accounting.zone) else None
 
 
 async def _account(actor: Actor, body: RequestInput) -> Account:

@@ -23,6 +23,7 @@ from gpuspawner.service.quota_requests.presenter import (
     cost_words,
     is_own,
     present_request,
+    rule_words,
     rules_of_requests,
     sees,
     why_not_answer,
@@ -80,6 +81,7 @@ class RequestMorePage(PageHandler):
             last_day=(today + timedelta(seconds=LONGEST_SECONDS)).isoformat(),
             longest=MAX_REASON_LETTERS,
             usual_seconds=usual,
+            at_once=rule_words(state),
             open=[present_request(state, one, person) for one in own if one.is_open(now)],
             earlier=[present_request(state, one, person) for one in own if not one.is_open(now)][:EARLIER_SHOWN],
         )

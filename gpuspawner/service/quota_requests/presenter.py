@@ -126,11 +126,20 @@ def rules_of_requests(state: Parts) -> list[str]:
     """Return the rules of requests in sentences."""
     usual = state.quota_requests.usual_answer_seconds()
     return [
+        *filter(None, [rule_words(state)]),
         "Leads answer for their team, within the team's quota.",
         "Administrators answer the rest. Nobody answers their own request.",
         f"Up to {MAX_OPEN} requests of a person are open at a time. The longest is {show_duration(LONGEST_SECONDS)}.",
         *([f"An answer usually comes within {show_duration(usual)}."] if usual is not None else []),
     ]
+
+
+def rule_words(state: Parts) -> str:
+    """Return in a sentence which requests are approved at once, "" without such a rule."""
+    rule = state.catalog.rules.approve
+    if rule is None:
+        return ""
+    return f"Up to {float(rule.gpu_hours):g} extra GPU hours of a user and {rule.each.value} are approved at once."
 
 
 @dataclass(frozen=True)

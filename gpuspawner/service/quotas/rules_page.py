@@ -23,6 +23,7 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 HOUR_MINUTES = 60
 NOT_READY = "Schedules start no workspace then."
 ORDER = (
+    "A request that an administrator moved up goes first.",
     "A request with a higher priority goes first.",
     "Then requests that have waited longer than {wait}.",
     "A workspace that made room for another one, or moved, keeps its old place.",

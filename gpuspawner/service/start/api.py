@@ -9,7 +9,7 @@ from gpuspawner.service.quotas.presenter import present_bounds
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start import models
 from gpuspawner.service.start.check import check_start
-from gpuspawner.service.start.offers import present_offer
+from gpuspawner.service.start.offers import coming_reservations, present_offer
 from gpuspawner.service.start.options import StartBody
 from gpuspawner.service.start.substitutes import present_teams
 from gpuspawner.service.web.actor import Actor
@@ -47,6 +47,7 @@ async def list_offers(actor: Actor) -> models.Offers:
     state, person = actor.state, actor.person
     catalog, groups, asker = await actor.visible_catalog(), await actor.groups_shown(), await actor.asker()
     teams, team = await present_teams(state, person.owner, groups)
+    coming = coming_reservations(state, asker)
     bounds = present_bounds(
         state,
         [
@@ -56,7 +57,11 @@ async def list_offers(actor: Actor) -> models.Offers:
     )
     consents = await state.allocator.asking.last_consents(person.owner)
     return models.Offers(
-        offers=[present_offer(one, state) for one in state.queue.offers_to(asker) if one.kind in catalog.gpus],
+        offers=[
+            present_offer(one, state, coming.get(one.kind, ""))
+            for one in state.queue.offers_to(asker)
+            if one.kind in catalog.gpus
+        ],
         currency=catalog.rules.currency,
         age_seconds=actor.now - state.scheduler.fleet.observed_at if state.scheduler.fleet.complete else None,
         held=sum(x.request.count for x in state.registry if person.owns(x)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,10 +11,12 @@ from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request
+from gpuspawner.core.queue.backfill import HOLD
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.limits import requester_of
 from gpuspawner.core.rules import LatestEnd
+from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import present_bounds
@@ -33,6 +35,9 @@ from gpuspawner.service.waiting.presenter import outage_words, preview_start, re
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.idle_words import hours_words
+
+MOST_TRIED = 4
+"""How many smaller numbers of GPUs are tried for a longer run time. Arbitrary: each is a decision about the queue."""
 
 
 async def check_start(state: Parts, person: Person, options: dict[str, Any], server: str) -> Outlook:
@@ -64,6 +69,8 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
     if kind is not None and not outage_words(state, kind):
         waits_seconds = wait_seconds(would) if would.kind else alone
         sentence += _where(state.catalog, request, kind, waits_seconds, others, now)
+    if bound is not None and bound.rule == HOLD and bound.at == ends_at and not (found.waits or found.limited):
+        sentence += await _longer_words(state, claim, list(others))
     if mine is not None and mine.phase in WAITING and not keeps:
         sentence += " This changes your request, and you lose your old place in line."
     offer = state.queue.offer(request.gpu, hold_user_of(claim))
@@ -150,6 +157,25 @@ async def _waits(
     kinds = instead(catalog, request)
     alone = await preview(replace(request, substitutes=())) if kinds and request.substitutes else would
     return wait_seconds(alone), {kind: wait_seconds(await preview(of_kind(request, kind))) for kind in kinds}
+
+
+async def _longer_words(state: Parts, claim: Claim, kinds: Sequence[str]) -> str:
+    """Return what would start now and run as long as requested, instead of up to a reservation. "" for nothing."""
+    request, catalog = claim.request, state.catalog
+    least = catalog.templates[request.template].gpus.get(request.gpu or "", (1, 1))[0]
+    fewer = range(request.count - 1, least - 1, -1)[:MOST_TRIED]
+    words: list[str] = []
+    for others in (
+        [replace(request, count=count, substitutes=()) for count in fewer],
+        [of_kind(request, x) for x in kinds],
+    ):
+        for other in others:
+            would = await state.queue.offers_for(claim._replace(request=other))
+            if would.wait_reason is None and would.latest_end is None and wait_seconds(would) == 0:
+                words.append(gpus_asked(other, catalog))
+                break
+    run_time = show_duration(request.lifetime_seconds)
+    return f" To run {run_time}, choose {' or '.join(words)}." if words else ""
 
 
 def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float) -> Iterator[str]:

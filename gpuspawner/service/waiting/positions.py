@@ -15,12 +15,13 @@ from gpuspawner.core.units import show_time
 class Line:
     """The waiting requests at one time, in the order of service, with their positions.
 
-    ``pools`` are the pools of each request, ``asked_at`` is its time.
+    ``pools`` are the pools of each request, ``asked_at`` is its time, ``moves`` its move by an administrator.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
     asked_at: Mapping[str, float] = field(default_factory=dict)
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     def ahead(self, name: str) -> list[str]:
         """Return the requests for the same GPUs that were ahead of one."""
@@ -54,7 +55,8 @@ class PlaceChanges:
         known = {lease.id: lease for lease in leases}
         there = {name: number for name, number in numbers.items() if name in known}
         pools = {name: _pools(known[name], kinds) for name in there}
-        before, after = self._line, Line(there, pools, {name: known[name].asked_at for name in there})
+        asked_at, moves = ({name: getattr(known[name], one) for name in there} for one in ("asked_at", "queue_move"))
+        before, after = self._line, Line(there, pools, asked_at, moves)
         gone = before.numbers.keys() - there.keys()
         started = frozenset(name for name in gone if name in known and known[name].phase not in WAITING)
         change = _Change(now, before, after, started)
@@ -85,7 +87,9 @@ def _reasons(name: str, change: _Change) -> Iterable[str]:
     started = sum(one in change.started for one in gone)
     new = [one for one in are if one not in before.numbers]
     back = sum(after.asked_at[one] <= after.asked_at[name] for one in new)
-    passed = len(set(are) & (before.numbers.keys() - set(were)))
+    passing = set(are) & (before.numbers.keys() - set(were))
+    by_move = sum(after.moves[one] > before.moves[one] for one in passing)
+    passed = len(passing) - by_move
     fallen = len(set(were) & (after.numbers.keys() - set(are)))
     if started:
         yield f"{started} before you had {'its' if started == 1 else 'their'} turn"
@@ -93,6 +97,8 @@ def _reasons(name: str, change: _Change) -> Iterable[str]:
         yield f"{left} before you {'waits' if left == 1 else 'wait'} no more"
     if back:
         yield f"{back} came back to {'an old place' if back == 1 else 'old places'}"
+    if by_move:
+        yield f"an administrator moved {by_move} before yours"
     if first := len(new) - back + passed:
         yield f"{first} {'goes' if first == 1 else 'go'} first by priority, share or use"
     if fallen:

@@ -160,6 +160,7 @@ def start_times(place: QueuePosition, shown: ShownStart | None, now: float) -> d
 # Models
 
 
+PASSED_WORDS = "An administrator moved another request before yours"
 ENTRY = "quota "
 """The rule of a quota entry is named by this and the entry's name."""
 
@@ -250,6 +251,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     )
     if not outage:
         sentence = _held_up_words(state, lease, place) or sentence
+    passed = f"{PASSED_WORDS}: “{lease.passed_why}”." if lease.passed_why else ""
     others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = state.allocator.observed.decides(lease) if others else ""
     return models.Standing(
@@ -259,7 +261,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
         hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease, offer),
         sentence=sentence,
-        why=" ".join(filter(None, [place.why, *queue.wait_reasons_of_substitutes(lease)])),
+        why=" ".join(filter(None, [passed, place.why, *queue.wait_reasons_of_substitutes(lease)])),
         precedence=precedence_words(place, lease.request, state.catalog, now),
         wait_reason=present_wait_reason(lease, held, owner),
         changed=queue.change(lease),

@@ -71,12 +71,12 @@ class _Computed:
     made: dict[str, Any] = field(default_factory=dict)
 
 
-_Asked = tuple[Request, int, float]
-"""The parts of a waiting lease that its own user changes."""
+_Asked = tuple[Request, int, float, int]
+"""The parts of a waiting lease that its own user changes, and its move by an administrator."""
 
 
 def _asked(one: Lease | Claim) -> _Asked:
-    return one.request, one.attempt, one.asked_at
+    return one.request, one.attempt, one.asked_at, one.queue_move
 
 
 @dataclass

@@ -50,6 +50,8 @@ def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, n
     stands = place.precedence
     if stands is None or request.gpu is None:
         return ""
+    if stands.is_moved:
+        return "An administrator moved it up. No later request starts first."
     higher = _highest_priority(catalog) > stands.priority
     if stands.is_overdue:
         if higher:

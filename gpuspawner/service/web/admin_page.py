@@ -43,6 +43,7 @@ TABS = (
     Tab("workspaces", "Workspaces", "console/workspaces", Permission.SEE_WORKSPACES),
     Tab("queue", "Queue", "console/queue", Permission.SEE_WORKSPACES),
     Tab("gpus", "GPUs", "console/gpus", Permission.SEE_FLEET),
+    Tab("calendar", "Calendar", "console/calendar", Permission.SEE_RESTRICTIONS),
     Tab("people", "People", "console/people", Permission.SEE_FLEET),
     Tab("quotas", "Quotas", "console/quotas", Permission.SEE_GRANTS),
     Tab("requests", "Requests", "console/requests", Permission.SEE_REQUESTS),

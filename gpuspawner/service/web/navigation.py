@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 
 ENTRIES = {
-    "home": ("", "workspaces"),
+    "home": ("", "workspaces", "calendar"),
     "usage": ("quota",),
     "inbox": ("inbox",),
     "admin": ("console", "quotas", "messages"),

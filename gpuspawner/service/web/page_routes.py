@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
+from gpuspawner.service.calendar import pages as calendar
 from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
@@ -32,6 +33,7 @@ ROUTES: list[Any] = [
     *administration.ROUTES,
     *usage.ROUTES,
     *stored_data.ROUTES,
+    *calendar.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
     *package.ROUTES,

@@ -64,6 +64,7 @@ class Permission(Enum):
     OPEN_SSH = "open a workspace by SSH"
     REPORT = "report the state of a workspace from inside"
     MANAGE_WORKSPACES = "stop, move or extend other users' workspaces with a reason"
+    ORDER_QUEUE = "change the order of the queue"
     SEE_GRANTS = "see extra quota"
     GRANT = "give extra quota or take it back"
     ASK_FOR_QUOTA = "ask for extra quota"
@@ -109,6 +110,7 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.OPEN_SSH: _OWN,
     Permission.REPORT: {Role.WORKSPACE: Reach.OWN},
     Permission.MANAGE_WORKSPACES: _MANAGERS,
+    Permission.ORDER_QUEUE: _OPERATORS,
     Permission.SEE_GRANTS: {**_READERS, Role.LEAD: Reach.TEAM},
     Permission.GRANT: {**_ADMINISTRATORS, Role.LEAD: Reach.TEAM},
     Permission.ASK_FOR_QUOTA: _OWN,
@@ -131,6 +133,7 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
 """How far each role may go with each permission. A role that is missing may not do it."""
 ACTS: Mapping[str, Permission] = {
     **dict.fromkeys(("stop", "move", "extend"), Permission.MANAGE_WORKSPACES),
+    "reorder": Permission.ORDER_QUEUE,
     **dict.fromkeys(("drain", "quarantine", "pause", "lift"), Permission.RESTRICT),
     **dict.fromkeys(("reserve", "exempt"), Permission.RESERVE),
     **dict.fromkeys(("message", "announce"), Permission.ANNOUNCE),

@@ -1,0 +1,114 @@
+"""What is planned for GPUs in a time: reservations and maintenance, each opening of a weekly rule as one entry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from zoneinfo import ZoneInfo
+
+from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.core.administration import RESERVING, Restriction, reservation_hold
+from gpuspawner.core.calendar import Opening, show_moment
+from gpuspawner.core.queue.class_holds import HoldUser, may_use
+from gpuspawner.core.queue.reservation_conflicts import openings_between
+from gpuspawner.core.rules import ClassHold
+from gpuspawner.service.calendar import models
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.rules_page import window_words
+
+MAINTENANCE = "Maintenance"
+
+
+@dataclass(frozen=True)
+class PlannedUse:
+    """One opening of a reservation or a maintenance.
+
+    ``restriction`` is None if the catalog reserves the GPUs. ``counts`` are the GPUs by the name of their kind.
+    """
+
+    hold: ClassHold
+    opening: Opening
+    counts: Mapping[str, int]
+    restriction: Restriction | None = None
+
+
+@dataclass(frozen=True)
+class CalendarReader:
+    """The reader of a calendar. ``sees_all``: they see nodes, names of people and who made a reservation."""
+
+    asker: HoldUser
+    sees_all: bool
+    kinds: Collection[str]
+
+
+def planned_uses(state: Parts, start: float, end: float) -> list[PlannedUse]:
+    """Return what is planned between two moments, in the order of its beginning."""
+    zone, made = ZoneInfo(state.catalog.rules.timezone), state.restrictions.live()
+    holds: list[tuple[ClassHold, Restriction | None]] = [(one, None) for one in state.catalog.rules.holds]
+    holds += [(reservation_hold(one), one) for one in made if one.measure in RESERVING]
+    found = [
+        PlannedUse(hold, opening, _counts(state, hold), restriction)
+        for hold, restriction in holds
+        for opening in openings_between(hold, start, end, zone)
+    ]
+    return sorted(found, key=lambda one: (one.opening, not one.hold.is_maintenance))
+
+
+def _counts(state: Parts, hold: ClassHold) -> Mapping[str, int]:
+    if not hold.is_maintenance:
+        return {hold.kind: hold.count}
+    gpus = state.scheduler.fleet.gpus
+    return Counter(gpu.pool for gpu in gpus if gpu.node == hold.node and not gpu.is_coming)
+
+
+def seen_uses(found: Iterable[PlannedUse], reader: CalendarReader) -> Iterator[PlannedUse]:
+    """Yield what a reader sees: of the kinds of GPU that they see."""
+    for one in found:
+        counts = {kind: count for kind, count in one.counts.items() if reader.sees_all or kind in reader.kinds}
+        if counts or (reader.sees_all and one.hold.is_maintenance):
+            yield replace(one, counts=counts)
+
+
+def for_words(hold: ClassHold, reader: CalendarReader) -> str:
+    """Return for whom GPUs are reserved. Only readers who see all people read the name of another user."""
+    if hold.is_maintenance:
+        return MAINTENANCE
+    if hold.members is not None or hold.account is None:
+        return f"Class {hold.group}"
+    if hold.account.team:
+        return f"Team {hold.group}"
+    if reader.sees_all:
+        return hold.group
+    return "You" if may_use(reader.asker, hold) else "Another user"
+
+
+def gpus_words(state: Parts, one: PlannedUse, reader: CalendarReader) -> str:
+    """Return the GPUs of a planned use: ``4 × A100 80 GB on node-1``."""
+    counted = ", ".join(f"{count} × {gpu_title(kind, state.catalog)}" for kind, count in one.counts.items())
+    if not (reader.sees_all and one.hold.node):
+        return counted
+    return f"{one.hold.node}, {counted}" if one.hold.is_maintenance else f"{counted} on {one.hold.node}"
+
+
+def present_use(state: Parts, one: PlannedUse, reader: CalendarReader) -> models.CalendarEntry:
+    """Return a planned use as a reader sees it."""
+    hold, made, now = one.hold, one.restriction, state.clock.now()
+    repeats = "" if hold.window is None else window_words(hold.window)
+    if repeats and hold.until is not None:
+        repeats += f" until {show_moment(hold.until, now, ZoneInfo(state.catalog.rules.timezone))}"
+    return models.CalendarEntry(
+        id=made.id if made is not None else "",
+        what="maintenance" if hold.is_maintenance else "reservation",
+        for_=for_words(hold, reader),  # type: ignore[call-arg]  # mypy knows the alias alone
+        gpus=gpus_words(state, one, reader),
+        counts=dict(one.counts),
+        node=hold.node if reader.sees_all else "",
+        begins_at=one.opening.opens_at,
+        until=None if one.opening.ends_at == inf else one.opening.ends_at,
+        repeats=repeats,
+        reason=made.reason if made is not None else "",
+        by=made.by if made is not None and reader.sees_all else "",
+        yours=not hold.is_maintenance and may_use(reader.asker, hold),
+    )

@@ -409,3 +409,11 @@ secrets = sa.Table(
     sa.Column("sealed", sa.Text, nullable=False),
     sa.Column("changed_at", sa.Float, nullable=False),
 )
+
+preferences = sa.Table(
+    "preferences",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("start_mail", sa.Boolean, nullable=False),
+)

@@ -340,3 +340,9 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("sealed", sa.Text, nullable=False),
         sa.Column("changed_at", sa.Float, nullable=False),
     )
+    op.create_table(
+        "preferences",
+        sa.Column("hub", sa.String(64), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("start_mail", sa.Boolean, nullable=False),
+    )

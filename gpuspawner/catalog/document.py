@@ -152,6 +152,12 @@ def read_text(text: str) -> Document:
     return document
 
 
+def compose(text: str) -> yaml.Node | None:
+    """Return the nodes of YAML text with their positions, or None for an empty text. Raises yaml.YAMLError."""
+    node: yaml.Node | None = _Loader(text).get_single_node()
+    return node
+
+
 class _Loader(yaml.SafeLoader):
     """Composes nodes, and refuses everything that could make them a graph, a very large tree, or objects."""
 

@@ -113,6 +113,7 @@ def _build(checked: CheckedFile, issues: list[Issue], *, is_empty: bool) -> Cata
         rules=rules,
         exporter=file.readings,
         scheduler=file.scheduler.scheduler,
+        console=file.console,
         clusters={name: replace(one, name=name, title=one.title or name) for name, one in file.clusters.items()},
     )
 

@@ -21,7 +21,7 @@ from gpuspawner.catalog.pod_models import Container, Port, Resources, Variables,
 from gpuspawner.catalog.profile_options import Menu
 from gpuspawner.catalog.quota_models import Hold, QuotaLimits
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.fields import Internal, Reader, Required, section, text_reader, write_nothing
+from gpuspawner.core.fields import Internal, Reader, Required, choice_reader, section, text_reader, write_nothing
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.number_fields import (
@@ -31,6 +31,7 @@ from gpuspawner.core.number_fields import (
     Cores,
     CoresRange,
     Days,
+    Flag,
     GpuCount,
     GpuCountRange,
     GuaranteedPercent,
@@ -98,6 +99,9 @@ _OPENS_SCHEMA = {"type": "array", "items": {"type": "string", "enum": list(OPENS
 Opens = Annotated[
     tuple[str, ...], Reader(_read_opens, "a list of `lab`, `vscode` and `ssh`", _OPENS_SCHEMA, write_nothing)
 ]
+
+
+_EDIT = choice_reader("not a value for edit", "write true or false", {True: True, False: False})
 
 
 @dataclass(frozen=True)
@@ -275,6 +279,17 @@ class Exporter:
 
 
 @dataclass(frozen=True)
+class Console:
+    """What administrators may do with the catalog in the console."""
+
+    __pydantic_config__ = section()
+    edit: Annotated[bool, _EDIT] = True
+    """Whether the console and the API may write a new version of this file. `false` if it is kept elsewhere."""
+    kept_in: Url = ""
+    """The address of the place where the catalog is kept, for example a Git repository. The console names it."""
+
+
+@dataclass(frozen=True)
 class WrittenCatalog:
     """The whole file."""
 
@@ -313,10 +328,15 @@ class WrittenCatalog:
     """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
+    quarantine_faulty_gpus: Flag = True
+    """Whether a GPU with a fatal error is put in quarantine at once, and its users are told. Fatal errors are the Xid
+    codes 48, 63, 64, 74, 79, 94 and 95, and new uncorrected memory errors."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
     """The scheduler that owns the queue. Default: gpuspawner."""
+    console: Console = field(default_factory=Console)
+    """What administrators may do with this file in the console."""
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""
@@ -330,6 +350,7 @@ class WrittenCatalog:
             make_room=self.make_room,
             approve=self.approve,
             alerts=self.alerts,
+            quarantine_faulty_gpus=self.quarantine_faulty_gpus,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,
@@ -355,6 +376,8 @@ class Catalog:
     """The scheduler that owns the queue, or None if gpuspawner does."""
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     """Clusters in which workspaces may start. Empty if the file names no cluster, so the hub's own is the only one."""
+    console: Console = field(default_factory=Console)
+    """What administrators may do with the file in the console."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), or None. Pages show it."""
 

@@ -66,6 +66,8 @@ class InForce:
         """Sentences about changes of the catalog in force that need a restart."""
         self.used: tuple[Added, ...] = ()
         """The entries that custom resources added to the catalog in force, even if the resources have changed since."""
+        self.source: Path | None = None
+        """The file that administrators write, or None if this program may not write it."""
 
     def use_prices_of(self, day: date) -> None:
         """Put the prices of a day in force."""
@@ -98,6 +100,7 @@ class CatalogFile(InForce):
         other_files: files that ``prepare`` reads.
         problem_file: a file in which another process says what is wrong with the catalog.
         last_good: the file with the last good catalog. It is in force if ``path`` cannot be used at the start.
+        source: the file that administrators write, of which ``path`` may be a copy. None if only others write it.
         keeps: whether this object writes ``last_good`` with each catalog that comes in force.
     """
 
@@ -108,6 +111,7 @@ class CatalogFile(InForce):
         other_files: Sequence[Path] = (),
         problem_file: Path | None = None,
         last_good: Path | None = None,
+        source: Path | None = None,
         *,
         keeps: bool = False,
     ) -> None:
@@ -122,6 +126,7 @@ class CatalogFile(InForce):
         first, self._wrong = self._first(raw)
         (catalog, waits), self.raw, self.judged, _ = first
         super().__init__(catalog)
+        self.source = source
         self.waits, self.problem = waits, self._wrong or self._others()
         self._keep()
 
@@ -155,7 +160,7 @@ class CatalogFile(InForce):
     @property
     def version(self) -> str:
         """The first letters of the file's SHA-256, as ``sha256sum`` prints them."""
-        return sha256(self.raw).hexdigest()[:VERSION_LETTERS]
+        return fingerprint_of(self.raw)
 
     def look_for_new(self, now: float) -> NewCatalog | None:
         """Return a new catalog that can be used, or None. ``now`` is wall-clock time in seconds.
@@ -199,6 +204,10 @@ class CatalogFile(InForce):
         catalog, judged = merge(raw, str(self._path), added)
         return NewCatalog(self._prepare(catalog), _bytes(raw), judged, judged.used(added))
 
+    def check(self, raw: bytes) -> NewCatalog:
+        """Return the catalog that other bytes of the file would put in force. Raises CatalogError."""
+        return self._made(raw, self.added)
+
     def take(self, new: NewCatalog) -> bool:
         """Put a catalog in force. Return whether it differs from the one before."""
         (catalog, self.waits), self.raw, self.judged, self.used = new
@@ -237,6 +246,11 @@ class CatalogFile(InForce):
             return False
 
 
+def fingerprint_of(raw: bytes) -> str:
+    """Return the first letters of the SHA-256 of a file, as ``sha256sum`` prints them."""
+    return sha256(raw).hexdigest()[:VERSION_LETTERS]
+
+
 def _bytes(raw: bytes | Document) -> bytes:
     return raw if isinstance(raw, bytes) else b""  # a catalog was read from it
 
@@ -247,8 +261,7 @@ def changes_words(before: Catalog, after: Catalog) -> str:
 
 
 def _sections(before: Catalog, after: Catalog) -> Iterator[str]:
-    for field in fields(Catalog):
-        old, new = getattr(before, field.name), getattr(after, field.name)
+    for name, (old, new) in _parts(before, after).items():
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -257,9 +270,21 @@ def _sections(before: Catalog, after: Catalog) -> Iterator[str]:
                 "changed": [name for name in new if name in old and new[name] != old[name]],
                 "removed": [name for name in old if name not in new],
             }
-            yield f"{field.name}: " + ", ".join(f"{how} {_named(names)}" for how, names in differing.items() if names)
+            yield f"{name}: " + ", ".join(f"{how} {_named(names)}" for how, names in differing.items() if names)
         else:
-            yield f"{field.name} changed"
+            yield f"{name} changed"
+
+
+def _parts(before: Catalog, after: Catalog) -> Mapping[str, tuple[object, object]]:
+    """Return what each section of the file is in both catalogs. Quotas are by their names."""
+    found = {
+        one.name: (getattr(holder, one.name), getattr(other, one.name))
+        for holder, other in ((before, after), (before.rules, after.rules))
+        for one in fields(holder)
+        if one.name != "rules"
+    }
+    old, new = ({one.name: one for one in catalog.rules.quotas} for catalog in (before, after))
+    return {**found, "quotas": (old, new)}
 
 
 def _named(names: list[str]) -> str:

@@ -71,6 +71,12 @@ def read_weekly_window(value: object) -> Window:
     return Window(_read_weekdays(found[1], value), start, end % DAY_MINUTES)
 
 
+def write_weekly_window(window: Window) -> str:
+    """Return a part of each week as :func:`read_weekly_window` reads it."""
+    start, end = (f"{x // HOUR_MINUTES:02}:{x % HOUR_MINUTES:02}" for x in (window.start_minute, window.end_minute))
+    return f"{','.join(DAYS[day] for day in sorted(window.days))} {start}-{end}"
+
+
 def read_window(value: object) -> Window:
     """Read a part of each week, or whole days, for example ``2026-12-24, 2026-12-25``.
 

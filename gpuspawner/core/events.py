@@ -760,10 +760,19 @@ class Lifted(RestrictionEvent, name="lifted", words="Lifted a restriction"):
 
 
 @dataclass(frozen=True)
-class CatalogChanged(Event, name="catalog changed", words="Changed the catalog", details="{changes}"):
-    """Another catalog is in force. ``changes`` lists the entries that differ."""
+class CatalogChanged(Event, name="catalog changed", words="Changed the catalog"):
+    """Another catalog is in force, or was saved in the console. ``changes`` lists the entries that differ.
+
+    ``number`` is the version that was saved, and ``reason`` is its author's.
+    """
 
     changes: str = ""
+    number: int = 0
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the entries that differ, and the reason of the person who saved them."""
+        return f"version {self.number}: {self.changes}: {self.reason}" if self.number else self.changes
 
 
 @dataclass(frozen=True)

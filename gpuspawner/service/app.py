@@ -25,6 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.administration.quarantine_rule import quarantine_round
 from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
@@ -47,6 +48,8 @@ from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
+from gpuspawner.service.engine.sampling.gpu_health import LOOK_SECONDS as HEALTH_SECONDS
+from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.forgetting import forget
@@ -61,6 +64,8 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
+from gpuspawner.service.quota_requests.api import LOOK_SECONDS as REQUESTS_SECONDS
+from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
@@ -154,7 +159,8 @@ def wire(
     quota_requests = QuotaRequests(store, allocator.accounting, clock)
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
-        engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),
+        engine, LeaseActions(registry, allocator, clock), sampler,
+        GpuHealthWatch(backend, in_force, clock, lambda: scheduler.fleet), Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
         quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
@@ -299,9 +305,11 @@ class Service:
             every(min(period, NOTICES_SECONDS), self._notices.look),
             every(GROUPS_SECONDS, self._look_for_groups),
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
+            every(HEALTH_SECONDS, partial(quarantine_round, self.parts)),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
             every(ALERT_SECONDS, partial(send_alerts, self.parts)),
+            every(REQUESTS_SECONDS, partial(remind, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),

@@ -27,6 +27,8 @@ ACCESS_SCOPES = frozenset({"access:services", "access:services!service=gpu"})
 SHORTEST_TOKEN = 32
 """Letters of a token of Prometheus. Arbitrary: as many as of a hub's token."""
 LAST_PORT = 65535
+CATALOG_SOURCE = "GPUSPAWNER_CATALOG"
+"""The variable in which a hub names the catalog's file. The service reads a copy that the hub has checked."""
 ADDRESSES = {"http": "http://127.0.0.1:8081/hub/api", "https": "https://hub.example.org"}
 """An example of an address for each scheme."""
 
@@ -64,13 +66,15 @@ class ServeOptions:
 class Start:
     """Options of the service, its settings as written, and the variables that name its backend.
 
-    ``by_hub``: the hub started it and checks the catalog's file for it.
+    ``by_hub``: the hub started it and checks the catalog's file for it. ``catalog_source`` is the file that
+    administrators write, None if the catalog is not a file.
     """
 
     options: Options
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     by_hub: bool = False
+    catalog_source: Path | None = None
 
 
 def read_secret(path: Path) -> bytes:
@@ -104,7 +108,9 @@ def read_hub_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
         public_url=environment.get("JUPYTERHUB_PUBLIC_URL", ""),
         secret_made_at=known[1],
     )
-    return Start(read, _settings_in(environment), environment, by_hub=True)
+    source = environment.get(CATALOG_SOURCE)
+    file = Path(source) if source else None
+    return Start(read, _settings_in(environment), environment, by_hub=True, catalog_source=file)
 
 
 def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Start:
@@ -155,7 +161,7 @@ def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
     if options.cluster:
         backend[CLUSTER] = json.dumps(read_mapping("--cluster", options.cluster))
     settings = read_mapping("--settings", options.settings) if options.settings else _settings_in(environment)
-    return Start(read, settings, {**environment, **backend})
+    return Start(read, settings, {**environment, **backend}, catalog_source=Path(options.catalog).absolute())
 
 
 def _origins(options: ServeOptions) -> tuple[str, str]:

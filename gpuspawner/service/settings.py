@@ -6,6 +6,7 @@ An administrator changes them by ``configure(c, ..., service_settings={"keep_end
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -65,6 +66,8 @@ class Settings:
     """How long the ledger of usage is kept."""
     cluster: str = "default"
     """The name of the cluster in metrics, for a Prometheus that scrapes several."""
+    documentation_url: str = ""
+    """The address of your copy of the documentation, for example https://docs.example.org/gpu/. Pages link to it."""
     notify_users: str = ""
     """Where the messages of each user go, as an address of apprise. ``{user}`` is the name of the user. ``{email}`` is
     the mail address that the hub's authenticator stored. If it is empty, no messages are sent."""
@@ -94,6 +97,9 @@ def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
         right = _right_address(known[name], value) if name in ADDRESSES else _right(known.get(name), value)
         if name == "log_format":
             right = "" if value in LOG_FORMATS else " or ".join(LOG_FORMATS)
+        if name == "documentation_url":
+            good = isinstance(value, str) and re.fullmatch(r"(https?://[^\s/]+\S*)?", value)
+            right = "" if good else "an address that begins with https:// or http://"
         if name not in known:
             wrong.append(f"service_settings.{name}: there is no such setting; {did_you_mean(name, known)}")
         elif right:

@@ -94,6 +94,7 @@ def _prepare(options: ServeOptions, start: Start, catalog: Catalog) -> tuple[Cho
         other_files=[data / profile_options.FILE],
         problem_file=data / PROBLEM if start.by_hub else None,  # the hub checks the file then
         last_good=None if start.by_hub else data / OF_SERVICE,
+        source=start.catalog_source,
         keeps=True,
     )
     settings = changed(Settings(**chosen.settings), start.settings)
@@ -114,9 +115,7 @@ def _prepare_catalog(options: ServeOptions, chosen: Chosen, written: Catalog) ->
     """Return a later catalog for this backend, if the hub would start with it. Raises CatalogError."""
     if problems := refused(options.catalog, written, makes_pods=chosen.makes_pods):
         raise CatalogError(problems)
-    prepared = chosen.prepare(_shorten(options.fast, written))
-    show_times_in(written.rules.timezone)
-    return prepared
+    return chosen.prepare(_shorten(options.fast, written))
 
 
 async def _meet_scheduler(chosen: Chosen) -> None:

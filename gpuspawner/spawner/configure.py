@@ -74,6 +74,8 @@ def configure(c: Any, **given: Any) -> None:
     note_configured(wrapped)
     if own.service_url is None:
         variables = _service_variables(c, wrapped, own.service_settings, of_store)
+        if not isinstance(catalog, Mapping):
+            variables["GPUSPAWNER_CATALOG"] = str(Path(catalog).absolute())
         service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
     else:
         service.add_elsewhere(c, known)

@@ -10,11 +10,21 @@ from gpuspawner.catalog import load_catalog
 
 PAGES = (
     "", "gpus", "gpus?view=list", "usage", "workspaces", "ended", "queue", "people", "people/bob", "quotas",
-    "extra-quota", "restrictions", "audit",
+    "extra-quota", "restrictions", "audit", "statements?month=2027-01",
 )  # fmt: skip
-AXE_IN_MAKE_TEST = ["", "gpus", "usage", "workspaces", "people/bob", "quotas", "restrictions", "audit"]
+AXE_IN_MAKE_TEST = [
+    "",
+    "gpus",
+    "usage",
+    "workspaces",
+    "people/bob",
+    "quotas",
+    "restrictions",
+    "audit",
+    "statements?month=2027-01",
+]
 PHONE_IN_MAKE_TEST = ["workspaces"]  # a table is a list there
-REST = ("console/act/drain", "console/act/grant", "console/act/announce", "tokens", "reference", "login-code")
+REST = ("console/act/drain", "console/act/grant", "console/act/announce", "tokens", "stored", "reference", "login-code")
 
 
 @pytest.fixture

@@ -141,6 +141,32 @@ def test_a_step_that_ends_nothing_charges_nothing():
     assert ledger_lines_of_step(stopping, replace(stopping, phase=Phase.ENDED), UTC) == []
 
 
+@given(
+    st.floats(60, 90 * DAY),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.3)), max_size=3),
+    st.lists(st.floats(0, 1), max_size=3),
+)
+def test_a_workspace_that_is_billed_on_the_way_is_charged_the_same(seconds, lost, billed):
+    gaps = tuple(
+        LostInterval(NOW + begin * seconds, NOW + min(1.0, begin + part) * seconds, "away") for begin, part in lost
+    )
+    whole, now, found = ran(NOW, lost=gaps), NOW + seconds, []
+    lease = whole
+    for part in sorted(billed):
+        after = replace(lease, billed_until=NOW + part * seconds)
+        found += ledger_lines_of_step(lease, after, UTC)
+        lease = after
+    assert ledger_lines_of_step(lease, replace(lease, sampled_at=now), UTC) == [], "billed once"
+    rest = charged_ms(lease, milliseconds(now))
+    assert decayed_gpu_seconds(found, now) + decayed_gpu_seconds_of(lease, now) == pytest.approx(
+        decayed_gpu_seconds_of(whole, now), rel=1e-6, abs=1e-3
+    )
+    assert total(found) + rest == pytest.approx(charged_ms(whole, milliseconds(now)), abs=10)
+    found += lines(lease, now)
+    for kind in (LedgerKind.USE, LedgerKind.REFUND):
+        assert total(found, kind) == pytest.approx(total(lines(whole, now), kind), abs=10)
+
+
 BOUND = LatestEnd(NOW + 600, "budget", "ends then")
 
 

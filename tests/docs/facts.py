@@ -32,6 +32,7 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import history, postgresql, readings
+from gpuspawner.service.store.catalog_versions import MAX_VERSIONS
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes import volumes
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
@@ -70,6 +71,7 @@ def words_of(value):
 FACTS = {
     "announcement.characters": f"at most {LONGEST_CHARACTERS} characters",
     "api.key": f"kept for {words_of(keys.KEPT_SECONDS)}",
+    "catalog.versions": f"{MAX_VERSIONS} versions",
     "catalog.look": f"every {words_of(watched_file.LOOK_SECONDS)}",
     "connections.body": seconds(connections.BODY_SECONDS),
     "connections.head": seconds(connections.WAITING_SECONDS),

@@ -18,7 +18,7 @@ USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
     "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion", "rename",
-    "admin",
+    "export-me", "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),
@@ -57,6 +57,8 @@ quotas:
 FOR_ALL_USERS = 'c.JupyterHub.load_roles[0]["scopes"].append("admin:groups")'
 WORKSPACE, ENTRY, NODE = "7c1d90ab", "3f2a", "node-7"
 """The names that pages use for an ID of a workspace, the beginning of another ID, and a node."""
+CATALOG_VERSIONS = {"12": 0, "11": 0, "9": -1}
+"""The versions of the catalog that pages name, as numbers after the newest."""
 LISTS = {
     ("admin", "grant"): "/quota-grants",
     ("admin", "preempt"): "/preemptions",
@@ -167,6 +169,9 @@ class Page:
 
     def named(self, word, words):
         """Return the real name behind an example name of the pages."""
+        if words[:2] == ["admin", "catalog"] and word in CATALOG_VERSIONS:
+            newest = self.hub.gpu("/admin/catalog/versions", token=self.token)["versions"][0]["number"]
+            return str(max(1, newest + CATALOG_VERSIONS[word]))
         if word == WORKSPACE:
             return self.hub.lease("alice")["id"][:8]
         if word == ENTRY:
@@ -184,6 +189,9 @@ class Page:
 @pytest.mark.parametrize("path", ON_HUB)
 def test_the_commands_of_a_page_run_on_a_hub(path, hub, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("EDITOR", "true")  # it changes nothing
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text("gpus: {a100: 1}\n")
     hub.clear()
     Page(hub, path, monkeypatch, capsys).follow([words for words in commands_of(path) if where(words) == [OF_HUB]])
 

@@ -209,3 +209,20 @@ def test_conflicts_of_a_reservation_are_told_at_a_terminal_before_it_is_made(wor
     assert (code, "groups of the hub with members" in err) == (2, True)
     code, out, _ = run("admin", "drain", "node-1", "--every", "Thu 09:00", "--reason", "demo", "--dry-run")
     assert (code, out) == (2, "")
+
+
+def test_planned_reservations_are_listed_for_administrators_and_for_users(world, run):
+    assert (
+        run("admin", "reserve", "a100", "1", "--user", "bob", "--from", "1h", "--until", "3h", "--reason", "demo")[0]
+        == 0
+    )
+    code, out, _ = run("admin", "reservations")
+    assert (code, out.split()[:8]) == (0, ["ID", "FROM", "UNTIL", "FOR", "GPUS", "REPEATS", "REASON", "BY"])
+    assert " bob " in out
+    code, out, _ = run("calendar", "--days", "2")
+    assert (code, "NODE" in out) == (0, False)
+    assert (
+        run("calendar", "--from", "2027-03-01")[1]
+        == "Nothing is reserved, and no maintenance is planned, in these days.\n"
+    )
+    assert run("calendar", "--from", "never")[0] == 2

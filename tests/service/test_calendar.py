@@ -1,6 +1,8 @@
 """The calendar: who sees what of reservations and maintenance, as API, pages and commands."""
 
 import re
+from html import unescape
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from page_world import CATALOG, GPUS, NOW, Browser, api, running
@@ -120,6 +122,39 @@ def test_a_choice_that_fits_is_what_the_dialog_then_reserves(world):
     assert (made.count, made.begins_at, made.until) == (3, NOW + 4 * HOUR, NOW + 6 * HOUR)
 
 
+def test_a_reservation_is_changed_in_one_step_by_its_button(world):
+    filled(world)
+    browser = Browser(world, "admin")
+    page = browser.get(f"{world.home}console/calendar").text
+    links = [unescape(x) for x in re.findall(r'href="([^"]+)" data-act aria-label="Change: ', page)]
+    fields = [dict(parse_qsl(urlsplit(link).query)) for link in links]
+    (theirs,) = {one["replaces"]: one for one in fields if one.get("user") == "bob"}.values()
+    (of_class,) = {one["replaces"]: one for one in fields if one.get("group") == "cs231"}.values()
+    assert (theirs["kind"], theirs["count"]) == ("a100", "1")
+    assert of_class["every"] == "Mon,Tue,Wed,Thu,Fri,Sat,Sun 09:00-11:00"
+    typed = {**theirs, "count": "4", "back": "console/calendar"}
+    looked = browser.submit("console/act/reserve", step="look", **typed).text
+    assert "Instead of: 1 A100 80 GB is reserved for bob from " in looked
+    assert "1 conflict" in looked, "with the class; not with what it replaces"
+    browser.submit("console/act/reserve", 200, step="do", fit="", **{**typed, "count": "2"})
+    live = {one.id: one for one in world.call(world.parts.restrictions.live)}
+    assert theirs["replaces"] not in live
+    (now,) = [one for one in live.values() if one.whom == "bob"]
+    old = world.call(world.parts.restrictions.get, theirs["replaces"])
+    assert (now.count, now.begins_at, old.lifted_by) == (2, NOW + 2 * HOUR, "admin")
+    again = browser.submit("console/act/reserve", 400, step="do", **typed).text
+    assert "It may have ended." in again
+    world.call(world.parts.restrictions.load)
+    assert set(live) == {one.id for one in world.call(world.parts.restrictions.live)}
+
+
+def test_a_node_may_have_maintenance_at_several_times_and_not_twice_at_one(world):
+    restrict(world, "drain", node=NODE, begins="2d", until="3d")
+    restrict(world, "drain", node=NODE, begins="5d", until="6d")
+    body = {"what": "drain", "reason": "x", "node": NODE, "begins": "60h", "until": "4d"}
+    assert api(world, "admin", "admin/restrictions", "POST", body).status_code == 409
+
+
 def test_spans_are_in_per_cent_one_for_each_run_of_lanes_with_a_label_where_there_is_room():
     axis = TimeAxis(0, 100, 10)
     uses = [
@@ -135,6 +170,8 @@ def test_spans_are_in_per_cent_one_for_each_run_of_lanes_with_a_label_where_ther
         (95.0, 2.0, 2, 1, "before"),
     ]  # fmt: skip
     assert found[2].pad == 1.1, "the label begins behind the present time"
+    beside = spans_of([Use("plan", Opening(at, at + 1), [0], "for CS231", "") for at in (60, 63, 80)], axis)
+    assert [one.label for one in beside] == ["", "for CS231", "for CS231"], "a label would lie over the next span"
 
 
 def test_a_reservation_for_any_node_is_drawn_on_one_node_that_is_free_then():

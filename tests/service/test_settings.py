@@ -30,6 +30,14 @@ def test_written_settings_replace_only_their_defaults():
             for value in (0, 1.5, "1", True)
         ),
         *(
+            (
+                "documentation_url",
+                value,
+                r"documentation_url: .* is not right; write an address that begins with https://",
+            )
+            for value in (7, "docs.example.org", "javascript:alert(1)", "https://docs.example.org/a b")
+        ),
+        *(
             ("back_off_seconds", value, r"back_off_seconds: .* is not right; write a list of seconds")
             for value in (5, [], "60", [0], [None])
         ),
@@ -75,7 +83,14 @@ def test_the_service_that_a_hub_starts_with_a_wrong_setting_ends_by_its_words_al
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("settings", ["tick_seconds=1", [1], {"tick_seconds": json}])
-def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings):
-    with pytest.raises(SystemExit, match=r"configure\(service_settings=\.\.\.\) takes a dict of numbers and texts"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("tick_seconds=1", r"configure\(service_settings='tick_seconds=1'\) is not a dict"),
+        ([1], r"configure\(service_settings=\[1\]\) is not a dict"),
+        ({"tick_seconds": json}, r"configure\(service_settings=\.\.\.\) takes a dict of numbers and texts"),
+    ],
+)
+def test_settings_that_are_no_numbers_by_name_are_refused_at_start(tmp_path, settings, says):
+    with pytest.raises(SystemExit, match=says):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path, service_settings=settings)

@@ -20,7 +20,6 @@ from gpuspawner.core.events import MonthClosed
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.quotas.months import round_to_sum
 from gpuspawner.core.rules import LostInterval, Rate
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.usage.closing import close_months
@@ -272,15 +271,6 @@ def test_the_page_adds_up_and_prints_what_is_meant_for_paper(world):
 def _numbers(row):
     found = re.findall(r'data-label="(?!Price)[^"]*">([-0-9.,]+)<', row)
     return [float(one.replace(",", "")) for one in found]
-
-
-def test_rounded_numbers_add_up_to_their_rounded_sum():
-    chance = random.Random(1)
-    for _ in range(500):
-        numbers = [chance.uniform(-5, 50) for _ in range(chance.randrange(8))]
-        rounded = round_to_sum(numbers, 1)
-        assert sum(rounded) == pytest.approx(round(sum(numbers), 1))
-        assert all(abs(a - b) < 0.1 + 1e-9 for a, b in zip(numbers, rounded, strict=True))
 
 
 def test_times_in_the_csv_carry_their_offset_and_each_member_has_a_line(world):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from harness.waiting import eventually
-from page_world import CATALOG, Browser
+from page_world import CATALOG, Browser, api
 from test_statements import at, begin, end, sample, statement
 
 from gpuspawner.catalog import load_catalog
@@ -32,6 +32,7 @@ def world(make_web_world, mailbox, webhook):
         notify_admins=(webhook.address("hook"),),
     )
     made.parts.notifier._settings = settings
+    object.__setattr__(made.parts, "settings", settings)  # as the service starts with them
     made.clock.at = at(1, 4)  # a Monday
     made.observe()
     return made
@@ -127,6 +128,21 @@ def test_statements_are_mailed_to_leads_on_the_first_day_once(world, mailbox):
     world.clock.at = at(2, 3)
     world.call(close_months, world.parts)
     assert told(world) == []
+
+
+def test_an_administrator_mails_a_statement_once_more(world):
+    begin(world, "runs", rate=None)
+    browser = Browser(world, "admin")
+    page = browser.look("console/statements?team=vision&month=2027-01").text
+    assert "Mail to carol" in page
+    sent = browser.submit("console/statements/mail", team="vision", month="2027-01")
+    assert "The statement is being mailed to carol." in sent.text
+    (row,) = world.parts.store.outbox.due(world.clock.at, 9)
+    assert (row.document["user"], row.document["title"]) == ("carol", "Statement of Vision for January 2027")
+    assert events(world) == [StatementMailed("2027-01-vision", ("carol",))]
+    body = {"team": "speech"}
+    assert "This team has no leads." in api(world, "admin", "statement/mail", "POST", body).text
+    assert api(world, "otto", "statement/mail", "POST", {"team": "vision"}).status_code == 403
 
 
 def test_leads_are_those_of_the_catalog_and_those_who_used_their_right(world):

@@ -171,6 +171,7 @@ def class_hold_reservations(
             one.bound(now),
         )
         for one in (class_hold_gpus(seen) if held is None else held)
+        if one.slots
     )
 
 

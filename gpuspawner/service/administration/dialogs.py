@@ -152,7 +152,7 @@ DIALOGS: Mapping[str, Dialog] = {
         "Drain a node",
         "No new workspace starts there. Running workspaces go on. Their users are told, and can move. "
         "Before a maintenance to come, workspaces that start there end in time.",
-        ("node", *RESTRICTION_TIMES, "every"),
+        ("node", *RESTRICTION_TIMES, "every", "replaces"),
         "Drain",
         needs_end=False,
     ),
@@ -177,7 +177,7 @@ DIALOGS: Mapping[str, Dialog] = {
         "Reserve GPUs",
         "Only this user, team or class gets them as they become free. GPUs that they use already count. "
         "No workspace stops.",
-        ("kind", "count", "node", "user", "team", "group", *RESTRICTION_TIMES, "every"),
+        ("kind", "count", "node", "user", "team", "group", *RESTRICTION_TIMES, "every", "replaces"),
         "Reserve",
     ),
     "lift": Dialog(
@@ -365,6 +365,9 @@ async def _subject(state: Parts, reader: Person, name: str, typed: Mapping[str, 
     if name == "lift":
         restriction = await state.restrictions.get(typed["restriction"])
         return "" if restriction is None else f"{title_of(state, restriction)}."
+    if old := typed.get("replaces"):
+        replaced = next((one for one in state.restrictions.live() if one.id == old), None)
+        return "It has ended already." if replaced is None else f"Instead of: {title_of(state, replaced)}."
     if name == "take-back":
         grant = next((one for one in state.accounting.all_grants() if one.id == typed["grant"]), None)
         return "" if grant is None else f"{present_grant(state, grant).words}."

@@ -121,6 +121,8 @@ class RestrictionInput(Body):
     """For ``reserve``."""
     group: str | None = None
     """For ``reserve``: a group of the hub, for example a class."""
+    replaces: str | None = None
+    """For ``drain`` and ``reserve``: the id of the one that ends with this one, to change it."""
     ids: WorkspaceIds | None = None
     """For ``exempt``: workspaces."""
 

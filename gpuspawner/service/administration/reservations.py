@@ -23,18 +23,27 @@ AHEAD_SECONDS = 28 * 86400.0
 MOST_CONFLICTS = 20
 
 
-def running_into(state: Parts, one: Restriction) -> frozenset[str]:
+def planning_snapshot(state: Parts, replaced: Restriction | None = None) -> Snapshot:
+    """Return the present state without a reservation or maintenance that another one replaces."""
+    seen = state.allocator.observed.snapshot()
+    if replaced is None:
+        return seen
+    old = reservation_hold(replaced)
+    return replace(seen, rules=replace(seen.rules, holds=tuple(one for one in seen.rules.holds if one != old)))
+
+
+def running_into(seen: Snapshot, one: Restriction) -> frozenset[str]:
     """Return the ids of the workspaces that still run when a planned reservation begins."""
-    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
+    hold = reservation_hold(one)
     found = leases_reaching_into_holds(replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold))))
     return frozenset(name for name, held in found.items() if held.hold == hold)
 
 
 def find_conflicts(
-    state: Parts, one: Restriction
+    state: Parts, seen: Snapshot, one: Restriction
 ) -> tuple[list[models.ReservationConflict], list[models.ReservationChoice]]:
     """Return the conflicts of a planned reservation or maintenance, and what fits instead."""
-    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
+    hold = reservation_hold(one)
     if hold.is_maintenance:
         return list(_conflicts_of_maintenance(state, hold, seen))[:MOST_CONFLICTS], []
     found: list[models.ReservationConflict] = []

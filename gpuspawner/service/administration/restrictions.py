@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from zoneinfo import ZoneInfo
@@ -20,6 +20,7 @@ from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import class_hold_gpus, gpus_of_members
+from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.models import (
@@ -29,9 +30,10 @@ from gpuspawner.service.administration.models import (
     RestrictionInput,
     RestrictionResult,
 )
-from gpuspawner.service.administration.reservations import find_conflicts, running_into
+from gpuspawner.service.administration.reservations import find_conflicts, planning_snapshot, running_into
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -41,10 +43,10 @@ router = Router()
 
 LISTED = 200
 FIELDS: Mapping[RestrictionKind, tuple[str, ...]] = {
-    RestrictionKind.DRAIN: ("node", "every"),
+    RestrictionKind.DRAIN: ("node", "every", "replaces"),
     RestrictionKind.QUARANTINE: ("gpu",),
     RestrictionKind.PAUSE: ("kind",),
-    RestrictionKind.RESERVE: ("kind", "count", "user", "team", "group", "node", "every"),
+    RestrictionKind.RESERVE: ("kind", "count", "user", "team", "group", "node", "every", "replaces"),
     RestrictionKind.EXEMPT: ("ids", "user"),
 }
 """The fields that each measure takes in addition to COMMON_FIELDS."""
@@ -156,11 +158,11 @@ def present_affected(state: Parts, lease: Lease, words: str, ends_at: float | No
     )
 
 
-def _reserved_words(state: Parts, one: Restriction) -> str:
+def _reserved_words(state: Parts, seen: Snapshot, one: Restriction) -> str:
     """Return the GPUs that a reservation would keep free, in sentences, "" for another restriction."""
     if one.measure is not RestrictionKind.RESERVE or one.every is not None:
         return ""
-    seen, hold = state.allocator.observed.snapshot(), reservation_hold(one)
+    hold = reservation_hold(one)
     with_it = replace(seen, rules=replace(seen.rules, holds=(*seen.rules.holds, hold)))
     slots = [slot for held in class_hold_gpus(with_it) if held.hold == hold for slot in held.slots]
     theirs, used = gpus_of_members(hold, seen), {*seen.used, *(slot.gpu for slot in seen.others)}
@@ -217,17 +219,19 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     ]
     conflicts: list[models.ReservationConflict] = []
     choices: list[models.ReservationChoice] = []
+    replaced = _replaced(state, measure, body.replaces) if body.replaces else None
+    seen = planning_snapshot(state, replaced)
     for one in made:
-        _require_new(state, one)
+        _require_new(state, one, replaced)
         if one.opening(actor.now, zone_of(state)) is None:
             raise RequestRefused("every", quoted(every_words(one)), "a time before the end", "End it later.")
         if one.measure in RESERVING:
-            conflicts, choices = find_conflicts(state, one)
-    words = " ".join(f"{title_of(state, one)}.{_reserved_words(state, one)}" for one in made)
+            conflicts, choices = find_conflicts(state, seen, one)
+    words = " ".join(f"{title_of(state, one)}.{_reserved_words(state, seen, one)}" for one in made)
     result = RestrictionResult(
         restrictions=[present_restriction(state, one) for one in made],
         words=f"{words} Nothing was done yet." if body.dry_run else words,
-        affected=[found for one in made for found in _affected(state, one)],
+        affected=[found for one in made for found in _affected(state, seen, one)],
         refused=[present_affected(state, one, "It has ended already.", None) for one in ended],
         conflicts=conflicts,
         choices=choices,
@@ -237,8 +241,19 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     if body.dry_run:
         return result, 200
     actor.store_answer(result)
-    await _carry_out(actor, made)
+    if replaced is not None:
+        replaced = replace(replaced, lifted_at=actor.now, lifted_by=actor.person.name, lifted_why="It was changed.")
+    await carry_out(state, made, actor.audit_entry, actor.audit_entry_of, replaced)
     return result, 201
+
+
+def _replaced(state: Parts, measure: RestrictionKind, name: str) -> Restriction:
+    """Return the reservation or drain that a new one replaces."""
+    found = next((one for one in state.restrictions.live() if one.id == name), None)
+    if found is None or found.measure is not measure:
+        limit = f"the id of a {measure.value} that is in force or to come"
+        raise RequestRefused("replaces", quoted(name[:40]), limit, "It may have ended. Look at the list again.")
+    return found
 
 
 @router.delete("/api/v1/admin/restrictions/{restriction}", Permission.RESTRICT, repeatable=True, audit="lift")
@@ -365,20 +380,22 @@ def _known(field: str, value: str | None, known: Sequence[str]) -> str:
     raise RequestRefused(field, quoted(value), shown or "no name is known now", "Name one of these.")
 
 
-def _require_new(state: Parts, one: Restriction) -> None:
+def _require_new(state: Parts, one: Restriction, replaced: Restriction | None) -> None:
     if one.measure in NEEDS_END:
         return  # a second one only adds to the first
     for other in state.restrictions.live():
-        if (other.measure, other.target) == (one.measure, one.target):
+        ends, other_ends = (inf if x.until is None else x.until for x in (one, other))
+        overlap = one.begins_at < other_ends and other.begins_at < ends
+        if other is not replaced and overlap and (other.measure, other.target) == (one.measure, one.target):
             raise Conflict(f"{title_of(state, other)} already, by {other.by}. End that first.")
 
 
 # The effect on workspaces
 
 
-def _affected(state: Parts, one: Restriction) -> list[models.Affected]:
+def _affected(state: Parts, seen: Snapshot, one: Restriction) -> list[models.Affected]:
     """Return the workspaces that it concerns now, with the effect on each."""
-    late = running_into(state, one) if one.measure is RestrictionKind.RESERVE else frozenset()
+    late = running_into(seen, one) if one.measure is RestrictionKind.RESERVE else frozenset()
     into = "It still runs when the reservation begins. Nothing ends it. Its user is told before."
     found = ((lease, into if lease.id in late else _effect_words(state, one, lease)) for lease in state.registry)
     named = sorted(((x, words) for x, words in found if words), key=lambda pair: (pair[0].user, pair[0].id))
@@ -403,31 +420,46 @@ def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
     return any(gpu is not None and one.closes(gpu) for gpu in gpus)
 
 
-async def _carry_out(actor: Actor, made: Sequence[Restriction]) -> None:
-    state = actor.state
+EntryOf = Callable[[events.Event, str, str], AuditLine]
+"""Makes the audit entry of an event about a user and a target."""
+LineOf = Callable[[Lease, events.Event], AuditLine]
+"""Makes the audit entry of an event about a workspace."""
+
+
+async def carry_out(
+    state: Parts, made: Sequence[Restriction], entry_of: EntryOf, line_of: LineOf, replaced: Restriction | None = None
+) -> None:
+    """Put restrictions in force, and tell the users of the workspaces that they concern.
+
+    ``replaced`` is the one that they replace, which is lifted.
+    """
     told = [event_of_restriction(state, one, EVENTS[one.measure], one.reason) for one in made]
-    entries = [actor.audit_entry(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
+    entries = [entry_of(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
+    if replaced is not None:
+        ended = event_of_restriction(state, replaced, events.Lifted, replaced.lifted_why)
+        entries.append(entry_of(ended, _user_of(replaced), replaced.target))
 
     def save(write: RowWrite) -> Awaitable[None]:
         found = [
             step
             for one, event in zip(made, told, strict=True)
             for lease in state.registry
-            if (step := _step_of(actor, one, lease, event)) is not None
+            if (step := _step_of(state, one, lease, event)) is not None
         ]
-        lines = [actor.audit_entry_of(lease, event) for lease, event in found]
+        lines = [line_of(lease, event) for lease, event in found]
         return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
 
-    await state.restrictions.add(made, save)
+    await state.restrictions.add(made, save, replaced)
     await state.allocator.give()
 
 
 def _step_of(
-    actor: Actor, one: Restriction, lease: Lease, event: events.RestrictionEvent
+    state: Parts, one: Restriction, lease: Lease, event: events.RestrictionEvent
 ) -> tuple[Lease, events.Event] | None:
     """Return what follows for a workspace: its user is told, its grant is requeued, or its grace ends."""
-    now, begun = actor.now, one.is_in_force(actor.now, zone_of(actor.state))
-    if one.measure in CLOSES and _is_on(actor.state, one, lease):
+    now = state.clock.now()
+    begun = one.is_in_force(now, zone_of(state))
+    if one.measure in CLOSES and _is_on(state, one, lease):
         if lease.phase in UP:
             return lease, events.GpuClosed(**vars(event))
         if lease.phase is Phase.RESERVED and begun:  # nothing of it was created yet

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, queue_order, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, gpu_health, queue_order, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.calendar import api as calendar
+from gpuspawner.service.catalog_editor import api as catalog_editor
 from gpuspawner.service.notifications import preferences
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
@@ -42,7 +43,9 @@ ROUTERS = (
     bulk_actions.router,
     queue_order.router,
     restrictions.router,
+    gpu_health.router,
     audit.router,
+    catalog_editor.router,
     roles.router,
     quotas.router,
     quota_requests.router,

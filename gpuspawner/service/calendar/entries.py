@@ -9,11 +9,12 @@ from math import inf
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.core.administration import RESERVING, Restriction, reservation_hold
-from gpuspawner.core.calendar import Opening, show_moment
+from gpuspawner.core.administration import RESERVING, Restriction, RestrictionKind, reservation_hold
+from gpuspawner.core.calendar import Opening, show_moment, write_weekly_window
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
 from gpuspawner.core.queue.reservation_conflicts import openings_between
 from gpuspawner.core.rules import ClassHold
+from gpuspawner.core.units import show_iso
 from gpuspawner.service.calendar import models
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words
@@ -90,6 +91,18 @@ def gpus_words(state: Parts, one: PlannedUse, reader: CalendarReader) -> str:
     if not (reader.sees_all and one.hold.node):
         return counted
     return f"{one.hold.node}, {counted}" if one.hold.is_maintenance else f"{counted} on {one.hold.node}"
+
+
+def change_values(one: Restriction, zone: ZoneInfo, now: float) -> dict[str, str]:
+    """Return the fields of the dialog that changes a reservation or a maintenance."""
+    begins = show_iso(one.begins_at, zone) if one.begins_at > now else ""
+    until = "" if one.until is None else show_iso(one.until, zone)
+    every = "" if one.every is None else write_weekly_window(one.every)
+    values = {"replaces": one.id, "begins": begins, "until": until, "every": every, "reason": one.reason}
+    if one.measure is RestrictionKind.DRAIN:
+        return {**values, "node": one.target}
+    whom = "group" if one.members is not None else "team" if one.account.team else "user"
+    return {**values, "kind": one.target, "count": str(one.count), "node": one.node, whom: one.whom}
 
 
 def present_use(state: Parts, one: PlannedUse, reader: CalendarReader) -> models.CalendarEntry:

@@ -6,11 +6,19 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
+from gpuspawner.core.administration import RESERVING
 from gpuspawner.core.calendar import shift_day
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.service.calendar import feed, models
 from gpuspawner.service.calendar.api import ShownDays, reader_of, shown_days
-from gpuspawner.service.calendar.entries import CalendarReader, PlannedUse, planned_uses, present_use, seen_uses
+from gpuspawner.service.calendar.entries import (
+    CalendarReader,
+    PlannedUse,
+    change_values,
+    planned_uses,
+    present_use,
+    seen_uses,
+)
 from gpuspawner.service.calendar.picture import TimeAxis
 from gpuspawner.service.calendar.rows import rows_by_kind, rows_by_node
 from gpuspawner.service.parts import Parts
@@ -90,6 +98,11 @@ class ConsoleCalendar(AdminPage):
             left_out=left_out,
             kind=kind,
             running=running,
+            changes={
+                one.id: change_values(one, state.accounting.zone, view.axis.now)
+                for one in state.restrictions.live()
+                if one.measure in RESERVING
+            },
             kinds=[(name, one.title) for name, one in state.catalog.gpus.items()],
         )
 

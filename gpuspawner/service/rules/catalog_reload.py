@@ -16,9 +16,11 @@ from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.log import show_times_in
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.audit_log import AuditFilter
+from gpuspawner.service.store.catalog_versions import CatalogVersion
 
 
 class CatalogReload:
@@ -39,6 +41,7 @@ class CatalogReload:
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._engine = allocator, engine
+        self._version = in_force.version
         self._followed = in_force.catalog
         """The catalog that all parts follow. If a step fails, the next look applies all steps again."""
 
@@ -81,15 +84,31 @@ class CatalogReload:
         await self._allocator.accounting.follow()
         await self._allocator.end_what_is_not_offered()
         await self._engine.follow_catalog()
-        await self._audit(changes_words(before, catalog))
-        self._followed = catalog
+        show_times_in(catalog.rules.timezone)
+        newest = await self._newest()
+        if newest is None or newest.fingerprint != self._in_force.version or self._in_force.version == self._version:
+            await self._audit(changes_words(before, catalog), newest)
+        self._followed, self._version = catalog, self._in_force.version
         return True
 
-    async def _audit(self, words: str) -> None:
-        """Store that another catalog is in force. The author of the change is unknown."""
-        version = self._in_force.version
-        line = AuditLine(self._clock.now(), "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", version)
-        await self._registry.save(audit=[line])
+    async def _newest(self) -> CatalogVersion | None:
+        store = self._registry.store
+        return await store.read(store.catalog_versions.newest)
+
+    async def _audit(self, words: str, newest: CatalogVersion | None) -> None:
+        """Store that another catalog is in force, and its text as a new version. The author of the change is unknown.
+
+        A version that was saved in the console is stored already. Entries of custom resources make no new version.
+        """
+        now, file = self._clock.now(), self._in_force
+        line = AuditLine(now, "", "", "gpuspawner", CatalogChanged(words), "the catalog's file", file.version)
+        if not isinstance(file, CatalogFile) or (newest is not None and newest.fingerprint == file.version):
+            await self._registry.save(audit=[line])
+            return
+        number = 1 if newest is None else newest.number + 1
+        text = file.raw.decode("utf-8-sig", "replace")
+        version = CatalogVersion(number, now, "", "", words, file.version, text)
+        await self._registry.store.write(self._registry.store.catalog_versions.add, version, [line])
 
     async def audit_start(self) -> None:
         """Record in the audit log that the service started with a changed catalog."""
@@ -97,10 +116,11 @@ class CatalogReload:
         if not version or self._is_start_noted:
             return
         last = await store.read(store.audit_log.search, AuditFilter(actions=(CatalogChanged.name,)), None, 1)
+        newest = await self._newest()
         if not last:
-            await self._audit("the first catalog of this audit log")
+            await self._audit("the first catalog of this audit log", newest)
         elif last[0].line.target != version:
-            await self._audit("it differs from the one before the service started")
+            await self._audit("it differs from the one before the service started", newest)
         self._is_start_noted = True
 
 

@@ -62,17 +62,25 @@ class Restrictions:
         """Return one by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.get, name)
 
-    async def add(self, made: Sequence[Restriction], save: Callable[[RowWrite], Awaitable[None]]) -> None:
+    async def add(
+        self,
+        made: Sequence[Restriction],
+        save: Callable[[RowWrite], Awaitable[None]],
+        lifted: Restriction | None = None,
+    ) -> None:
         """Have some stored, all or none. They are in force from their beginning on, unless they can't be stored.
+
+        ``lifted`` is one that they replace, as it is then.
 
         They are in force before ``save`` stores them with the function that it gets. So nothing is granted in between
         that should not be.
         """
-        self._live = (*self._live, *made)
+        old = tuple(x for x in self._live if lifted is not None and x.id == lifted.id)
+        self._live = (*(x for x in self._live if x not in old), *made)
         try:
-            await save(partial(self._store.restrictions.write, objects=made))
+            await save(partial(self._store.restrictions.write, objects=[*made, *([lifted] if lifted else [])]))
         except BaseException:
-            self._live = tuple(x for x in self._live if x not in made)
+            self._live = (*(x for x in self._live if x not in made), *old)
             raise
 
     async def set_members(self, members: Mapping[str, frozenset[str]]) -> None:
@@ -109,9 +117,11 @@ class Restrictions:
             self._fleet = fleet, now, close_gpus(fleet, now)
         return self._fleet[2]
 
-    def drained(self) -> frozenset[str]:
-        """Return the nodes, by name, on which nothing new is started."""
-        return frozenset(one.target for one in self.in_force() if one.measure is RestrictionKind.DRAIN)
+    def drained(self, until: float) -> frozenset[str]:
+        """Return the nodes, by name, on which nothing is started that ends at ``until``: drained now or before then."""
+        now, zone = self._clock.now(), ZoneInfo(self._catalog().rules.timezone)
+        found = ((one, one.opening(now, zone)) for one in self.live() if one.measure is RestrictionKind.DRAIN)
+        return frozenset(one.target for one, opening in found if opening is not None and opening.opens_at < until)
 
     def ruled(self, rules: Rules) -> Rules:
         """Return the catalog's rules with the GPUs that administrators reserve, now or later."""

@@ -25,8 +25,13 @@ SUMS = frozenset({"ledger", "usage_sums", "team_sums", "quota_grants"})
 """Tables whose rows stay under a pseudonym, so that all sums stay as they are."""
 OF_WORKSPACES = frozenset({"leases", "readings", "estimates", "audit"})
 """Tables about workspaces. Their rows stay under the pseudonym, or are deleted."""
-BY_COLUMNS = ("by", "taken_back_by", "withdrawn_by")
-"""Columns with the name of a person who acted."""
+ACTED = {
+    tables.ledger: ("at", ("by",)),
+    tables.quota_grants: ("made_at", ("by", "taken_back_by")),
+    tables.announcements: ("made_at", ("by", "withdrawn_by")),
+    tables.catalog_versions: ("at", ("author",)),
+}
+"""Tables with the name of a person who acted: the column of the time, and those of names."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +174,11 @@ def _renamed(lease: Lease, person: StoredPerson, pseudonym: str) -> Lease:
 
 
 def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
-    """Put a pseudonym where the person acted as an administrator, and drop them as a recipient."""
-    for table, at in ((tables.ledger, "at"), (tables.quota_grants, "made_at"), (tables.announcements, "made_at")):
-        for name in BY_COLUMNS:
-            if name in table.c:
-                where = (table.c[name] == person.name) & (table.c[at] >= person.since)
-                connection.execute(table.update().where(where).values({name: pseudonym}))
+    """Put a pseudonym where the person acted as an administrator."""
+    for table, (at, names) in ACTED.items():
+        for name in names:
+            where = (table.c[name] == person.name) & (table.c[at] >= person.since)
+            connection.execute(table.update().where(where).values({name: pseudonym}))
 
 
 def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:

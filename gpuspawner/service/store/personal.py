@@ -66,6 +66,16 @@ class Presets(OwnedRows):
             rows = read_with_damaged_json(connection, query, t.options)
         return self._damaged.read(tables.presets, rows, _preset_of, key="name")
 
+    def of_hub(self, hub: str) -> list[tuple[Owner, Preset]]:
+        """Return the presets of all of a hub's users."""
+        t = tables.presets.c
+        query = sa.select(t.user_created, t.name, t.options, t.saved_at).where(t.hub == hub)
+        with self._transaction() as connection:
+            rows = read_with_damaged_json(connection, query.order_by(t.user_created, t.name), t.options)
+        return self._damaged.read(
+            tables.presets, rows, lambda row: (Owner(hub, row.user_created), _preset_of(row)), key="name"
+        )
+
     def save(self, owner: Owner, one: Preset, limit: int) -> bool:
         """Write a preset, in place of one of its name. Return False if the user has ``limit`` others."""
         t, own = tables.presets, owned_by(tables.presets, owner)

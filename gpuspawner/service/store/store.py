@@ -24,6 +24,7 @@ from gpuspawner.service.store import schema, tables
 from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
 from gpuspawner.service.store.alerts import TeamAlerts
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
+from gpuspawner.service.store.catalog_versions import CatalogVersions
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
@@ -121,6 +122,7 @@ class Store:
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)
         self.idle_traces = IdleTraces(*shared)
+        self.catalog_versions = CatalogVersions(*shared)
         self.counters = Counters(*shared)
         self.kinds_seen = KindsSeen(*shared)
 

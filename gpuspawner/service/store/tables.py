@@ -410,6 +410,19 @@ secrets = sa.Table(
     sa.Column("changed_at", sa.Float, nullable=False),
 )
 
+catalog_versions = sa.Table(
+    "catalog_versions",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Float, nullable=False),
+    # "" if the file was changed outside of the console.
+    sa.Column("author", sa.String(255), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("changes", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.String(64), nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+)
+
 preferences = sa.Table(
     "preferences",
     metadata,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from tornado.web import HTTPError
-
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.events import PersonExported, PersonForgotten
 from gpuspawner.core.leases.lease import Owner
@@ -58,7 +56,10 @@ async def get_stored(actor: Actor, *, query: StoredQuery) -> StoredData:
 # Without a key: it takes several transactions, and repeating it does the rest.
 @router.post("/api/v1/stored/forget", Permission.FORGET, status=201, other_status=200, audit="forget", idempotent=False)
 async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, int]:
-    """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are."""
+    """Delete what is stored of a person, or put it under a pseudonym. Sums of usage stay as they are.
+
+    If it is interrupted, send it again: the pseudonym is the same.
+    """
     state = actor.state
     person = await find_person(state, body.user, body.created)
     rows, pseudonym = state.store.person_rows, pseudonym_of(state, person.owner)
@@ -83,7 +84,6 @@ async def forget_person(actor: Actor, *, body: ForgetInput) -> tuple[Forgotten, 
     while await state.store.write(lambda: rows.forget_workspaces(person, pseudonym, deletes=deletes)):
         pass
     await state.store.write(rows.forget_rest, person, pseudonym)
-    actor.store_answer(shown)
     await state.registry.save(audit=[actor.audit_entry(PersonForgotten(body.how, pseudonym, body.why))])
     await _read_again(state, person)
     return shown, 201
@@ -129,8 +129,7 @@ async def find_person(state: Parts, name: str, created: str = "") -> StoredPerso
     """Return the person of a name: a user of the hub, or one who was.
 
     Raises:
-        HTTPError: 404, nothing is stored under the name.
-        RequestRefused: several users had the name, and ``created`` names none of them.
+        RequestRefused: nothing is stored under the name, or several users had it and ``created`` names none of them.
     """
     rows, sums = state.store.person_rows, state.store.usage_sums
     found = await state.store.read(rows.owners_named, name) | {*await state.store.read(sums.users_named, name)}
@@ -142,7 +141,7 @@ async def find_person(state: Parts, name: str, created: str = "") -> StoredPerso
         return _person(Owner(state.hub_id, now), name)
     found |= {now} if now is not None else set()
     if not found:
-        raise HTTPError(404, reason=f"Nothing is stored of a user {name[:40]}.")
+        raise RequestRefused("user", quoted(name), "a user of whom something is stored", "Name one as the hub did.")
     if created not in found and (created or len(found) > 1):
         raise RequestRefused("created", quoted(created), ", ".join(sorted(found)), "Several users had this name.")
     return _person(Owner(state.hub_id, created or found.pop()), name)

@@ -12,7 +12,7 @@ from gpuspawner.core.calendar import date_of, milliseconds, show_moment
 from gpuspawner.core.events import BudgetReached, Event, StatementMailed, WasteFound
 from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import LEDGER_AUTHOR
-from gpuspawner.core.quotas.months import closes_at, first_day, month_of, month_words, previous_month
+from gpuspawner.core.quotas.months import first_day, month_of, month_words, previous_month
 from gpuspawner.core.rules import BudgetUnit, QuotaScope
 from gpuspawner.core.units import show_money
 from gpuspawner.service.notifications.sender import Message
@@ -20,7 +20,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import standings_of_all
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
-from gpuspawner.service.usage.statements import find_statement
+from gpuspawner.service.usage.statements import Statement, find_statement
 from gpuspawner.service.web.permissions import Role
 
 ALERT_SECONDS = 60.0
@@ -161,15 +161,21 @@ async def _mail_statements(state: Parts, told: set[Key]) -> None:
         found = await find_statement(state, team, month)
         if not found.lines:
             continue
-        total, closes = found.total, show_moment(closes_at(month, zone), now, zone)
-        cost = "" if total.cost is None else f", {show_money(total.cost, found.currency)}"
-        until = f"It closes on {closes}. Until then, an administrator can correct it." if now < found.closes_at else ""
-        page = f"{state.public_url}/console/statements?team={quote(team, safe='')}&month={month}"
-        text = (
-            f"Charged: {total.charged:,.1f} GPU hours{cost}.\nAllocated: {total.allocated:,.1f}, of which "
-            f"{total.active:,.1f} active, {total.idle:,.1f} idle and {total.not_measured:,.1f} not measured.\n"
-            f"Credited: {total.credited:,.1f}. Reclaimed: {total.reclaimed:,.1f}.\n\n{until}\n{page}\n"
-        )
-        title = f"Statement of {found.title} for {month_words(month)}"
-        mails = [Message("", lead, STATEMENT, title, text) for lead in leads]
+        mails = statement_mails(state, found, leads)
         await _send(state, [alert], mails, StatementMailed(found.number, tuple(leads)))
+
+
+def statement_mails(state: Parts, found: Statement, leads: Sequence[str]) -> list[Message]:
+    """Return a statement as a message to each lead."""
+    total, now = found.total, state.clock.now()
+    cost = "" if total.cost is None else f", {show_money(total.cost, found.currency)}"
+    closes = show_moment(found.closes_at, now, state.accounting.zone)
+    until = f"It closes on {closes}. Until then, an administrator can correct it.\n" if now < found.closes_at else ""
+    page = f"{state.public_url}/console/statements?team={quote(found.team, safe='')}&month={found.month}"
+    text = (
+        f"Charged: {total.charged:,.1f} GPU hours{cost}.\nAllocated: {total.allocated:,.1f}, of which "
+        f"{total.active:,.1f} active, {total.idle:,.1f} idle and {total.not_measured:,.1f} not measured.\n"
+        f"Credited: {total.credited:,.1f}. Reclaimed: {total.reclaimed:,.1f}.\n\n{until}\n{page}\n"
+    )
+    title = f"Statement of {found.title} for {month_words(found.month)}"
+    return [Message("", lead, STATEMENT, title, text) for lead in leads]

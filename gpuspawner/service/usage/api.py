@@ -5,12 +5,16 @@ from __future__ import annotations
 from tornado.web import HTTPError
 
 from gpuspawner.core.calendar import date_of, milliseconds
-from gpuspawner.core.errors import RequestRefused, quoted
+from gpuspawner.core.errors import Conflict, RequestRefused, quoted
+from gpuspawner.core.events import StatementMailed
 from gpuspawner.core.quotas.months import month_of, previous_month, read_month
-from gpuspawner.service.api.rest import Query
+from gpuspawner.service.api.rest import Answer, Body, Query
+from gpuspawner.service.store.outbox import write_outbox
+from gpuspawner.service.usage.alerts import leads_of, statement_mails
 from gpuspawner.service.usage.statements import Statement, StatementList, find_statement, find_statements
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.inputs import MAX_NAME_LETTERS, allows
 from gpuspawner.service.web.parsing import refused_as
 from gpuspawner.service.web.permissions import Permission, Reach, refusal_words
 
@@ -31,6 +35,21 @@ class StatementQuery(MonthQuery):
     """The team. Without one: usage that is charged to no team."""
 
 
+class MailInput(Body):
+    """The statement to mail."""
+
+    team: str = allows("a team", "Name a team of the catalog.", min_length=1, max_length=MAX_NAME_LETTERS)
+    month: str = ""
+    """The month, for example ``2026-10`` (default: the last one)."""
+
+
+class MailedStatement(Answer):
+    """A statement that is mailed, and to whom."""
+
+    number: str
+    leads: list[str]
+
+
 @router.get("/api/v1/statements", Permission.SEE_USAGE)
 async def list_statements(actor: Actor, *, query: MonthQuery) -> StatementList:
     """Return the totals of the statements of a month, for all teams or for those that you lead."""
@@ -49,6 +68,22 @@ async def get_statement(actor: Actor, *, query: StatementQuery) -> Statement:
     if team not in teams and not found.lines:
         raise RequestRefused("team", quoted(team), ", ".join(filter(None, teams)) or "none", "Name a team.")
     return found
+
+
+@router.post("/api/v1/statement/mail", Permission.ANNOUNCE, idempotent=False, audit="mail a statement")
+async def mail_statement(actor: Actor, *, body: MailInput) -> MailedStatement:
+    """Mail the statement of a team to its leads, once more. Each gets it by itself on the first day of a month."""
+    state, leads = actor.state, leads_of(actor.state, body.team)
+    if not leads:
+        raise Conflict("This team has no leads. Name them in the catalog, for example leads: [carol].")
+    if not state.settings.notify_users:
+        raise Conflict("Messages to users are not set up. Set notify_users in the settings of the service.")
+    found = await find_statement(state, body.team, _month(actor, body.month))
+    rows = [row for mail in statement_mails(state, found, leads) for row in state.notifier.rows_of(mail)]
+    entry = actor.audit_entry(StatementMailed(found.number, tuple(leads)), target=f"team {body.team}")
+    await state.registry.save(audit=[entry], others=[lambda connection: write_outbox(connection, rows)])
+    state.notifier.wake()
+    return MailedStatement(number=found.number, leads=leads)
 
 
 def teams_with_statements(actor: Actor) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog.visibility import team_title
@@ -17,7 +17,8 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import NO_TEAM
 from gpuspawner.service.store.history import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.usage.api import get_statement, teams_with_statements
+from gpuspawner.service.usage.alerts import leads_of
+from gpuspawner.service.usage.api import get_statement, mail_statement, teams_with_statements
 from gpuspawner.service.usage.chart import columns_of
 from gpuspawner.service.usage.report import (
     BY,
@@ -199,6 +200,7 @@ class StatementPage(AdminPage):
         actor, this_month = self.actor("the console"), month_of(self.today())
         teams = teams_with_statements(actor)
         asked = {name: texts[-1] for name, texts in self.arguments_of_address().items()}
+        is_mailed = asked.pop("mailed", "") == "1"
         statement = await get_statement.act(actor, arguments={"team": next(iter(teams), ""), **asked})
         if form == ".csv":
             self.send_csv(statement.number, CSV_COLUMNS, csv_rows(statement))
@@ -209,6 +211,8 @@ class StatementPage(AdminPage):
             self.show(
                 "admin_statement.html",
                 doc=statement,
+                leads=leads_of(self.parts, statement.team) if self.parts.settings.notify_users else [],
+                is_mailed=is_mailed,
                 teams=[(team, team_title(self.parts.catalog, team) or NO_TEAM.capitalize()) for team in teams],
                 month=month_words(statement.month),
                 earlier=previous_month(statement.month),
@@ -229,10 +233,31 @@ class StatementPage(AdminPage):
             )
 
 
+class MailPage(AdminPage):
+    """POST: mail a statement to the leads of its team."""
+
+    tab = "usage"
+
+    async def get(self) -> None:
+        """Go to the page. A form was sent to this address."""
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/console/statements")
+
+    async def post(self) -> None:
+        """Do it and go back."""
+        team, month = self.get_body_argument("team"), self.get_body_argument("month")
+        await mail_statement.act(self.actor("the console"), values={"team": team, "month": month})
+        query = urlencode({"team": team, "month": month, "mailed": "1"})
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/console/statements?{query}", status=303)
+
+
 def show_date(at: float, zone: ZoneInfo) -> str:
     """Return a time for display in print: ``3 Nov 2026 at 00:00``."""
     there = datetime.fromtimestamp(at, zone)
     return f"{there.day} {there:%b %Y at %H:%M}"
 
 
-ROUTES: list[Any] = [(rf"/console/usage{FORMS}", UsagePage), (rf"/console/statements{FORMS}", StatementPage)]
+ROUTES: list[Any] = [
+    (rf"/console/usage{FORMS}", UsagePage),
+    (r"/console/statements/mail", MailPage),
+    (rf"/console/statements{FORMS}", StatementPage),
+]

@@ -150,6 +150,7 @@ class ErrorPages(BaseHandler):
                     "unread": self.inbox.unread,
                     "zone": self.parts.catalog.rules.timezone,
                     "version": describe_version(),
+                    "help": self.parts.settings.documentation_url,
                     "services": (),
                 },
                 person=self.current_user or "",

@@ -83,6 +83,8 @@ class Permission(Enum):
     SEE_STORED = "see what is stored of other users"
     FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
+    SEE_CATALOG = "see the catalog and its versions"
+    EDIT_CATALOG = "change the catalog"
 
 
 _OWN = {Role.USER: Reach.OWN}
@@ -129,6 +131,8 @@ ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.SEE_STORED: {**_OWN, **_ADMINISTRATORS},
     Permission.FORGET: _ADMINISTRATORS,
     Permission.ANSWER_REPORTS: _ADMINISTRATORS,
+    Permission.SEE_CATALOG: {Role.AUDITOR: Reach.ALL, Role.ADMINISTRATOR: Reach.ALL},
+    Permission.EDIT_CATALOG: _ADMINISTRATORS,
 }
 """How far each role may go with each permission. A role that is missing may not do it."""
 ACTS: Mapping[str, Permission] = {

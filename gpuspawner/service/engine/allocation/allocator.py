@@ -141,14 +141,14 @@ class Allocator:
         why = self.offered_no_more(lease)
         return self.commits.finish(lease, exits.not_offered(why)) if why else stored
 
-    def offered_no_more(self, lease: Lease) -> str:
-        """Return why a request can never be granted by the present catalog; "" where it can.
+    def offered_no_more(self, lease: Lease, catalog: Catalog | None = None) -> str:
+        """Return why a request can never be granted by a catalog, "" if it can. Default: the catalog in force.
 
         Whether its user may have it is checked at its grant.
         """
         options = {**options_of(lease), "team": ""}
         try:
-            resolve(self.catalog, options, lease.user, groups=None)  # as its start will
+            resolve(catalog or self.catalog, options, lease.user, groups=None)  # as its start will
         except RequestRefused as error:
             return str(error)
         return ""

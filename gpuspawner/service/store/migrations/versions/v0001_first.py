@@ -341,6 +341,16 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("changed_at", sa.Float, nullable=False),
     )
     op.create_table(
+        "catalog_versions",
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("author", sa.String(255), nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("changes", sa.Text, nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+    )
+    op.create_table(
         "preferences",
         sa.Column("hub", sa.String(64), primary_key=True),
         sa.Column("user_created", sa.String(64), primary_key=True),

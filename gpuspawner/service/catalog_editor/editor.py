@@ -1,0 +1,196 @@
+"""Reads, checks and writes the catalog's file."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from gpuspawner.catalog import Catalog
+from gpuspawner.catalog.document import LARGEST_BYTES, read_raw
+from gpuspawner.catalog.edits import with_value
+from gpuspawner.catalog.prices import with_prices_of
+from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
+from gpuspawner.core.calendar import date_of, milliseconds
+from gpuspawner.core.errors import CatalogError, Conflict, Problem, RequestRefused, quoted
+from gpuspawner.core.units import BadValue
+from gpuspawner.service.catalog_editor.models import CatalogChange, CatalogProblem, DiffLine
+from gpuspawner.service.parts import Parts
+from gpuspawner.service.store.catalog_versions import CatalogVersion
+
+CONTEXT_LINES = 3
+OUTSIDE = "The catalog's file was just changed outside of the console. Wait some seconds, and load the catalog again."
+NOT_A_FILE = "The catalog is written in the hub's configuration: configure(c, catalog={...}). Change it there."
+STARTING = "The service has just started. Try again in some seconds."
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A changed catalog. ``before`` is that of the base. ``catalog`` is None if it has problems."""
+
+    base: CatalogVersion
+    before: Catalog
+    text: str
+    catalog: Catalog | None
+    waits: tuple[str, ...] = ()
+    """Sentences about changes that need a restart."""
+    problems: tuple[CatalogProblem, ...] = ()
+
+
+def why_not_editable(state: Parts) -> str:
+    """Return why the console may not change the catalog and where to change it, "" if it may."""
+    file, console = state.in_force, state.catalog.console
+    if not console.edit:
+        where = f"at {console.kept_in}" if console.kept_in else "in its file"
+        return f"Changes here are switched off by console.edit in the catalog. Change it {where}."
+    if not isinstance(file, CatalogFile) or file.source is None:
+        return NOT_A_FILE
+    path = file.source.resolve()
+    if not os.access(path, os.W_OK):
+        return (
+            f"The service can't write {path}. Change the catalog where this file comes from, for example a ConfigMap."
+        )
+    if not os.access(path.parent, os.W_OK):
+        return f"The service can't write to the folder {path.parent}. Give it to the service's user."
+    if file.problem:
+        return (
+            f"The catalog's file has an error that was made outside of the console. Mend it there. {file.sentences[0]}"
+        )
+    return ""
+
+
+async def newest_version(state: Parts) -> CatalogVersion:
+    """Return the newest version. Raises Conflict if none is stored yet."""
+    newest = await state.store.read(state.store.catalog_versions.newest)
+    if newest is None:
+        raise Conflict(why_not_editable(state) or STARTING)
+    return newest
+
+
+async def draft_of(state: Parts, change: CatalogChange) -> Draft:
+    """Return the catalog with a change, checked as the service checks its file.
+
+    Raises:
+        Conflict: the catalog can't be changed here, or has a newer version than the change was made from.
+        RequestRefused: the change names an entry or a version that does not exist, or has text that is not YAML.
+    """
+    if why_not := why_not_editable(state):
+        raise Conflict(why_not)
+    base = await newest_version(state)
+    if change.base != base.number:
+        by = f"by {base.author}" if base.author else "outside of the console"
+        raise Conflict(
+            f"Version {base.number} was saved {by} after you loaded version {change.base}: "
+            f"{base.reason or base.changes}. Nothing was saved. Compare it with your change, and save again."
+        )
+    text = await _changed_text(state, base, change)
+    if len(text.encode()) > LARGEST_BYTES:
+        limit = f"up to {LARGEST_BYTES // 1024} KiB"
+        raise RequestRefused("text", f"a catalog of {len(text.encode()):,} bytes", limit, "Shorten it.")
+    return await asyncio.to_thread(_checked, state, base, text)
+
+
+async def _changed_text(state: Parts, base: CatalogVersion, change: CatalogChange) -> str:
+    if change.version is not None:
+        found = await state.store.read(state.store.catalog_versions.get, change.version)
+        if found is None:
+            limit = f"1 to {base.number}, of those that are kept"
+            raise RequestRefused("version", str(change.version), limit, "Choose one from the list of versions.")
+        return found.text
+    if not change.entry:
+        if change.text is None:
+            raise RequestRefused("text", "nothing", "the whole file, or an entry", "Send the text of the catalog.")
+        return change.text
+    section, _, name = change.entry.partition(".")
+    if not section or not name:
+        limit = "a section and a name, for example templates.pytorch"
+        raise RequestRefused("entry", quoted(change.entry), limit, "Write both.")
+    try:
+        return await asyncio.to_thread(with_value, base.text, (section, name), change.text)
+    except BadValue as error:
+        right = f"{error.right[:1].upper()}{error.right[1:]}."
+        raise RequestRefused("text", error.wrong, "YAML of one entry", right) from error
+
+
+def _checked(state: Parts, base: CatalogVersion, text: str) -> Draft:
+    file = state.in_force
+    assert isinstance(file, CatalogFile), "why_not_editable says so"
+    today = date.fromisoformat(date_of(milliseconds(state.clock.now()), state.accounting.zone))
+    before = file.catalog
+    if base.fingerprint != file.version:  # it was saved some seconds ago
+        before = with_prices_of(file.check(base.text.encode()).prepared[0], today)
+    try:
+        catalog, waits = file.check(text.encode()).prepared
+    except CatalogError as error:
+        return Draft(base, before, text, None, problems=tuple(_present_problem(one) for one in error.problems))
+    return Draft(base, before, text, with_prices_of(catalog, today), waits)
+
+
+def _present_problem(one: Problem) -> CatalogProblem:
+    return CatalogProblem(line=one.line, entry=one.entry, wrong=one.wrong, right=one.right)
+
+
+def write_source(state: Parts, before: str, after: bytes) -> None:
+    """Write the catalog's file whole or not at all. ``before`` is the fingerprint that it must have.
+
+    Raises:
+        Conflict: the file was changed meanwhile, or can't be written.
+    """
+    source = state.in_force.source
+    assert source is not None, "why_not_editable says so"
+    path = source.resolve()  # a link stays a link
+    found = read_raw(path)
+    if not isinstance(found, bytes) or fingerprint_of(found) != before:
+        raise Conflict(OUTSIDE)
+    half = path.with_name(f".{path.name}.{os.getpid()}.half")
+    try:
+        with half.open("wb") as file:
+            file.write(after)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(path, half)
+        half.replace(path)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise Conflict(f"{path} can't be written ({error.strerror}). Nothing was saved.") from error
+
+
+def compare(before: str, after: str) -> list[DiffLine]:
+    """Return the lines that differ, with some lines around them and the keys that they belong to."""
+    return list(_diff(before.splitlines(), after.splitlines()))
+
+
+def _diff(before: list[str], after: list[str]) -> Iterator[DiffLine]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    shown = 0
+    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
+        if heads := _keys_above(before, group[0][1], shown):
+            yield from (DiffLine(sign="", text=line) for line in heads)
+        elif shown:
+            yield DiffLine(sign="", text="…")
+        for what, begin, end, new_begin, new_end in group:
+            if what == "equal":
+                yield from (DiffLine(sign="", text=line) for line in before[begin:end])
+            else:
+                yield from (DiffLine(sign="-", text=line) for line in before[begin:end])
+                yield from (DiffLine(sign="+", text=line) for line in after[new_begin:new_end])
+        shown = group[-1][2]
+
+
+def _keys_above(lines: list[str], at: int, shown: int) -> list[str]:
+    """Return the keys of the mappings around a line that are not shown yet."""
+    heads: list[str] = []
+    indent = _indent(lines[at]) if at < len(lines) else 0
+    for line in reversed(lines[shown:at]):
+        if line.strip() and not line.lstrip().startswith("#") and _indent(line) < indent:
+            heads.insert(0, line)
+            indent = _indent(line)
+    return heads
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

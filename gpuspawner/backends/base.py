@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
+from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.units import show_duration
@@ -83,6 +84,14 @@ class Backend(Protocol):
         """Run the probe in the workspace for its ``leased`` GPUs (UUIDs, () without a GPU).
 
         Never raises: a time-out, a failure or too much output is a result with ``problem``.
+        """
+        ...
+
+    async def gpu_health(self) -> Mapping[str, GpuHealth]:
+        """Return the health of GPUs by id, as far as the backend itself can read it.
+
+        Raises:
+            Unavailable: It cannot be read now.
         """
         ...
 

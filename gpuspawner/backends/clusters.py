@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from gpuspawner.backends.base import Backend, OutageLog, ProbeResult
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
+from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
@@ -137,6 +138,10 @@ class ClustersBackend:
         return await self._ask_cluster(
             lease_id, attempt, lambda one: one.probe(lease_id, attempt, leased, deadline_seconds)
         )
+
+    async def gpu_health(self) -> Mapping[str, GpuHealth]:
+        """Return nothing: only an exporter reads the health of GPUs on nodes."""
+        return {}
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run a script in the workspace's cluster."""

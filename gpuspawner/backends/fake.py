@@ -12,6 +12,7 @@ from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
 
 
@@ -77,6 +78,7 @@ class FakeBackend:
         probes: next results of each lease. The last one repeats, and without any the GPUs are idle.
         probe_seconds: duration of a probe.
         unkillable: leases that ``end`` does not end.
+        health: the health of GPUs by id.
         scripts: output of each lease's scripts.
         calls: the recorded calls.
     """
@@ -89,6 +91,7 @@ class FakeBackend:
     probes: dict[str, list[ProbeResult]] = field(default_factory=dict)
     probe_seconds: float = 0.0
     unkillable: set[str] = field(default_factory=set)
+    health: dict[str, GpuHealth] = field(default_factory=dict)
     scripts: dict[str, ProbeResult] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
@@ -130,6 +133,10 @@ class FakeBackend:
             clock_seconds = 100.0 + len(self.calls)
             return ProbeResult(probe_text(dict.fromkeys(leased, 0), clock_seconds=clock_seconds))
         return results.pop(0) if len(results) > 1 else results[0]
+
+    async def gpu_health(self) -> Mapping[str, GpuHealth]:
+        """Return what a test set."""
+        return self.health
 
     async def run_script(
         self,

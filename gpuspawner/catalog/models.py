@@ -31,6 +31,7 @@ from gpuspawner.core.number_fields import (
     Cores,
     CoresRange,
     Days,
+    Flag,
     GpuCount,
     GpuCountRange,
     GuaranteedPercent,
@@ -319,6 +320,9 @@ class WrittenCatalog:
     """Which requests of users for extra GPU hours are approved at once. Default: a person answers each."""
     alerts: Alerts = field(default_factory=Alerts)
     """When leads and administrators are told of waste."""
+    quarantine_faulty_gpus: Flag = True
+    """Whether a GPU with a fatal error is put in quarantine at once, and its users are told. Fatal errors are the Xid
+    codes 48, 63, 64, 74, 79, 94 and 95, and new uncorrected memory errors."""
     readings: Exporter | None = None
     """Another source of GPU measurements. Default: only the probe in each workspace."""
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
@@ -338,6 +342,7 @@ class WrittenCatalog:
             make_room=self.make_room,
             approve=self.approve,
             alerts=self.alerts,
+            quarantine_faulty_gpus=self.quarantine_faulty_gpus,
             timezone=self.timezone,
             contact=self.contact,
             currency=self.currency,

@@ -247,6 +247,8 @@ class Rules:
     make_room: MakeRoom | None = None
     approve: ApprovalRule | None = None
     alerts: Alerts = field(default_factory=Alerts)
+    quarantine_faulty_gpus: bool = True
+    """Whether a GPU with a fatal error is put in quarantine at once."""
     timezone: str = "UTC"
     contact: str = ""
     currency: str = ""

@@ -25,6 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
+from gpuspawner.service.administration.quarantine_rule import quarantine_round
 from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.announcements import Announcements
 from gpuspawner.service.announcements.inboxes import Inboxes
@@ -47,6 +48,8 @@ from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
+from gpuspawner.service.engine.sampling.gpu_health import LOOK_SECONDS as HEALTH_SECONDS
+from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.forgetting import forget
@@ -154,7 +157,8 @@ def wire(
     quota_requests = QuotaRequests(store, allocator.accounting, clock)
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
-        engine, LeaseActions(registry, allocator, clock), sampler, Notifier(hub, settings, store, clock),
+        engine, LeaseActions(registry, allocator, clock), sampler,
+        GpuHealthWatch(backend, in_force, clock, lambda: scheduler.fleet), Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
         quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
@@ -299,6 +303,7 @@ class Service:
             every(min(period, NOTICES_SECONDS), self._notices.look),
             every(GROUPS_SECONDS, self._look_for_groups),
             every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
+            every(HEALTH_SECONDS, partial(quarantine_round, self.parts)),
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
             every(ALERT_SECONDS, partial(send_alerts, self.parts)),

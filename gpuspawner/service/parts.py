@@ -21,6 +21,7 @@ from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
@@ -48,6 +49,7 @@ class Parts:
     engine: LeaseEngine
     actions: LeaseActions
     sampler: Sampler
+    gpu_health: GpuHealthWatch
     notifier: Notifier
     clock: Clock
     settings: Settings

@@ -18,7 +18,7 @@ USERS, ADMINISTRATORS = "how-to/users", "how-to/administrators"
 OF_HUB = {
     "list", "show", "explain", "open", "keep", "extend", "done", "stop", "change", "with-gpu", "without-gpu", "start",
     "queue", "offers", "calendar", "quota", "usage", "request", "schedule", "secrets", "tokens", "completion", "rename",
-    "admin",
+    "export-me", "admin",
 }  # fmt: skip
 """Commands that run on the hub."""
 OF_FOLDER = {("server", "init"), ("server", "import"), ("server", "check"), ("server", "store"), ("server", "simulate"),

@@ -23,7 +23,15 @@ from gpuspawner.core.idle.readings import Measure, Source
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.sampling import dcgm_values
 from gpuspawner.service.engine.sampling.dcgm import Dcgm, ask
-from gpuspawner.service.engine.sampling.dcgm_values import KEPT_SECONDS, SOURCE, ExporterValues, Metric, Series, read
+from gpuspawner.service.engine.sampling.dcgm_values import (
+    KEPT_SECONDS,
+    SOURCE,
+    ExporterValues,
+    Metric,
+    Series,
+    query_of,
+    read,
+)
 from gpuspawner.service.engine.sampling.sample_watches import TOLD_SECONDS
 
 ACTIVITY, UTILIZATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
@@ -433,7 +441,8 @@ def test_five_thousand_workspaces_are_one_question_and_an_answer_of_a_few_megaby
     with exporter(lines) as target, prometheus(tmp_path, {**job, "static_configs": [{"targets": [target]}]}) as url:
         seen = Dcgm(InForce(url), Clock())
         until_seen(seen, lambda _: seen.values is not None and len(seen.values.by_uuid) == 5000)
-        body, ahead_seconds = asyncio.run(ask(seen._in_force.catalog.exporter, Clock()))
+        named = seen._in_force.catalog.exporter
+        body, ahead_seconds = asyncio.run(ask(named, Clock(), query_of(named)))
         assert len(body) < 4 * 2**20
         assert ahead_seconds == pytest.approx(time.time() - 1000.0, abs=10)
         name = f"GPU-{4000:036}"

@@ -125,7 +125,12 @@ def test_the_console_answers_for_every_variant_of_a_restriction(world):
     for label, one in variants(made, skip={"id"}):
         world.parts.restrictions._live = (one,)
         world.parts.store.restrictions.save([one], [LINE])
-        pages = [("admin", "console"), ("admin", "console/gpus"), ("alice", "workspaces/one")]
+        pages = [
+            ("admin", "console"),
+            ("admin", "console/gpus"),
+            ("admin", "console/gpu-health"),
+            ("alice", "workspaces/one"),
+        ]
         pages += [("admin", "console/restrictions"), ("admin", "console/audit"), ("admin", "console/usage")]
         look(world, browsers, pages, failing, label)
     assert failing == []

@@ -19,7 +19,7 @@ from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.client import RequestRejected, SchedulerClient
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.sampling.dcgm import ask
-from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, read
+from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, query_of, read
 
 PAGE = "docs/how-to/administrators/dcgm.md says how."
 INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."
@@ -32,7 +32,7 @@ def of_exporter(catalog: Catalog | None) -> Iterable[Finding]:
         return
     try:
         clock = SteadyClock()
-        body, ahead_seconds = asyncio.run(ask(catalog.exporter, clock))
+        body, ahead_seconds = asyncio.run(ask(catalog.exporter, clock, query_of(catalog.exporter)))
         series, refused = read(body, catalog.exporter, ahead_seconds, clock.now())
     except Unavailable as error:
         remedy = "Correct readings.prometheus in the catalog. Ask from where the service runs."

@@ -7,7 +7,7 @@ import contextlib
 import math
 import shlex
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -22,6 +22,7 @@ from gpuspawner.backends.kubernetes.view import ClusterView, LeaseCheck, accept_
 from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
+from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
@@ -216,6 +217,10 @@ class KubernetesBackend:
         divided = any(model.is_divided for model in models)
         shared = divided or any(model.profile for model in models)  # replicas or slices
         return replace(result, counted=True, shared=shared, divided=divided, pod=PodName(pod.namespace, pod.name))
+
+    async def gpu_health(self) -> Mapping[str, GpuHealth]:
+        """Return nothing: only an exporter reads the health of GPUs on nodes."""
+        return {}
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run a script in the workspace's container."""

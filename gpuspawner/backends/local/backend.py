@@ -18,6 +18,7 @@ from gpuspawner.backends.local.nvidia import GpuUsers
 from gpuspawner.backends.local.processes import run_probe, run_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 from gpuspawner.core.leases.observations import Running
 
@@ -103,6 +104,10 @@ class LocalBackend:
             return replace(result, devices=devices, counted=vendor is not NVIDIA)
         finally:
             self._probing.discard(key)
+
+    async def gpu_health(self) -> Mapping[str, GpuHealth]:
+        """Return the health of this machine's real GPUs by ``nvidia-smi``."""
+        return await nvidia.health(self._command) if self._command and not self._simulates else {}
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run a script with the environment, and as the user, of the workspace's oldest process."""

@@ -17,6 +17,7 @@ from gpuspawner.backends.local.processes import Process, kill_group
 from gpuspawner.backends.local.records import GPUS
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
+from gpuspawner.core.gpus.health import GpuHealth
 
 _GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -112,6 +113,7 @@ MIG_ON, MIG_MARK = "Enabled", "-mig-"
 LOST = "[GPU is lost]"
 """The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
 _VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 
@@ -191,6 +193,29 @@ async def listing(command: str) -> list[Row]:
         unread = cells[4] if total_mib is None else ""
         rows.append(Row(int(cells[0]), cells[1], cells[2], cells[3], total_mib, used_mib, unread, ecc_errors))
     return rows
+
+
+HEALTH = (
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+    "clocks.sm",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+)
+"""The values of ``nvidia-smi`` for the fields of GpuHealth, in their order. It does not print Xid codes."""
+
+
+async def health(command: str) -> Mapping[str, GpuHealth]:
+    """Return the health of each GPU by UUID. Raises Unavailable if ``nvidia-smi`` fails."""
+    text = await _run(command, f"--query-gpu=uuid,{','.join(HEALTH)}", "--format=csv,noheader,nounits")
+    found = {}
+    for line in text.splitlines():
+        uuid, *cells = (cell.strip() for cell in line.split(","))
+        if len(cells) == len(HEALTH) and _UUID.fullmatch(uuid):
+            celsius, watts, limit, clock = (float(one) if _AMOUNT.fullmatch(one) else None for one in cells[:4])
+            found[uuid] = GpuHealth(celsius, watts, limit, clock, _number(cells[4]), _number(cells[5]))
+    return found
 
 
 async def driver_version(command: str) -> DriverVersion | None:

@@ -20,6 +20,7 @@ COMMANDS = {
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
     "preempt": ("cli.admin.preempt:preempt", "Claim GPUs in use for more important work."),
     "announce": ("cli.admin.announce:announce", "Send users an announcement, list announcements, or withdraw one."),
+    "health": ("cli.admin.health:health", "Show the temperature, power and errors of each GPU."),
     "catalog": ("cli.admin.catalog:catalog", "Show, compare and change the catalog, or go back to an earlier version."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),

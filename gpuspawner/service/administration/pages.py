@@ -16,6 +16,7 @@ from gpuspawner.service.administration.audit import (
     parse_cursor,
     parse_filters,
 )
+from gpuspawner.service.administration.gpu_health import HealthPage
 from gpuspawner.service.administration.gpu_map import GpusPage
 from gpuspawner.service.administration.live_lists import EndedPage, QueuePage, WorkspacesPage
 from gpuspawner.service.administration.models import MEASURES
@@ -123,6 +124,7 @@ ROUTES: list[Any] = [
     (rf"/console/ended{FORMS}", EndedPage),
     (rf"/console/queue{FORMS}", QueuePage),
     (rf"/console/gpus{FORMS}", GpusPage),
+    (rf"/console/gpu-health{FORMS}", HealthPage),
     (rf"/console/people{FORMS}", PeoplePage),
     (r"/console/people/([^/]+)", PersonPage),
     (rf"/console/restrictions{FORMS}", RestrictionsPage),

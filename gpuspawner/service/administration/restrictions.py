@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from zoneinfo import ZoneInfo
@@ -33,6 +33,7 @@ from gpuspawner.service.administration.models import (
 from gpuspawner.service.administration.reservations import find_conflicts, planning_snapshot, running_into
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -240,7 +241,9 @@ async def make_restriction(actor: Actor, *, body: RestrictionInput) -> tuple[Res
     if body.dry_run:
         return result, 200
     actor.store_answer(result)
-    await _carry_out(actor, made, replaced)
+    if replaced is not None:
+        replaced = replace(replaced, lifted_at=actor.now, lifted_by=actor.person.name, lifted_why="It was changed.")
+    await carry_out(state, made, actor.audit_entry, actor.audit_entry_of, replaced)
     return result, 201
 
 
@@ -417,23 +420,33 @@ def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
     return any(gpu is not None and one.closes(gpu) for gpu in gpus)
 
 
-async def _carry_out(actor: Actor, made: Sequence[Restriction], replaced: Restriction | None) -> None:
-    state, reason = actor.state, "It was changed."
+EntryOf = Callable[[events.Event, str, str], AuditLine]
+"""Makes the audit entry of an event about a user and a target."""
+LineOf = Callable[[Lease, events.Event], AuditLine]
+"""Makes the audit entry of an event about a workspace."""
+
+
+async def carry_out(
+    state: Parts, made: Sequence[Restriction], entry_of: EntryOf, line_of: LineOf, replaced: Restriction | None = None
+) -> None:
+    """Put restrictions in force, and tell the users of the workspaces that they concern.
+
+    ``replaced`` is the one that they replace, which is lifted.
+    """
     told = [event_of_restriction(state, one, EVENTS[one.measure], one.reason) for one in made]
-    entries = [actor.audit_entry(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
+    entries = [entry_of(event, _user_of(one), one.target) for one, event in zip(made, told, strict=True)]
     if replaced is not None:
-        ended = event_of_restriction(state, replaced, events.Lifted, reason)
-        entries.append(actor.audit_entry(ended, _user_of(replaced), replaced.target))
-        replaced = replace(replaced, lifted_at=actor.now, lifted_by=actor.person.name, lifted_why=reason)
+        ended = event_of_restriction(state, replaced, events.Lifted, replaced.lifted_why)
+        entries.append(entry_of(ended, _user_of(replaced), replaced.target))
 
     def save(write: RowWrite) -> Awaitable[None]:
         found = [
             step
             for one, event in zip(made, told, strict=True)
             for lease in state.registry
-            if (step := _step_of(actor, one, lease, event)) is not None
+            if (step := _step_of(state, one, lease, event)) is not None
         ]
-        lines = [actor.audit_entry_of(lease, event) for lease, event in found]
+        lines = [line_of(lease, event) for lease, event in found]
         return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
 
     await state.restrictions.add(made, save, replaced)
@@ -441,11 +454,12 @@ async def _carry_out(actor: Actor, made: Sequence[Restriction], replaced: Restri
 
 
 def _step_of(
-    actor: Actor, one: Restriction, lease: Lease, event: events.RestrictionEvent
+    state: Parts, one: Restriction, lease: Lease, event: events.RestrictionEvent
 ) -> tuple[Lease, events.Event] | None:
     """Return what follows for a workspace: its user is told, its grant is requeued, or its grace ends."""
-    now, begun = actor.now, one.is_in_force(actor.now, zone_of(actor.state))
-    if one.measure in CLOSES and _is_on(actor.state, one, lease):
+    now = state.clock.now()
+    begun = one.is_in_force(now, zone_of(state))
+    if one.measure in CLOSES and _is_on(state, one, lease):
         if lease.phase in UP:
             return lease, events.GpuClosed(**vars(event))
         if lease.phase is Phase.RESERVED and begun:  # nothing of it was created yet

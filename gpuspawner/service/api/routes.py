@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, queue_order, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, gpu_health, queue_order, restrictions, roles
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
@@ -42,6 +42,7 @@ ROUTERS = (
     bulk_actions.router,
     queue_order.router,
     restrictions.router,
+    gpu_health.router,
     audit.router,
     catalog_editor.router,
     roles.router,

@@ -29,6 +29,17 @@ OUTCOMES = (PreemptionState.CLAIMED, PreemptionState.GIVEN_UP, PreemptionState.L
 NO_TEAM = "none"
 
 
+HEALTH_METRICS = (
+    ("temperature_celsius", "Temperature of a GPU.", "celsius"),
+    ("power_watts", "Power of a GPU.", "watts"),
+    ("clock_hertz", "Clock of the processors of a GPU.", "clock_hertz"),
+    ("corrected_errors", "Corrected memory errors of a GPU since its driver was loaded.", "corrected_errors"),
+    ("uncorrected_errors", "Uncorrected memory errors of a GPU since its driver was loaded.", "uncorrected_errors"),
+    ("last_xid", "Xid code of the last error of a GPU, 0 without one.", "xid"),
+)
+"""Metrics of the health of GPUs: name, words and field."""
+
+
 class ServiceCollector(Collector):
     """Collects from the present state at each scrape. An unknown value has no series, never 0."""
 
@@ -158,6 +169,17 @@ class ServiceCollector(Collector):
             for state in STATES:
                 gpus.add_metric([self._parts.settings.cluster, kind, state], counted[kind, state])
         yield gpus
+        yield from self._gpu_health()
+
+    def _gpu_health(self) -> Iterator[Metric]:
+        """Yield what the driver reports about each GPU. An unknown value has no series."""
+        readings, cluster = self._parts.gpu_health.readings(), self._parts.settings.cluster
+        for name, words, field in HEALTH_METRICS:
+            told = GaugeMetricFamily(f"gpuspawner_gpu_{name}", words, labels=["cluster", "node", "gpu"])
+            for one in readings:
+                if (value := getattr(one.health, field)) is not None:
+                    told.add_metric([cluster, one.node, str(one.index)], value)
+            yield told
 
     def _leases(self) -> Iterator[Metric]:
         live = list(self._parts.registry)

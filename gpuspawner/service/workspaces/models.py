@@ -47,6 +47,21 @@ class LatestEnd(Answer):
     sentence: str
 
 
+class GpuHealth(Answer):
+    """What the driver reports about a GPU. A value that is not known is null."""
+
+    celsius: float | None
+    watts: float | None
+    limit_watts: float | None
+    clock_mhz: float | None
+    corrected_errors: int | None
+    uncorrected_errors: int | None
+    xid: int | None
+    """The code of the last error, 0 without one."""
+    fault: str
+    """The error for which administrators take the GPU out of service, or ""."""
+
+
 class Gpu(Answer):
     """One of its GPUs, with the newest reading."""
 
@@ -66,6 +81,8 @@ class Gpu(Answer):
     memory_total_bytes: int | None
     state: str
     problem: str
+    health: GpuHealth | None
+    """Null if nothing reads the health of this GPU."""
 
 
 class PolicyNow(Answer):

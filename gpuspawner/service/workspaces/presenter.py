@@ -14,6 +14,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.service.engine.sampling.gpu_health import HealthReading
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.start.substitutes import instead
@@ -229,9 +230,14 @@ def _present_gpus(state: Parts, lease: Lease) -> list[models.Gpu]:
                 memory_total_bytes=reading.memory_total_bytes if reading else None,
                 state=reading.kind if reading else "unknown",
                 problem=reading.because if reading and reading.kind == "unknown" else "",
+                health=_present_health(state.gpu_health.reading_of(_uuid(lease, index))),
             )
         )
     return gpus
+
+
+def _present_health(reading: HealthReading | None) -> models.GpuHealth | None:
+    return None if reading is None else models.GpuHealth(**vars(reading.health), fault=reading.fault)
 
 
 def _uuid(lease: Lease, index: int) -> str | None:

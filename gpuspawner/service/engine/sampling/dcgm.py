@@ -51,7 +51,7 @@ class Dcgm:
         values = self.values if self.values is not None and same else ExporterValues(exporter)
         now = self._clock.now()
         try:
-            body, ahead_seconds = await ask(exporter, self._clock)
+            body, ahead_seconds = await ask(exporter, self._clock, query_of(exporter))
             # Thousands of GPUs would hold up the loop.
             values, trouble = await asyncio.to_thread(_with_answer, values, body, ahead_seconds, now)
         except Unavailable as error:
@@ -77,15 +77,15 @@ def _with_answer(values: ExporterValues, body: bytes, ahead_seconds: float, now:
     return after, " ".join(filter(None, (refused or missing_activity(values.exporter, found), after.stuck_sentence)))
 
 
-async def ask(exporter: Exporter, clock: Clock) -> tuple[bytes, float]:
-    """Return the answer of Prometheus, and how far its clock is ahead of ours."""
+async def ask(exporter: Exporter, clock: Clock, query: str) -> tuple[bytes, float]:
+    """Return the answer of Prometheus to a query, and how far its clock is ahead of ours."""
     headers = {}
     if exporter.token_file:
         headers["Authorization"] = f"Bearer {await asyncio.to_thread(_token, exporter.token_file)}"
     request = HTTPRequest(
         f"{exporter.url}/api/v1/query",
         method="POST",
-        body=urlencode({"query": query_of(exporter), "timeout": f"{ANSWER_SECONDS:g}s"}),
+        body=urlencode({"query": query, "timeout": f"{ANSWER_SECONDS:g}s"}),
         headers={**headers, "Content-Type": "application/x-www-form-urlencoded"},
         request_timeout=ANSWER_SECONDS,
         connect_timeout=5.0,

@@ -1,0 +1,144 @@
+"""The health of GPUs: read from the machine and from DCGM exporter, shown, and faulty GPUs in quarantine."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from harness.nvidia import simulated_driver
+from harness.waiting import eventually
+from page_world import Browser, api, running
+from prometheus import prometheus
+from test_dcgm import exporter, line
+
+from gpuspawner.backends.local import nvidia
+from gpuspawner.catalog import Exporter
+from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.health import GpuHealth
+from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.administration.quarantine_rule import quarantine_round
+from gpuspawner.service.engine.sampling.gpu_health import read_exported
+
+WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)
+
+
+@pytest.fixture
+def world(make_web_world):
+    world = make_web_world()
+    world.observe()
+    world.save(running())
+    return world
+
+
+def look(world, **health):
+    """Let the service read the health of the first GPU of the fleet."""
+    gpu = world.backend.gpus[0]
+    world.backend.health = {gpu.id: replace(WELL, **health)}
+    world.call(quarantine_round, world.parts)
+    return gpu
+
+
+def health_of(world, gpu, name="admin"):
+    answer = api(world, name, "admin/gpu-health").json()
+    return next(one for one in answer["gpus"] if one["id"] == gpu.id)
+
+
+def test_health_is_told_and_a_value_that_is_not_known_is_no_zero(world):
+    gpu = look(world, clock_mhz=None)
+    told = health_of(world, gpu)
+    assert (told["state"], told["celsius"], told["watts"], told["clock_mhz"]) == ("healthy", 64.0, 358.0, None)
+    others = [one for one in api(world, "admin", "admin/gpu-health").json()["gpus"] if one["id"] != gpu.id]
+    assert {one["state"] for one in others} == {"not measured"}
+    own = api(world, "alice", "workspaces/runs").json()["gpus"][0]["health"]
+    assert (own["celsius"], own["fault"]) == (64.0, "")
+
+
+def test_a_fatal_xid_puts_the_gpu_in_quarantine_and_its_user_and_the_administrators_are_told(world):
+    gpu = look(world, xid=79)
+    told = health_of(world, gpu)
+    assert (told["state"], told["fault"]) == ("quarantined", "Xid 79: the GPU has fallen off the bus")
+    assert world.parts.restrictions.closed(world.parts.scheduler.fleet).by_id[gpu.id].closed
+    assert world.lease("runs").phase is Phase.RUNNING
+    warning = api(world, "alice", "workspaces/runs").json()["warning"]
+    assert (warning["kind"], "Xid 79" in warning["text"]) == ("closed", True)
+    assert [one["actor"] for one in api(world, "admin", "admin/audit?what=quarantined").json()["audit"]] == [
+        "gpuspawner"
+    ]
+    page = Browser(world, "admin").look("console/gpu-health").text
+    assert "is in quarantine" in page
+    assert "Mark as healthy" in page
+
+
+def test_a_quarantine_that_was_ended_is_not_repeated_for_the_same_error(world):
+    gpu = look(world, xid=79)
+    found = health_of(world, gpu)["restriction"]
+    assert api(world, "admin", f"admin/restrictions/{found}", "DELETE", {"reason": "reset"}).status_code == 200
+    look(world, xid=79)
+    assert health_of(world, gpu)["state"] == "faulty", "it is shown, and a person decided"
+    look(world, xid=95)
+    assert health_of(world, gpu)["state"] == "quarantined"
+
+
+def test_growing_uncorrected_errors_put_the_gpu_in_quarantine(world):
+    gpu = look(world, uncorrected_errors=1)
+    assert health_of(world, gpu)["state"] == "healthy"
+    look(world, uncorrected_errors=3)
+    assert health_of(world, gpu)["fault"] == "2 new uncorrected memory errors, 3 in all"
+
+
+def test_the_catalog_turns_the_rule_off(world):
+    rules = replace(world.parts.catalog.rules, quarantine_faulty_gpus=False)
+    world.parts.in_force.catalog = replace(world.parts.catalog, rules=rules)
+    gpu = look(world, xid=79)
+    assert health_of(world, gpu)["state"] == "faulty"
+    assert world.parts.restrictions.live() == ()
+
+
+@pytest.mark.parametrize("name", ["alice", "robot", "mallory"])
+def test_promise_9_only_administrators_see_the_health_of_all(world, name):
+    assert api(world, name, "admin/gpu-health").status_code == 403
+
+
+def test_an_exporter_tells_a_faulty_gpu_and_its_node_is_drained_where_gpus_are_only_counted(world, tmp_path):
+    node = world.backend.gpus[0].node
+    where = {"UUID": "GPU-a", "gpu": "1", "Hostname": node}
+    lines = [
+        line("DCGM_FI_DEV_GPU_TEMP", 71, **where),
+        line("DCGM_FI_DEV_XID_ERRORS", 79, **where),
+        line("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 9223372036854775794, **where),
+        line("DCGM_FI_DEV_GPU_TEMP", 40, UUID="GPU-a", gpu="1", GPU_I_ID="7"),
+    ]
+    with exporter(lines) as target:
+        job = {"job_name": "dcgm", "static_configs": [{"targets": [target]}]}
+        with prometheus(tmp_path, job) as url:
+            world.parts.in_force.catalog = replace(world.parts.catalog, exporter=Exporter(url))
+
+            def drains():
+                world.call(quarantine_round, world.parts)
+                return world.parts.restrictions.live()
+
+            (drain,) = eventually(drains)
+    (found,) = world.parts.gpu_health.readings()
+    assert (found.uuid, found.node, found.index) == ("GPU-a", node, 1)
+    assert found.health == GpuHealth(celsius=71.0, xid=79)
+    assert (drain.measure.value, drain.target) == ("drain", node)
+    assert drain.reason.startswith("GPU 1: Xid 79: the GPU has fallen off the bus. The cluster does not tell")
+
+
+def test_an_answer_that_is_none_of_prometheus_is_not_believed():
+    for body in (b"", b"{}", b'{"data": {"result": [{"metric": {"UUID": "a"}}]}}'):
+        with pytest.raises(Unavailable, match="is not understood"):
+            read_exported(body)
+
+
+def test_nvidia_smi_tells_the_health_of_nvidias_simulated_gpus(tmp_path):
+    driver = simulated_driver(tmp_path / "driver", gpus=2)
+    found = asyncio.run(nvidia.health(str(driver.programs / "nvidia-smi")))
+    assert set(found) == set(driver.uuids)
+    first = found[driver.uuids[0]]
+    assert first.celsius
+    assert first.watts
+    assert first.uncorrected_errors == 0
+    driver.fail("ecc_uncorrectable", gpu=0)
+    eventually(
+        lambda: asyncio.run(nvidia.health(str(driver.programs / "nvidia-smi")))[driver.uuids[0]].uncorrected_errors
+    )

@@ -170,6 +170,8 @@ def test_spans_are_in_per_cent_one_for_each_run_of_lanes_with_a_label_where_ther
         (95.0, 2.0, 2, 1, "before"),
     ]  # fmt: skip
     assert found[2].pad == 1.1, "the label begins behind the present time"
+    beside = spans_of([Use("plan", Opening(at, at + 1), [0], "for CS231", "") for at in (60, 63, 80)], axis)
+    assert [one.label for one in beside] == ["", "for CS231", "for CS231"], "a label would lie over the next span"
 
 
 def test_a_reservation_for_any_node_is_drawn_on_one_node_that_is_free_then():
@@ -218,3 +220,5 @@ def test_the_form_names_coming_reservations_and_what_would_run_as_long_as_asked(
     assert "To run" not in api(world, "bob", "check", "POST", asked).json()["sentence"]
     long = api(world, "alice", "check", "POST", {**asked, "count": 1, "lifetime": "23h"}).json()["sentence"]
     assert f"when {NODE} has maintenance." in long
+    fewer = api(world, "alice", "check", "POST", {**asked, "lifetime": "23h"}).json()["sentence"]
+    assert "To run" not in fewer, "one GPU would not run as long either"

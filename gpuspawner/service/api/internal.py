@@ -19,6 +19,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
+from gpuspawner.core.queue.snapshot import end_at
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
@@ -162,7 +163,8 @@ class Acknowledge(SpawnerHandler):
         lease, token = await attempts.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
         instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)
-        patch = self.parts.scheduler.patch(lease, self.parts.restrictions.drained(), instead)
+        off = self.parts.restrictions.drained(end_at(lease, self.parts.clock.now()))
+        patch = self.parts.scheduler.patch(lease, off, instead)
         variables = {
             **patch.get("environment", {}),
             **lease_variables(lease, self.parts.secret),

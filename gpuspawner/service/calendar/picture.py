@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import ceil
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from gpuspawner.core.calendar import Opening
 
 MOST_LANES = 8
 """The most lanes of a row by kind. A kind with more GPUs is drawn in proportion."""
+LETTER_PERCENT = 0.6
+"""The width of a letter of a label on a wide screen."""
 LABEL_PERCENT = 3.0
 """The least width of a label inside a span."""
 
@@ -52,6 +54,11 @@ class Span:
     pad: float | None = None
     """Per cent of the span that the label leaves to the line of the present time."""
 
+    def reach(self, room: float) -> tuple[float, float]:
+        """Return from where to where a label beside it reaches that needs ``room`` per cent."""
+        right = self.left + self.width
+        return (self.left - room, self.left) if self.side == "before" else (right, right + room)
+
 
 @dataclass(frozen=True)
 class LaneRow:
@@ -76,7 +83,22 @@ class Use(NamedTuple):
 def spans_of(uses: Iterable[Use], axis: TimeAxis) -> tuple[Span, ...]:
     """Return a span for each run of adjacent lanes of each use that the picture shows."""
     shown = sorted((one for one in uses if one.lanes and axis.shows(one.opening)), key=lambda one: one.opening)
-    return tuple(_span(use, run, axis) for use in shown for run in _runs(use.lanes))
+    found = [_span(use, run, axis) for use in shown for run in _runs(use.lanes)]
+    return tuple(replace(one, label="") if one.side and _collides(one, found) else one for one in found)
+
+
+def _collides(one: Span, others: Iterable[Span]) -> bool:
+    """Return whether a label beside its span would lie over another span or its label."""
+    room = LETTER_PERCENT * len(one.label)
+    left, right = one.reach(room)
+    return any(
+        other is not one
+        and other.first < one.first + one.lanes
+        and one.first < other.first + other.lanes
+        and other.left < right
+        and left < other.left + other.width
+        for other in others
+    )
 
 
 def _runs(lanes: Sequence[int]) -> list[list[int]]:

@@ -117,9 +117,11 @@ class Restrictions:
             self._fleet = fleet, now, close_gpus(fleet, now)
         return self._fleet[2]
 
-    def drained(self) -> frozenset[str]:
-        """Return the nodes, by name, on which nothing new is started."""
-        return frozenset(one.target for one in self.in_force() if one.measure is RestrictionKind.DRAIN)
+    def drained(self, until: float) -> frozenset[str]:
+        """Return the nodes, by name, on which nothing is started that ends at ``until``: drained now or before then."""
+        now, zone = self._clock.now(), ZoneInfo(self._catalog().rules.timezone)
+        found = ((one, one.opening(now, zone)) for one in self.live() if one.measure is RestrictionKind.DRAIN)
+        return frozenset(one.target for one, opening in found if opening is not None and opening.opens_at < until)
 
     def ruled(self, rules: Rules) -> Rules:
         """Return the catalog's rules with the GPUs that administrators reserve, now or later."""

@@ -71,6 +71,8 @@ def with_value(text: str, path: Sequence[str], value: str | None) -> str:
     expected = _read(text).data or {}
     if not isinstance(expected, dict):
         raise BadValue("the text is not a mapping", "edit it as a whole")
+    if value is None and len(path) > 1 and _is_last(expected, path):
+        return with_value(text, path[:-1], None)
     _set(expected, path, None if value is None else _read(f"{value}\n").data)
     edited = _edit(text if text.endswith("\n") or not text else f"{text}\n", path, value)
     found = read_text(edited)
@@ -86,6 +88,13 @@ def _read(text: str) -> Document:
         line = "" if issue.line is None else f"line {issue.line}: "
         raise BadValue(f"{line}{issue.wrong}", issue.right)
     return document
+
+
+def _is_last(data: Any, path: Sequence[str]) -> bool:
+    """Return whether a path leads to the only key of its mapping, which is removed with it."""
+    for name in path[:-1]:
+        data = data.get(name) if isinstance(data, dict) else None
+    return isinstance(data, dict) and list(data) == [path[-1]]
 
 
 def _set(data: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -261,8 +261,7 @@ def changes_words(before: Catalog, after: Catalog) -> str:
 
 
 def _sections(before: Catalog, after: Catalog) -> Iterator[str]:
-    for field in fields(Catalog):
-        old, new = getattr(before, field.name), getattr(after, field.name)
+    for name, (old, new) in _parts(before, after).items():
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -271,9 +270,21 @@ def _sections(before: Catalog, after: Catalog) -> Iterator[str]:
                 "changed": [name for name in new if name in old and new[name] != old[name]],
                 "removed": [name for name in old if name not in new],
             }
-            yield f"{field.name}: " + ", ".join(f"{how} {_named(names)}" for how, names in differing.items() if names)
+            yield f"{name}: " + ", ".join(f"{how} {_named(names)}" for how, names in differing.items() if names)
         else:
-            yield f"{field.name} changed"
+            yield f"{name} changed"
+
+
+def _parts(before: Catalog, after: Catalog) -> Mapping[str, tuple[object, object]]:
+    """Return what each section of the file is in both catalogs. Quotas are by their names."""
+    found = {
+        one.name: (getattr(holder, one.name), getattr(other, one.name))
+        for holder, other in ((before, after), (before.rules, after.rules))
+        for one in fields(holder)
+        if one.name != "rules"
+    }
+    old, new = ({one.name: one for one in catalog.rules.quotas} for catalog in (before, after))
+    return {**found, "quotas": (old, new)}
 
 
 def _named(names: list[str]) -> str:

@@ -16,9 +16,10 @@ created_option = click.option("--created", metavar="TIME", default="", help="Whi
 @base.command("export-me", examples="gpuspawner export-me > stored.json")
 @base.session_options
 def export_me(session: Session) -> None:
-    """Print all that is stored of you as JSON: workspaces, measurements, charges, presets and more.
+    """Print all that is stored of you as JSON.
 
-    Tokens and values of secrets are left out. Your files are not part of it.
+    That is workspaces, measurements, charges, presets and more. Tokens and values of secrets are left out. Your files
+    are not part of it.
     """
     _print_stored(session.ask("/stored"))
 

@@ -64,6 +64,8 @@ from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
+from gpuspawner.service.quota_requests.api import LOOK_SECONDS as REQUESTS_SECONDS
+from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
@@ -307,6 +309,7 @@ class Service:
             every(THIN_SECONDS, partial(forget, self.parts)),
             every(CLOSE_SECONDS, self._close_months),
             every(ALERT_SECONDS, partial(send_alerts, self.parts)),
+            every(REQUESTS_SECONDS, partial(remind, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
             every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),

@@ -122,6 +122,7 @@ def test_one_value_is_edited_and_all_else_stays_as_it_was_written(path, value, b
         pytest.param("a: {}\nb: 1", ("a", "x"), "k: v", "a:\n  x:\n    k: v\nb: 1\n", id="empty-braces"),
         pytest.param('{"a": {"b": 1}}', ("a", "c"), "k: [x]", '{"a": {"b": 1, "c": {"k": ["x"]}}}\n', id="json"),
         pytest.param("a: 1\n", ("b",), None, "a: 1\n", id="nothing-to-remove"),
+        pytest.param("a:\n  b:\n    c: 1\nd: 2\n", ("a", "b", "c"), None, "d: 2\n", id="removes-empty-mappings"),
         pytest.param("a:\n- 1\n- 2\nb: 3\n", ("a",), "- 4", "a:\n  - 4\nb: 3\n", id="list"),
         pytest.param("a: |\n  one\n  two\nb: 3\n", ("a",), "x", "a: x\nb: 3\n", id="long-text"),
         pytest.param("a: 1\n", ("a",), "|\n  one\n  two", "a: |\n    one\n    two\n", id="to-long-text"),

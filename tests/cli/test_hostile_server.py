@@ -35,6 +35,8 @@ ARGUMENTS = {
     "admin grant": ("--list",),
     "request": ("2 GPUs", "--until", "2h", *REASON),
     "admin correct": ("alice", "-1h", *REASON),
+    "admin catalog restore": ("1", *REASON),
+    "admin catalog save": (__file__, "--base", "1", *REASON),
     "admin export": ("alice",),
     "admin forget": ("alice", *REASON),
     "admin announce send": ("a text", "--to", "all", "--until", "2h"),

@@ -55,7 +55,7 @@ def test_a_request_is_moved_up_and_those_who_are_passed_read_why(world):
     )  # fmt: skip
     note = f"An administrator moved another request before yours: “{WHY}”."
     assert note in html.unescape(Browser(world, "bob").look("workspaces/of-bob").text)
-    assert note in html.unescape(api(world, "bob", "workspaces/of-bob").json()["queue"]["why"])
+    assert note in html.unescape(api(world, "bob", "workspaces/of-bob").json()["queue"]["sentence"])
     actions = [(one["action"], one["user"]) for one in api(world, "admin", "admin/audit?by=people").json()["audit"]]
     expected = [("moved in queue", "robin"), ("passed by move", "admin"), ("passed by move", "bob")]
     assert sorted(actions) == expected

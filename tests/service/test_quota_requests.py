@@ -8,7 +8,8 @@ import pytest
 from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN
+from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_A_DAY, MAX_OPEN
+from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.settings import Settings
 
 DAY = 86400.0
@@ -190,6 +191,20 @@ def test_open_requests_of_a_person_are_bounded(world):
     ask(world)
 
 
+def test_requests_of_the_same_moment_are_bounded(world):
+    with ThreadPoolExecutor(9) as pool:
+        sent = pool.map(lambda _: api(world, "alice", "quota-requests", "POST", ASK).status_code, range(9))
+        assert sorted(sent) == [201] * MAX_OPEN + [409] * (9 - MAX_OPEN)
+
+
+def test_requests_of_a_day_are_bounded(world):
+    for _ in range(MAX_A_DAY):
+        assert api(world, "alice", f"quota-requests/{ask(world)['id']}", "DELETE").status_code == 200
+    assert f"You sent {MAX_A_DAY} requests in a day" in error(ask(world, status=409))
+    world.clock.at += DAY
+    ask(world)
+
+
 def test_an_expired_request_cannot_be_answered(world):
     asked = ask(world)
     world.clock.at = asked["until"]
@@ -224,6 +239,19 @@ def test_leads_and_administrators_are_told_by_inbox_and_mail_with_links_that_ask
     answer(world, asked, "decline", why="No")
     mails = [row.document for row in world.parts.store.outbox.due(NOW, 99) if row.document["user"] == "alice"]
     assert [mail["text"].splitlines()[0] for mail in mails if not mail["to_admins"]] == ["admin declined it. “No”"]
+
+
+def test_after_two_days_without_an_answer_leads_and_administrators_are_reminded_once(world, monkeypatch):
+    settings = Settings(notify_users="json://localhost/{user}", notify_admins=["json://localhost/admins"])
+    api(world, "lena")
+    ask(world)
+    monkeypatch.setattr(world.parts.notifier, "_settings", settings)
+    for days, told in ((1.9, 0), (2, 2), (2.5, 2)):
+        world.clock.at = NOW + days * DAY
+        world.call(remind, world.parts)
+        rows = world.parts.store.outbox.due(world.clock.at, 99)
+        assert [row.document["title"] for row in rows] == ["alice still waits for an answer: 2 GPUs more"] * told
+    assert listed(world, "alice") == [("alice", "open")]
 
 
 # Pages
@@ -285,6 +313,15 @@ def test_a_lead_sees_no_button_on_requests_that_others_answer(world):
     assert "gs-count" not in page.partition('aria-label="Admin"')[2].partition("</nav>")[0]
 
 
+def test_the_page_of_a_person_has_their_open_requests(world):
+    asked = ask(world)
+    assert f"console/requests#r-{asked['id']}" in Browser(world, "admin").look("console/people/alice").text
+    for name in ("otto", "vera"):  # they do not see requests
+        assert asked["why"] not in Browser(world, name).look("console/people/alice").text
+    answer(world, asked, "decline", why="No")
+    assert "waits for an answer" not in Browser(world, "admin").look("console/people/alice").text
+
+
 def test_a_dialog_shows_nothing_of_a_request_of_another_team(world):
     asked = ask(world, "bob", team=None, why="A secret")
     assert "A secret" not in Browser(world, "lena").look(f"console/act/approve?request={asked['id']}").text
@@ -313,6 +350,13 @@ def test_small_requests_are_approved_at_once_up_to_the_amount_of_a_period(ruled)
     assert ask(ruled, "bob", what="8 GPU h", team=None)["state"] == "approved"
     ruled.clock.at += 7 * DAY
     assert ask(ruled, what="8 GPU h", until="1d")["state"] == "approved"
+
+
+def test_a_rule_approves_its_amount_once_for_requests_of_the_same_moment(ruled):
+    body = {**ASK, "what": "8 GPU h", "until": "1d"}
+    with ThreadPoolExecutor(4) as pool:
+        sent = pool.map(lambda _: api(ruled, "alice", "quota-requests", "POST", body).json()["state"], range(4))
+        assert sorted(sent) == ["approved", "open", "open", "open"]
 
 
 def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):

@@ -236,7 +236,9 @@ def test_the_quota_belongs_to_its_user_for_every_reader():
     assert [re.findall("<p>(.*?)</p>", one) for one in told] == [[*lines], [*lines]]
     assert 'aria-label="Your quota"' in own
     assert 'aria-label="Quota of alice"' in others
+    assert all("quota/request" in html for html in (own, others))
     assert re.search(r'id="gs-quota"[^>]*hidden>\s*</ul>', rendered()), "what is not known is not told"
+    assert "quota/request" not in rendered()
 
 
 @pytest.mark.parametrize(

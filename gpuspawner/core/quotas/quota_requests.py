@@ -13,8 +13,13 @@ from gpuspawner.core.rules import Account, ApprovalRule, BudgetUnit, QuotaGrant
 
 MAX_OPEN = 5
 """The most open requests of one person. Arbitrary: enough for each kind of quota, and few enough to answer."""
+MAX_A_DAY = 20
+"""The most requests that a person sends in a day, withdrawn ones included. Arbitrary."""
 LONGEST_SECONDS = 30 * 86400.0
 """How far ahead a requested time may end. Arbitrary: whoever answers knows the needs of the next weeks."""
+
+REMIND_SECONDS = 2 * 86400.0
+"""After this time without an answer the people who answer are reminded once. Arbitrary: a weekend."""
 
 
 class RequestOutcome(str, Enum):
@@ -48,6 +53,7 @@ class QuotaRequest:
         answered_by: the person who answered, "" if it was approved by a rule.
         answer: the sentence of the answer.
         grant: the id of the extra quota that was given.
+        reminded_at: when the people who answer were reminded.
     """
 
     id: str
@@ -65,6 +71,7 @@ class QuotaRequest:
     answered_by: str = ""
     answer: str = ""
     grant: str = ""
+    reminded_at: float | None = None
 
     @property
     def is_for_team(self) -> bool:
@@ -93,6 +100,10 @@ class QuotaRequest:
     def is_open(self, now: float) -> bool:
         """Return whether it waits for an answer."""
         return self.state(now) is RequestOutcome.OPEN
+
+    def is_reminder_due(self, now: float) -> bool:
+        """Return whether the people who answer are reminded now."""
+        return self.is_open(now) and self.reminded_at is None and now >= self.made_at + REMIND_SECONDS
 
     def close(self, outcome: RequestOutcome, now: float, by: str, answer: str = "", grant: str = "") -> QuotaRequest:
         """Return the request once it is answered or withdrawn."""

@@ -38,6 +38,7 @@ from gpuspawner.service.administration.live_lists import (
 )
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quota_requests.presenter import present_request, sees
 from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.quotas.snapshot import standings_of_all
 from gpuspawner.service.quotas.standing import Standing, percent_of
@@ -254,6 +255,7 @@ class PersonPage(AdminPage):
         priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
         quota = present_quota(state, name, Owner(state.hub_id, created), teams)
         live = state.restrictions.live()
+        asked = [one for one in state.quota_requests.all() if one.user_created == created and one.is_open(quota.now)]
         exemptions = [one for one in live if one.measure is RestrictionKind.EXEMPT and any(one.spares(x) for x in mine)]
         self.show(
             "admin_person.html",
@@ -266,6 +268,7 @@ class PersonPage(AdminPage):
             history=present_history(state, lines),
             happened=Counter(line.event.words for line in lines),
             quota=quota,
+            requests=[present_request(state, one, self.viewer()) for one in asked if sees(self.viewer(), one, state)],
             exemptions=[present_restriction(state, one) for one in exemptions],
             used=present_amounts(total, priced=priced),
             any_use=total != UsageAmounts(),

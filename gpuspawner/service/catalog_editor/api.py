@@ -38,7 +38,7 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 
 PROBLEMS_SHOWN = 5
-SAME = "the catalog differs from the version before in comments or order only"
+SAME = "comments or order only"
 
 
 @router.get("/api/v1/admin/catalog", Permission.SEE_CATALOG)
@@ -98,7 +98,7 @@ async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
         raise RequestRefused("text", f"a catalog with {len(draft.problems)} problems", limit, shown)
     if draft.text == draft.base.text:
         raise RequestRefused("text", "the catalog as it is", "a change", "Change something, and save then.")
-    raw, changes = draft.text.encode(), changes_of(state, draft)
+    raw, changes = draft.text.encode(), changes_of(draft)
     number, author = draft.base.number + 1, actor.person.name
     version = CatalogVersion(number, actor.now, author, body.reason, changes, fingerprint_of(raw), draft.text)
     entry = actor.audit_entry(CatalogChanged(changes, number, body.reason), target=version.fingerprint)
@@ -138,16 +138,16 @@ async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
     catalog = draft.catalog
     return CatalogPreview(
         number=draft.base.number + 1,
-        changes=changes_of(state, draft),
+        changes=changes_of(draft),
         problems=list(draft.problems),
-        effects=[] if catalog is None else await effects_of(state, catalog, draft.waits),
+        effects=[] if catalog is None else await effects_of(state, draft.before, catalog, draft.waits),
         diff=compare(draft.base.text, draft.text),
         text=draft.text,
     )
 
 
-def changes_of(state: Parts, draft: Draft) -> str:
-    """Return the entries that differ from the catalog in force, "" if the text is the same."""
+def changes_of(draft: Draft) -> str:
+    """Return the entries that differ from the base, "" if the text is the same."""
     if draft.text == draft.base.text or draft.catalog is None:
         return ""
-    return SAME if draft.catalog == state.catalog else changes_words(state.catalog, draft.catalog)
+    return SAME if draft.catalog == draft.before else changes_words(draft.before, draft.catalog)

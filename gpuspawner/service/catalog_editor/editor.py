@@ -30,9 +30,10 @@ STARTING = "The service has just started. Try again in some seconds."
 
 @dataclass(frozen=True)
 class Draft:
-    """A changed catalog. ``catalog`` is None if it has problems."""
+    """A changed catalog. ``before`` is that of the base. ``catalog`` is None if it has problems."""
 
     base: CatalogVersion
+    before: Catalog
     text: str
     catalog: Catalog | None
     waits: tuple[str, ...] = ()
@@ -118,12 +119,15 @@ async def _changed_text(state: Parts, base: CatalogVersion, change: CatalogChang
 def _checked(state: Parts, base: CatalogVersion, text: str) -> Draft:
     file = state.in_force
     assert isinstance(file, CatalogFile), "why_not_editable says so"
+    today = date.fromisoformat(date_of(milliseconds(state.clock.now()), state.accounting.zone))
+    before = file.catalog
+    if base.fingerprint != file.version:  # it was saved some seconds ago
+        before = with_prices_of(file.check(base.text.encode()).prepared[0], today)
     try:
         catalog, waits = file.check(text.encode()).prepared
     except CatalogError as error:
-        return Draft(base, text, None, problems=tuple(_present_problem(one) for one in error.problems))
-    today = date_of(milliseconds(state.clock.now()), state.accounting.zone)
-    return Draft(base, text, with_prices_of(catalog, date.fromisoformat(today)), waits)
+        return Draft(base, before, text, None, problems=tuple(_present_problem(one) for one in error.problems))
+    return Draft(base, before, text, with_prices_of(catalog, today), waits)
 
 
 def _present_problem(one: Problem) -> CatalogProblem:

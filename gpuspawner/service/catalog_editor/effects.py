@@ -26,15 +26,15 @@ UNITS = {
 }
 
 
-async def effects_of(state: Parts, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
+async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
     """Return what another catalog does, the workspaces first.
 
     Args:
         state: the parts of the service.
+        before: the present catalog.
         after: the other catalog.
         waits: sentences about its changes that need a restart.
     """
-    before = state.catalog
     presets = await state.store.read(state.store.presets.of_hub, state.hub_id)
     schedules = await state.store.read(state.store.schedules.of_hub, state.hub_id)
     names = {lease.key.owner: lease.user for lease in state.registry}
@@ -57,7 +57,11 @@ def _effect(kind: EffectKind, words: str) -> CatalogEffect:
 def _running(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
     up, now = [lease for lease in state.registry if lease.phase in UP], state.clock.now()
     judged = [one for one in up if policy_of(before, one, now) != policy_of(after, one, now)]
-    gone = [one for one in up if state.allocator.offered_no_more(one, after) and not _is_gone(state, one)]
+    gone = [
+        one
+        for one in up
+        if state.allocator.offered_no_more(one, after) and not state.allocator.offered_no_more(one, before)
+    ]
     same = len(up) - len({one.id for one in (*judged, *gone)})
     if same:
         yield _effect("good", f"{_count(same, 'running workspace')} {_verb(same, 'goes', 'go')} on without a change.")
@@ -67,10 +71,6 @@ def _running(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogE
     if gone:
         words = f"{_count(len(gone), 'running workspace')} {_verb(len(gone), 'goes', 'go')} on, but can't start again"
         yield _effect("warn", f"{words}: {_listed(map(lease_title, gone))}.")
-
-
-def _is_gone(state: Parts, lease: Lease) -> bool:
-    return bool(state.allocator.offered_no_more(lease))
 
 
 def _waiting(state: Parts, after: Catalog) -> Iterator[CatalogEffect]:

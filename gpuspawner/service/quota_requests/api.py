@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tornado.web import HTTPError
@@ -12,7 +13,7 @@ from gpuspawner.catalog import teams_of
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.ledger import show_grant
-from gpuspawner.core.quotas.quota_requests import MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
+from gpuspawner.core.quotas.quota_requests import MAX_A_DAY, MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest.paging import page
 from gpuspawner.service.notifications.messages import ASKS
@@ -34,6 +35,7 @@ from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.quota_requests import closed_words
+from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
@@ -41,6 +43,9 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 SERVICE, RULE = "gpuspawner", "a rule of the catalog"
 """The actor of an approval by the catalog's rule, and the origin in its audit entries."""
+DAY_SECONDS = 86400.0
+LOOK_SECONDS = 600.0
+"""How often it is looked whether somebody must be reminded. Arbitrary."""
 
 
 @router.get("/api/v1/quota-requests", Permission.SEE_REQUESTS)
@@ -54,24 +59,39 @@ async def list_requests(actor: Actor, *, query: RequestsQuery) -> models.QuotaRe
         if (sees(person, one, state) if query.all else is_own(person, one))
         and (one.is_open(actor.now) or not query.open)
     ]
-    shown, following = page(found, query, lambda one: (0, -one.made_at, one.id))
+    found.sort(key=_newest_first)
+    shown, following = page(found, query, _newest_first)
     return models.QuotaRequestList(requests=[present_request(state, one, person) for one in shown], next=following)
+
+
+def _newest_first(one: QuotaRequest) -> tuple[int, float, str]:
+    return 0, -one.made_at, one.id
 
 
 @router.post("/api/v1/quota-requests", Permission.ASK_FOR_QUOTA, status=201, audit="ask for extra quota")
 async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaRequest:
     """Send a request for extra quota. Leads and administrators are told."""
+    account = await _account(actor, body)
+    async with actor.state.quota_requests.sending:
+        return await _send(actor, body, account)
+
+
+async def _send(actor: Actor, body: RequestInput, account: Account) -> models.QuotaRequest:
+    """Store a request, or approve it at once by the catalog's rule."""
     state, person, now = actor.state, actor.person, actor.now
-    open_now = [one for one in state.quota_requests.all() if is_own(person, one) and one.is_open(now)]
-    if len(open_now) >= MAX_OPEN:
+    own = [one for one in state.quota_requests.all() if is_own(person, one)]
+    if sum(one.is_open(now) for one in own) >= MAX_OPEN:
         raise Conflict(f"You have {MAX_OPEN} open requests, the most that you can have. Withdraw one first.")
+    if sum(one.made_at > now - DAY_SECONDS for one in own) >= MAX_A_DAY:
+        raise Conflict(f"You sent {MAX_A_DAY} requests in a day, the most that you can send. Try again tomorrow.")
+    owner, what = person.owner, body.what
     one = QuotaRequest(
         uuid.uuid4().hex,
-        person.owner.hub,
-        person.owner.user_created,
+        owner.hub,
+        owner.user_created,
         person.name,
-        await _account(actor, body),
-        body.what,
+        account,
+        what,
         body.since,
         body.until,
         body.why,
@@ -79,20 +99,22 @@ async def send_request(actor: Actor, *, body: RequestInput) -> models.QuotaReque
     )
     entry = actor.audit_entry(event_of_grant(state, one.grant_of(), events.QuotaRequested, one.why), one.user)
     grant = _granted_by_rule(state, one, now)
-    if grant is not None:
-        one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
+    if grant is None:
+        shown = present_request(state, one, person)
+        actor.store_answer(shown)
+        mails = _mails_of_open(state, one, f"{one.user} asks for {one.words} more")
+        await state.quota_requests.change(one, [entry], mails)
+        state.notifier.wake()
+        return shown
+    one = one.close(RequestOutcome.APPROVED, now, "", grant=grant.id)
     shown = present_request(state, one, person, grant)
     actor.store_answer(shown)
-    if grant is None:
-        await state.quota_requests.change(one, [entry], _mails_of_new(state, one))
-        state.notifier.wake()
-    else:
-        by_rule = [
-            AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
-            for kind in (events.QuotaRequestApproved, events.QuotaGranted)
-        ]
-        await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
-        await apply_at_once(state.allocator)
+    by_rule = [
+        AuditLine(now, "", one.user, SERVICE, event_of_grant(state, grant, kind, one.why), RULE)
+        for kind in (events.QuotaRequestApproved, events.QuotaGranted)
+    ]
+    await state.quota_requests.change(one, [entry, *by_rule], grant=grant)
+    await apply_at_once(state.allocator)
     return shown
 
 
@@ -212,19 +234,26 @@ def _said(why: str | None) -> str:
     return f" “{why}”" if why else ""
 
 
-def _mails_of_new(state: Parts, one: QuotaRequest) -> list[OutboxRow]:
-    """Return the messages about a new request, to the administrators and to the leads who may answer it."""
+async def remind(state: Parts) -> None:
+    """Remind the people who answer of requests that wait for long. Raises Unavailable: they are reminded later."""
+    now = state.clock.now()
+    for one in state.quota_requests.all():
+        if one.is_reminder_due(now):
+            title = f"{one.user} still waits for an answer: {one.words} more"
+            with suppress(Conflict):  # it was answered meanwhile
+                await state.quota_requests.change(replace(one, reminded_at=now), [], _mails_of_open(state, one, title))
+    state.notifier.wake()
+
+
+def _mails_of_open(state: Parts, one: QuotaRequest, title: str) -> list[OutboxRow]:
+    """Return the messages about an open request, to the administrators and to the leads who may answer it."""
     console = f"{state.public_url}/console"
     text = (
         f"“{one.why}”\n\n{request_words(state, one)}.\n\nApprove: {console}/act/approve?request={one.id}\n"
         f"Change or decline: {console}/requests#r-{one.id}\n\n{ASKS}\n"
     )
-    title = f"{one.user} asks for {one.words} more"
-    people = [
-        person.name
-        for person in state.roles_used.values()
-        if not person.sees_more(Permission.SEE_FLEET) and not why_not_answer(person, one, state)
-    ]
+    team = "" if one.is_for_team else one.account.team
+    people = [name for name in leads_of(state, team) if name != one.user] if team else []
     mails = [Message("", name, "quota requested", title, text) for name in people]
     mails.append(Message("", one.user, "quota requested", title, text, to_admins=True))
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

@@ -9,7 +9,7 @@ from gpuspawner.catalog.titles import gpu_title
 from gpuspawner.core.calendar import show_moment
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import Requester
-from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN, QuotaRequest
+from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN, REMIND_SECONDS, QuotaRequest
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant
 from gpuspawner.core.units import show_duration, show_money
@@ -130,6 +130,7 @@ def rules_of_requests(state: Parts) -> list[str]:
         "Leads answer for their team, within the team's quota.",
         "Administrators answer the rest. Nobody answers their own request.",
         f"Up to {MAX_OPEN} requests of a person are open at a time. The longest is {show_duration(LONGEST_SECONDS)}.",
+        f"After {show_duration(REMIND_SECONDS)} without an answer, we remind leads and administrators once.",
         *([f"An answer usually comes within {show_duration(usual)}."] if usual is not None else []),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from statistics import median
 
@@ -23,6 +24,8 @@ class QuotaRequests:
         """Start empty; :meth:`load` reads the store."""
         self._store, self._accounting, self._clock = store, accounting, clock
         self._requests: dict[str, QuotaRequest] = {}
+        self.sending = asyncio.Lock()
+        """Held from the check of a new request until it is stored, so that bounds hold for requests of one moment."""
         self.changes = 0
         """The number of changes since this service started."""
 

@@ -251,7 +251,8 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     )
     if not outage:
         sentence = _held_up_words(state, lease, place) or sentence
-    passed = f"{PASSED_WORDS}: “{lease.passed_why}”." if lease.passed_why else ""
+    if lease.passed_why:
+        sentence = f"{sentence} {PASSED_WORDS}: “{lease.passed_why}”."
     others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = state.allocator.observed.decides(lease) if others else ""
     return models.Standing(
@@ -261,7 +262,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
         hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease, offer),
         sentence=sentence,
-        why=" ".join(filter(None, [passed, place.why, *queue.wait_reasons_of_substitutes(lease)])),
+        why=" ".join(filter(None, [place.why, *queue.wait_reasons_of_substitutes(lease)])),
         precedence=precedence_words(place, lease.request, state.catalog, now),
         wait_reason=present_wait_reason(lease, held, owner),
         changed=queue.change(lease),

@@ -48,6 +48,7 @@ TABS = (
     Tab("quotas", "Quotas", "console/quotas", Permission.SEE_GRANTS),
     Tab("requests", "Requests", "console/requests", Permission.SEE_REQUESTS),
     Tab("restrictions", "Restrictions", "console/restrictions", Permission.SEE_RESTRICTIONS),
+    Tab("catalog", "Catalog", "console/catalog", Permission.SEE_CATALOG),
     Tab("audit", "Audit log", "console/audit", Permission.SEE_AUDIT),
     Tab("roles", "Roles", "console/roles", Permission.SEE_FLEET),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
 from gpuspawner.service.calendar import pages as calendar
+from gpuspawner.service.catalog_editor import pages as catalog_editor
 from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
@@ -31,6 +32,7 @@ ROUTES: list[Any] = [
     *quotas.ROUTES,
     *quota_requests.ROUTES,
     *administration.ROUTES,
+    *catalog_editor.ROUTES,
     *usage.ROUTES,
     *stored_data.ROUTES,
     *calendar.ROUTES,

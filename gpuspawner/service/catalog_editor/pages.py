@@ -1,0 +1,242 @@
+"""The page Catalog of the console: a form of one entry, the preview of a change, comparison, versions and roll-back."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+from tornado.web import HTTPError
+
+from gpuspawner.catalog.document import read_text
+from gpuspawner.catalog.edits import text_at
+from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.units import BadValue
+from gpuspawner.service.catalog_editor.api import (
+    list_versions,
+    preview_catalog,
+    read_catalog,
+    read_version,
+    save_catalog,
+)
+from gpuspawner.service.catalog_editor.form import PARTS, common_keys, fields_of, with_fields
+from gpuspawner.service.catalog_editor.models import CatalogPreview
+from gpuspawner.service.web.actor import Actor
+from gpuspawner.service.web.admin_page import AdminPage
+from gpuspawner.service.web.permissions import Permission
+
+ORIGIN = "the console"
+NUMBER = re.compile("[0-9]{1,9}")
+FILE = "file"
+"""The part of the page with the whole file."""
+EFFECT_ICONS = {
+    "good": ("check", "gs-good"),
+    "warn": ("alert", "gs-warn"),
+    "bad": ("x", "gs-bad"),
+    "info": ("info", ""),
+}
+ARGUMENTS = frozenset({"part", "entry", "compare", "saved", "before"})
+
+
+class CatalogPage(AdminPage):
+    """GET: an entry of the catalog, and its versions. POST ``step=look``: a preview. POST ``step=do``: saves it."""
+
+    tab = "catalog"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        if unknown := set(self.request.query_arguments) - ARGUMENTS:
+            raise HTTPError(400, reason=f"This page has no argument {min(unknown)[:40]}.")
+        part, entry = self._place(self.get_query_argument)
+        await self._show(part, entry)
+
+    async def post(self) -> None:
+        """Show a preview, or save a version and go back to the entry. What was typed stays if it is refused."""
+        part, entry = self._place(self.get_body_argument)
+        actor = self.actor(ORIGIN)
+        actor.require(Permission.EDIT_CATALOG)
+        text = "\n".join(self.get_body_argument("text", "", strip=False).splitlines())
+        does = self.get_body_argument("step", "look") == "do"
+        typed: dict[str, Any] = {"reason": self.get_body_argument("reason", "")}
+        try:
+            if part != FILE:
+                seen = "\n".join(self.get_body_argument("seen", "", strip=False).splitlines())
+                fields = {name: self.get_body_argument(name) for name in self.request.body_arguments}
+                text = with_fields(part, text, seen, fields)
+            elif text and not text.endswith("\n"):
+                text += "\n"
+            typed["text"] = text
+            found = await self._act(actor, part, entry, text, does=does)
+        except BadValue as error:
+            await self._show(part, entry, 400, text=text, typed=typed, problem=f"{error.wrong}. {error.right}.")
+        except RequestRefused as error:
+            wrong = {error.field: f"{error.remedy} Allowed: {error.limit}."}
+            await self._show(part, entry, error.status, text=text, typed=typed, errors=wrong, problem=error.details)
+        except Conflict as error:
+            await self._show(part, entry, 409, text=text, typed=typed, problem=str(error), since=self._base())
+        else:
+            if found is None:
+                address = f"{self.parts.prefix.rstrip('/')}/console/catalog?{urlencode(self._after(part, entry))}"
+                self.redirect(address, status=303)
+            else:
+                await self._show(part, entry, text=text, typed=typed, found=found)
+
+    async def _act(self, actor: Actor, part: str, entry: str, text: str, *, does: bool) -> CatalogPreview | None:
+        """Return the preview of a change, None if it was saved."""
+        removes = self.get_body_argument("remove", "") == "1"
+        change: dict[str, Any] = {"base": self._base(), "text": None if removes else text}
+        if part != FILE:
+            if not entry:
+                raise RequestRefused("entry", "no name", "a name of letters and digits", "Give the new entry a name.")
+            change["entry"] = f"{part}.{entry}"
+        if not does:
+            preview: CatalogPreview = await preview_catalog.act(actor, values=change)
+            return preview
+        await save_catalog.act(actor, values={**change, "reason": self.get_body_argument("reason", "")})
+        return None
+
+    def _base(self) -> int:
+        return _number(self.get_body_argument("base", ""))
+
+    def _after(self, part: str, entry: str) -> dict[str, Any]:
+        there = {} if self.get_body_argument("remove", "") == "1" else {"entry": entry}
+        return {"part": part, **there, "saved": 1}
+
+    def _place(self, read: Any) -> tuple[str, str]:
+        """Return the part of the page and the entry that an address or a form names."""
+        part = read("part", "templates")
+        if part not in {*PARTS, FILE}:
+            raise HTTPError(404, reason=f"The catalog has no part {part[:40]} with a form.")
+        return part, read("entry", "")
+
+    async def _show(
+        self,
+        part: str,
+        entry: str,
+        status: int = 200,
+        *,
+        text: str | None = None,
+        typed: dict[str, Any] | None = None,
+        errors: dict[str, str] | None = None,
+        problem: str = "",
+        found: CatalogPreview | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Answer the page. ``text`` is what was typed, ``since`` the version that another one has overtaken."""
+        actor = self.actor(ORIGIN)
+        state = await read_catalog.act(actor)
+        arguments = {"before": before} if (before := self.get_query_argument("before", "")) else {}
+        versions = await list_versions.act(actor, arguments={"limit": "10", **arguments})
+        data = read_text(state.text).data or {}
+        entries = data.get(part) or {}
+        is_new = bool(text is not None and entry not in entries) or (
+            not entry and self.get_query_argument("entry", None) == ""
+        )
+        if part != FILE and not entry and not is_new and entries:
+            entry = next(iter(entries))
+        written = state.text if part == FILE else text_at(state.text, (part, entry)) if entry in entries else ""
+        shown = written if text is None else text
+        fields = [] if part == FILE else fields_of(part, shown)
+        common = common_keys(part, entries) if fields else frozenset()
+        self.show(
+            "admin_catalog.html",
+            status,
+            state=state,
+            may_edit=state.editable and self.viewer().reach(Permission.EDIT_CATALOG) is not None,
+            part=part,
+            parts=[(name, title, len(data.get(name) or {})) for name, title in PARTS.items()],
+            entry=entry,
+            entries={name: _title_of(name, one) for name, one in entries.items()},
+            is_new=is_new,
+            is_missing=part != FILE and bool(entry) and entry not in entries and not is_new,
+            text=shown,
+            fields=[one for one in fields if one.name in common],
+            other_fields=[one for one in fields if one.name not in common],
+            typed=typed or {},
+            errors=errors or {},
+            problem=problem,
+            found=found,
+            icons=EFFECT_ICONS,
+            removes=self.get_argument("remove", "") == "1",
+            saved=self.get_query_argument("saved", "") == "1",
+            versions=versions,
+            comparison=await self._comparison(actor, since),
+        )
+
+    async def _comparison(self, actor: Actor, since: int | None) -> Any:
+        """Return the comparison that the address asks for, or of a conflict, None without one."""
+        if since:
+            return await _read_or_none(actor, "newest", str(since))
+        if compared := self.get_query_argument("compare", ""):
+            return await read_version.act(actor, "newest", arguments={"against": compared})
+        return None
+
+
+async def _read_or_none(actor: Actor, number: str, against: str) -> Any:
+    try:
+        return await read_version.act(actor, number, arguments={"against": against})
+    except HTTPError:
+        return None  # the version that the reader had is not kept
+
+
+def _number(text: str) -> int:
+    """Return the number of a version, 0 for text that is none."""
+    return int(text) if NUMBER.fullmatch(text) else 0
+
+
+def _title_of(name: str, entry: object) -> str:
+    title = entry.get("title") if isinstance(entry, dict) else None
+    return str(title) if title else name
+
+
+class RestorePage(AdminPage):
+    """GET: what going back to a version does. POST: goes back to it."""
+
+    tab = "catalog"
+
+    @property
+    def permission(self) -> Permission:
+        """The permission to change the catalog."""
+        return Permission.EDIT_CATALOG
+
+    async def get(self, number: str) -> None:
+        """Answer the preview, with the field for the reason."""
+        await self._show(number)
+
+    async def post(self, number: str) -> None:
+        """Save the version again, and go to the catalog."""
+        base, reason = _number(self.get_body_argument("base", "")), self.get_body_argument("reason", "")
+        values = {"base": base, "version": _number(number), "reason": reason}
+        try:
+            await save_catalog.act(self.actor(ORIGIN), values=values)
+        except RequestRefused as error:
+            await self._show(number, error.status, problem=f"{error.remedy} Allowed: {error.limit}.")
+        except Conflict as error:
+            await self._show(number, 409, problem=str(error))
+        else:
+            self.redirect(f"{self.parts.prefix.rstrip('/')}/console/catalog?saved=1", status=303)
+
+    async def _show(self, number: str, status: int = 200, problem: str = "") -> None:
+        actor = self.actor(ORIGIN)
+        target = (await read_version.act(actor, number)).version
+        state, found = await read_catalog.act(actor), None
+        base = 0 if state.version is None else state.version.number
+        try:
+            found = await preview_catalog.act(actor, values={"base": base, "version": target.number})
+        except (Conflict, RequestRefused) as error:
+            status, problem = (409, problem or str(error)) if status == 200 else (status, problem)  # noqa: PLR2004 - HTTP's
+        self.show(
+            "admin_catalog_restore.html",
+            status,
+            target=target,
+            base=base,
+            found=found,
+            problem=problem,
+            icons=EFFECT_ICONS,
+        )
+
+
+ROUTES: list[Any] = [
+    (r"/console/catalog", CatalogPage),
+    (r"/console/catalog/restore/([^/]+)", RestorePage),
+]

@@ -5,6 +5,9 @@ are in this one. All GPUs are held, and every user waits for one or several. Eac
 and another user joins the queue.
 
 Compared with: the same tabs, each asking every 5 s.
+
+Then the pages that hold most: Home of a user with 20 workspaces, each with an hour of readings, and the list of all
+limits of 600 users. Chromium loads both, and says when it first painted and how far the page shifted while it was open.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import contextlib
 import multiprocessing
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -27,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import aiohttp
+from playwright.async_api import Browser, async_playwright
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
@@ -39,6 +44,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.store import ReadingRow
 
 PREFIX = "/services/gpu"
 SIZES = [(gpus, waiting) for gpus in (100, 1000) for waiting in (10, 100, 500)]
@@ -58,7 +64,21 @@ CATALOG = {
         }
     },
     "policies": {"default": {"mode": "enforce", "idle": {"below": "5%", "for": "30m", "grace": "10m"}}},
+    "quotas": {"each-user": {"each": "user", "gpus": {"soft": 2, "hard": 40}}},
 }
+LARGEST = (100, 500)
+"""GPUs and waiting users behind the largest pages: 600 users."""
+OWN_WORKSPACES, HOUR_MINUTES = 20, 60
+LARGE_PAGES = {"Home": ("/", "user0"), "all limits": ("/console/quotas", "admin")}
+OPEN_SECONDS = 10
+"""How long Chromium looks at a page, while the queue moves each second."""
+PAINTED = """() => new Promise((resolve) => {
+  let shift = 0;
+  new PerformanceObserver((list) => { for (const one of list.getEntries()) shift += one.value; })
+    .observe({ type: "layout-shift", buffered: true });
+  const paint = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? NaN;
+  setTimeout(() => resolve([paint(), shift]), %d);
+})"""
 
 
 class Cpu(RequestHandler):
@@ -73,7 +93,8 @@ class HubUser(RequestHandler):
 
     def get(self) -> None:
         name = self.request.headers["Authorization"].partition(" ")[2]
-        self.finish({"name": name, "kind": "user", "scopes": ["custom:gpu:use"], "created": f"{name} born"})
+        scopes = ["custom:gpu:use", *(["custom:gpu:admin"] if name == "admin" else [])]
+        self.finish({"name": name, "kind": "user", "scopes": scopes, "created": f"{name} born"})
 
 
 def a_lease(number: int, now: float, *, held: bool) -> Lease:
@@ -90,6 +111,22 @@ def a_lease(number: int, now: float, *, held: bool) -> Lease:
     return replace(lease, phase=Phase.RUNNING, slots=slots, server_started="then", **times)
 
 
+def own_lease(number: int, now: float) -> Lease:
+    """Return a lease of ``user0``, who has several workspaces."""
+    lease = a_lease(number, now, held=True)
+    key = Key("hub", "user0 born", f"workspace-{number}" if number else "")
+    return replace(lease, id=f"{number:032x}", key=key, user="user0", request=replace(lease.request, user="user0"))
+
+
+def hour_of_readings(lease: Lease, now: float) -> list[ReadingRow]:
+    """Return a reading for each minute of the last hour."""
+    gpu, use = lease.slots[0].gpu, random.Random(lease.id)
+    return [
+        ReadingRow(lease.id, now - 60.0 * minute, 60.0, gpu, use.uniform(0, 100), 2**34, 2**36, "busy", "")
+        for minute in reversed(range(HOUR_MINUTES))
+    ]
+
+
 def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> None:
     """Be the service, until this process is ended."""
     for name, value in {"API_URL": f"{hub}/hub/api", "API_TOKEN": "t", "CLIENT_ID": "service-gpu"}.items():
@@ -103,7 +140,11 @@ def serve(pipe: Connection, folder: str, hub: str, gpus: int, waiting: int) -> N
         parts = wire(options, load_catalog(CATALOG), FakeBackend(fleet), Settings(), SteadyClock())
         parts.store.open()
         now = parts.clock.now()
-        await parts.registry.save(*(a_lease(i, now, held=True) for i in range(gpus)))
+        for lease in (own_lease(i, now) for i in range(OWN_WORKSPACES)):
+            readings = hour_of_readings(lease, now)
+            await parts.registry.save(lease, readings=readings)
+            parts.sampler._newest[lease.id] = {readings[-1].gpu: readings[-1]}  # noqa: SLF001 - as if just sampled
+        await parts.registry.save(*(a_lease(i, now, held=True) for i in range(OWN_WORKSPACES, gpus)))
         await parts.registry.save(*(a_lease(i, now, held=False) for i in range(gpus, gpus + waiting)))
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
@@ -229,6 +270,31 @@ class Tabs:
         return f"{len(taken):>7} {ranks[49]:>8.1f} {ranks[98]:>8.1f} {percent:>6.0f}"
 
 
+async def look(browser: Browser, url: str, user: str) -> tuple[float, float]:
+    """Return when Chromium first painted a page, in ms, and its cumulative layout shift."""
+    page = await browser.new_page(extra_http_headers={"Authorization": f"token {user}"})
+    await page.goto(url)
+    painted, shift = await page.evaluate(PAINTED % (1000 * OPEN_SECONDS))
+    await page.close()
+    return painted, shift
+
+
+async def print_large_pages(folder: str, hub: str) -> None:
+    """Print size, CPU, first paint and layout shift of the pages that hold most."""
+    print(f"\n{'page':>12} {'KB':>8} {'CPU ms':>8} {'paint ms':>9} {'shift':>8}")
+    async with a_service(folder, hub, *LARGEST) as browsers, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium-headless-shell"), args=["--no-sandbox"]
+        )
+        for name, (path, user) in LARGE_PAGES.items():
+            size = len((await browsers.page(PREFIX + path, user)).encode()) / 1000
+            cost = await browsers.cost(path, user)
+            await look(browser, browsers.url + PREFIX + path, user)  # the style sheet is then in the cache
+            painted, shift = await look(browser, browsers.url + PREFIX + path, user)
+            print(f"{name:>12} {size:>8.1f} {1000 * cost:>8.1f} {painted:>9.0f} {shift:>8.3f}", flush=True)
+        await browser.close()
+
+
 async def main() -> None:
     socket, port = bind_unused_port()
     HTTPServer(Application([("/hub/api/user", HubUser)])).add_socket(socket)
@@ -248,6 +314,7 @@ async def main() -> None:
                     tabs = Tabs(browsers, gpus)
                     line = await tabs.run(getattr(tabs, name))
                 print(f"{gpus:>6} {waiting:>8} {name.replace('_', ' '):>9} {line}", flush=True)
+        await print_large_pages(folder, hub)
 
 
 if __name__ == "__main__":

@@ -253,6 +253,23 @@ def test_a_changed_queue_position_is_shown_in_the_existing_live_region(browser, 
     assert page.evaluate("live => window.live_before === live", live.element_handle())
 
 
+def test_the_list_of_workspaces_asks_before_it_stops_one(browser, world):
+    world.save(pages.running("mine"))
+    page = open_page(browser, world, "")
+    page.get_by_role("button", name="More for default workspace").click()
+    page.get_by_role("link", name="Stop…").click()
+    dialog = page.get_by_role("dialog", name="Stop default workspace?")
+    expect(dialog).to_contain_text("Your files stay.")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="More for default workspace").click()
+    page.get_by_role("link", name="Stop…").click()
+    dialog.get_by_role("button", name="Stop workspace").click()
+    expect(page.locator("#card-mine")).to_contain_text("Stopping")
+    expect(page).to_have_url(world.home)
+    assert page.problems == []
+
+
 def test_stopping_asks_once_and_says_what_becomes_of_it(browser, world):
     world.save(pages.running("mine"))
     page = open_page(browser, world, "workspaces/mine")
@@ -302,6 +319,8 @@ def test_the_service_going_away_is_said_and_the_numbers_stay(browser, world):
     page.route("**/workspaces/mine", lambda route: route.abort())
     world.save(pages.running("mine", kept_until=NOW + 3600))
     expect(page.locator("#stale")).to_contain_text("the service does not answer", timeout=12_000)
+    page.set_viewport_size({"width": 390, "height": 400})
+    expect(page.locator("#stale")).to_be_in_viewport()  # wherever the page is scrolled to
     expect(page.get_by_role("heading", name="default workspace Active")).to_be_visible()
     page.unroute("**/workspaces/mine")
     expect(page.locator("#stale")).to_be_empty(timeout=12_000)

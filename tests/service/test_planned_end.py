@@ -58,12 +58,14 @@ def test_only_its_user_answers_and_only_in_a_day(world):
     assert world.lease("runs").planned_end is None
 
 
-def test_the_page_and_the_list_have_the_four_answers(world):
+def test_the_page_has_the_four_answers_and_the_list_leads_to_it(world):
     world.save(waiting("waits", user="carl", count=4))
     alice = Browser(world, "alice")
-    for page in (alice.home, alice.look("workspaces/runs")):
-        assert "When will you be done?" in page.text
-        assert page.text.count('action="/services/gpu/workspaces/runs/done"') == 4
+    page = alice.look("workspaces/runs")
+    assert "When will you be done?" in page.text
+    assert page.text.count('action="/services/gpu/workspaces/runs/done"') == 4
+    assert "When will you be done?" in alice.home.text
+    assert 'href="/services/gpu/workspaces/runs" aria-label="Answer for' in alice.home.text
     alice.submit("workspaces/runs/done", minutes="60")
     assert world.lease("runs").planned_end.at == NOW + 3600
     assert "When will you be done?" not in Browser(world, "admin").look("workspaces/bobs").text

@@ -20,7 +20,9 @@ def used_ratios(parts: Parts) -> dict[tuple[str, str], float]:
     """
     if not parts.catalog.rules.quotas:
         return {}
-    tally, balances = QuotaTally(parts.allocator.observed.snapshot()), parts.allocator.bounds.balances()
+    seen = parts.allocator.observed.snapshot()
+    tally = QuotaTally(seen, parts.allocator.observed.holdings(seen))
+    balances = parts.allocator.bounds.balances()
     found: dict[tuple[str, str], Fraction] = {}
 
     def note(entry: str, limit: str, used: Amount, most: Amount | None) -> None:

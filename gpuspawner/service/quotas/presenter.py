@@ -47,7 +47,9 @@ def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -
 
 def present_bounds(state: Parts, users: Sequence[Requester]) -> tuple[list[models.Limit], list[models.Budget]]:
     """Return all limits and budgets that bind the requests of these users, each once."""
-    tally, balances = QuotaTally(state.allocator.observed.snapshot()), state.allocator.bounds.balances()
+    seen = state.allocator.observed.snapshot()
+    tally = QuotaTally(seen, state.allocator.observed.holdings(seen))
+    balances = state.allocator.bounds.balances()
     taken = {one.bound.limit_key: one for user in users for one in tally.uses(user)}
     limits = [present_limit(one, limit_standing(one, state.catalog), state.catalog) for one in taken.values()]
     budgets = [

@@ -33,7 +33,9 @@ class QuotaSnapshot:
     async def take(cls, state: Parts) -> QuotaSnapshot:
         """Return the present snapshot."""
         names = await names_of(state)
-        return cls(state, QuotaTally(state.allocator.observed.snapshot()), state.allocator.bounds.balances(), names)
+        seen = state.allocator.observed.snapshot()
+        tally = QuotaTally(seen, state.allocator.observed.holdings(seen))
+        return cls(state, tally, state.allocator.bounds.balances(), names)
 
     def standings(self, entry: Quota, asker: Requester, whose: str) -> list[Standing]:
         """Return the limits and budgets of an entry for one user or team."""

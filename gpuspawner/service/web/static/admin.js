@@ -23,6 +23,19 @@ async function show(url, options = {}) {
   first.focus(); // a screen reader reads what is new first
 }
 
+// A question that the page of a workspace asks. Its forms come back to this page.
+async function openQuestion({href, hash}) {
+  const response = await fetch(href, {headers: {'X-XSRFToken': token}, redirect: 'error'});
+  const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+  const question = page.getElementById(hash.slice(1));
+  for (const form of question.querySelectorAll('form')) {
+    form.append(Object.assign(document.createElement('input'), {type: 'hidden', name: 'back', value: 'home'}));
+  }
+  document.body.append(question);
+  question.addEventListener('close', () => question.remove());
+  question.showModal();
+}
+
 const go = (url, options) => show(url, options).catch(() => location.assign(url)); // the page itself says what is wrong
 
 document.addEventListener('click', (event) => {
@@ -33,6 +46,10 @@ document.addEventListener('click', (event) => {
     event.preventDefault();
     link.closest('[popover]')?.hidePopover();
     go(link.href);
+  } else if (link.matches('[data-ask]')) {
+    event.preventDefault();
+    link.closest('[popover]')?.hidePopover();
+    openQuestion(link).catch(() => location.assign(link.href)); // that page asks, too
   } else if (link.matches('.gs-dialog [data-close]')) {
     event.preventDefault();
     dialog.close();

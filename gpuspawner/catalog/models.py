@@ -153,6 +153,8 @@ class Needs:
     """Memory of one GPU."""
     compute: ComputeCapability = ""
     """Compute capability of the GPU."""
+    memory_isolated: Flag = False
+    """Whether no other workspace may use the memory of its GPU. Then every share needs `memory_enforced`."""
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,9 @@ class OtherEntries:
         if one is None or not all(self.checked.is_right("gpus", kind, key) for key in NEEDED_KEYS):
             return ""
         memory = f"needs says {show_bytes(needs.memory_bytes)}" if needs.memory_bytes else ""
-        if memory and not one.own_memory_bytes:
-            return f"nothing enforces the memory of the share `{kind}` (memory_enforced), and {memory}"
+        own = memory or ("needs says memory_isolated" if needs.memory_isolated else "")
+        if own and not one.own_memory_bytes:
+            return f"nothing enforces the memory of the share `{kind}` (memory_enforced), and {own}"
         if one.memory_bytes < needs.memory_bytes:
             return f"`{kind}` has {show_bytes(one.memory_bytes)}, and {memory}"
         if needs.compute and not one.compute:

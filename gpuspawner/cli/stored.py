@@ -18,7 +18,8 @@ created_option = click.option("--created", metavar="TIME", default="", help="Whi
 def export_me(session: Session) -> None:
     """Print all that is stored of you as JSON.
 
-    That is workspaces, measurements, charges, presets and more. Tokens and values of secrets are left out. Your files are not part of it.
+    That is workspaces, measurements, charges, presets and more. Tokens and values of secrets are left out. Your files
+    are not part of it.
     """
     _print_stored(session.ask("/stored"))
 

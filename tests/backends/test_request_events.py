@@ -55,8 +55,8 @@ CASES = {
     ),
     "a lifetime told before": (
         request("Running", "a", one=edited(so=True, message="It has 9 h.", generation=2)),
-        request("Idle", "b", one=edited(so=True, message="It has 9 h.", generation=2)),
-        [StatusChange("Idle", "b")],
+        request("Reclaiming", "b", one=edited(so=True, message="It has 9 h.", generation=2)),
+        [StatusChange("Reclaiming", "b")],
     ),
 }
 
@@ -71,11 +71,11 @@ async def test_each_reason_has_one_event_that_counts():
     server = Server()
     events = Events(server, "jhub", "gpuspawner.io/v1alpha1", "DevGPUVMRequest")
     for _ in range(3):
-        await events.write(request("Running", "on 1 A100"), request("Idle", "idle for 1 h").status)
-        await events.write(request("Idle", "idle for 1 h"), request("Running", "on 1 A100 again").status)
+        await events.write(request("Running", "on 1 A100"), request("Reclaiming", "idle for 1 h").status)
+        await events.write(request("Reclaiming", "idle for 1 h"), request("Running", "on 1 A100 again").status)
     told = {one["reason"]: (one["count"], one["message"], one["type"]) for one in server.events.values()}
-    assert told == {"Idle": (3, "idle for 1 h", "Normal"), "Running": (3, "on 1 A100 again", "Normal")}
-    (idle,) = (one for one in server.events.values() if one["reason"] == "Idle")
+    assert told == {"Reclaiming": (3, "idle for 1 h", "Normal"), "Running": (3, "on 1 A100 again", "Normal")}
+    (idle,) = (one for one in server.events.values() if one["reason"] == "Reclaiming")
     about = {"kind": "DevGPUVMRequest", "name": "train", "namespace": "jhub", "uid": "uid-1"}
     assert idle["involvedObject"].items() >= about.items()
 

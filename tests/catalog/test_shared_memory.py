@@ -58,6 +58,14 @@ def test_a_template_that_needs_memory_may_not_offer_a_too_small_share():
     assert load_text(needs.replace("@", ", memory_enforced: true"))
 
 
+def test_a_template_that_needs_isolated_memory_may_not_offer_a_share_of_which_others_take_the_memory():
+    needs = CATALOG.replace("gpus: {half: 1}}", "gpus: {half: 1}, needs: {memory_isolated: true}}")
+    words = r"templates.shares.gpus.half: nothing enforces the memory of the share `half` .*needs says memory_isolated"
+    with pytest.raises(CatalogError, match=words):
+        load_text(needs.replace("@", ""))
+    assert load_text(needs.replace("@", ", memory_enforced: true"))
+
+
 def test_the_form_says_that_it_is_not_enforced():
     def text(catalog):
         return form.render(catalog, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})

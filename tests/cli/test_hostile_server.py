@@ -36,7 +36,7 @@ ARGUMENTS = {
     "request": ("2 GPUs", "--until", "2h", *REASON),
     "admin correct": ("alice", "-1h", *REASON),
     "admin catalog restore": ("1", *REASON),
-    "admin catalog save": (__file__, *REASON),
+    "admin catalog save": (__file__, "--base", "1", *REASON),
     "admin export": ("alice",),
     "admin forget": ("alice", *REASON),
     "admin announce send": ("a text", "--to", "all", "--until", "2h"),

@@ -220,3 +220,5 @@ def test_the_form_names_coming_reservations_and_what_would_run_as_long_as_asked(
     assert "To run" not in api(world, "bob", "check", "POST", asked).json()["sentence"]
     long = api(world, "alice", "check", "POST", {**asked, "count": 1, "lifetime": "23h"}).json()["sentence"]
     assert f"when {NODE} has maintenance." in long
+    fewer = api(world, "alice", "check", "POST", {**asked, "lifetime": "23h"}).json()["sentence"]
+    assert "To run" not in fewer, "one GPU would not run as long either"

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from page_world import running
 from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
@@ -14,8 +15,8 @@ from gpuspawner.catalog.resources.status import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
-from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, short, status_of
+from gpuspawner.core.leases.lease import EndNotice, Phase
+from gpuspawner.service.custom_resources.status import LONGEST_MESSAGE_BYTES, headline, phase_of, short, status_of
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 
@@ -355,3 +356,17 @@ async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, 
     while tasks := list(door.operator._acts._tasks.values()):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert world.now_of(lease).phase in {Phase.STOPPING, Phase.ENDED}
+
+
+@pytest.mark.parametrize(
+    ("phase", "preemption", "told"),
+    [
+        (Phase.RUNNING, "", "Running"),
+        (Phase.RECLAIMING, "", "Reclaiming"),
+        (Phase.RUNNING, "claim", "Preempting"),
+        (Phase.STOPPING, "claim", "Stopping"),
+    ],
+)
+def test_a_phase_names_a_workspace_that_is_taken_back(phase, preemption, told):
+    notice = EndNotice(preemption, 60.0, "why", "admin")
+    assert phase_of(running(phase=phase, notice=notice)) == told

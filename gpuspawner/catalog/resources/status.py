@@ -47,7 +47,9 @@ OF_REQUEST: Schema = {
     "description": "The state of the workspace. Only the service writes it.",
     "properties": {
         **OBSERVED,
-        "phase": _text("Pending, Refused, Scheduled, Queued, Starting, Running, Idle, Stopping or Ended.", 20),
+        "phase": _text(
+            "Pending, Refused, Scheduled, Queued, Starting, Running, Reclaiming, Preempting, Stopping or Ended.", 20
+        ),
         "reason": _text("The reason, in a few words.", 60),
         "message": _text("The reason, in full.", 1000),
         "lease": _text("The ID of the workspace on pages and in the API.", 64),

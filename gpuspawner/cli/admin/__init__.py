@@ -10,11 +10,17 @@ COMMANDS = {
     "move": ("cli.admin.actions:move", "Move workspaces: they end and start again elsewhere."),
     "reorder": ("cli.admin.actions:reorder", "Move a waiting request up or down in the queue."),
     "exempt": ("cli.admin.restrictions:exempt", "Exempt workspaces from the idle check for a time."),
-    "drain": ("cli.admin.restrictions:drain", "Drain a node: nothing new starts on it."),
+    "drain": (
+        "cli.admin.restrictions:drain",
+        "Drain a node, now or for a maintenance to come: nothing new starts on it.",
+    ),
     "quarantine": ("cli.admin.restrictions:quarantine", "Quarantine a GPU: no new workspace gets it."),
     "pause": ("cli.admin.restrictions:pause", "Pause grants of a GPU kind, or of everything."),
     "reserve": ("cli.admin.restrictions:reserve", "Reserve GPUs for a user, a team or a group of the hub."),
-    "reservations": ("cli.calendar:reservations", "List the coming reservations and maintenance of GPUs."),
+    "reservations": (
+        "cli.calendar:reservations",
+        "List the coming reservations and maintenance of GPUs, with their IDs for gpuspawner admin reserve --lift.",
+    ),
     "grant": ("cli.admin.grants:grant", "Add to a quota or a budget for a time."),
     "requests": ("cli.requests:requests", "List requests for more quota, and approve or decline them."),
     "correct": ("cli.admin.grants:correct", "Correct the usage that a user is charged."),
@@ -24,9 +30,15 @@ COMMANDS = {
     "catalog": ("cli.admin.catalog:catalog", "Show, compare and change the catalog, or go back to an earlier version."),
     "audit": ("cli.admin.audit:audit", "Show the audit: actor, action, target, origin and reason."),
     "roles": ("cli.admin.audit:roles", "Show the roles: scope, people and what each may do."),
-    "export": ("cli.stored:export", "Print all that is stored of a user as JSON."),
-    "forget": ("cli.stored:forget", "Put what is stored of a user under a pseudonym, or delete it."),
-    "statement": ("cli.admin.statement:statement", "Show the statement of a team for a month, or of all teams."),
+    "export": ("cli.stored:export", "Print all that is stored of a user as JSON, also of one who has left."),
+    "forget": (
+        "cli.stored:forget",
+        "Put what is stored of a user under a pseudonym, or delete it. Sums of usage stay as they are.",
+    ),
+    "statement": (
+        "cli.admin.statement:statement",
+        "Show the statement of a team for a month: GPU hours and cost by member.",
+    ),
     "report": ("cli.admin.report:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
 }
 

@@ -19,10 +19,12 @@ PHASES = {
     Phase.RESERVED: "Starting",
     Phase.STARTING: "Starting",
     Phase.RUNNING: "Running",
-    Phase.RECLAIMING: "Idle",
+    Phase.RECLAIMING: "Reclaiming",
     Phase.STOPPING: "Stopping",
     Phase.ENDED: ENDED,
 }
+PREEMPTING = "Preempting"
+"""The phase of a workspace that was told to end for a request with priority."""
 MOVING_SECONDS = 60.0
 """The least time between two writes of values that change all the time."""
 LONGEST_MESSAGE_BYTES = 1000
@@ -77,11 +79,16 @@ def is_old(parts: Parts, resource: Resource) -> bool:
     return not 0 <= parts.clock.now() - since < MOVING_SECONDS
 
 
+def phase_of(lease: Lease) -> str:
+    """Return the phase of a workspace as its resource has it."""
+    return PREEMPTING if lease.phase in UP and lease.notice and lease.notice.preemption else PHASES[lease.phase]
+
+
 def steady(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     """Return the values that are written as soon as they change."""
     found = {
         "observedGeneration": resource.generation,
-        "phase": PHASES[lease.phase],
+        "phase": phase_of(lease),
         "lease": lease.id,
         "allocation": _allocation(parts, lease),
         "endsAt": None if lease.deadline_at is None else written_at(lease.deadline_at),
@@ -120,7 +127,7 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     }
     conditions = [
         condition(resource, "Accepted", now, so=True, reason="Asked", message="A workspace was asked for."),
-        condition(resource, "Ready", now, so=lease.phase in UP, reason=PHASES[lease.phase], message=why),
+        condition(resource, "Ready", now, so=lease.phase in UP, reason=phase_of(lease), message=why),
         *([dict(said)] if (said := resource.condition(LIFETIME)) else []),
     ]
     return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}

@@ -96,7 +96,7 @@ _ADMINISTRATORS = {Role.ADMINISTRATOR: Reach.ALL}
 
 ALLOWED: Mapping[Permission, Mapping[Role, Reach]] = {
     Permission.USE: _OWN_OR_PROGRAM,
-    Permission.START: _OWN,
+    Permission.START: {**_OWN, **_OPERATORS},
     Permission.HAVE_PRESETS: _OWN,
     Permission.HAVE_SCHEDULES: _OWN,
     Permission.HAVE_SECRETS: _OWN,

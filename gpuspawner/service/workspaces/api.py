@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
-from gpuspawner.core.leases.lease import WAITING, Key, Lease
+from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
 from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
@@ -21,7 +21,7 @@ from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.store.rows import is_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Endpoint, Router
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import Permission, Reach
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import (
@@ -150,33 +150,47 @@ async def list_disputes(actor: Actor, *, query: AllQuery) -> models.WorkspaceLis
 # A start
 
 
+class StartInput(StartBody):
+    """Options of a start, and for whom it is."""
+
+    user: str = ""
+    """The user of the workspace. Default: you. Only operators and administrators start for others."""
+
+
 async def _replay_start(actor: Actor, about: str) -> models.Workspace:
     return present_workspace(actor.state, await actor.find_lease(about), actor.person)
 
 
 @router.post("/api/v1/workspaces", Permission.START, status=202, replay=_replay_start)
-async def start_workspace(actor: Actor, *, body: StartBody) -> models.Workspace:
+async def start_workspace(actor: Actor, *, body: StartInput) -> models.Workspace:
     """Request a workspace. It starts as soon as it has its GPUs.
 
     The answer comes at once, and says whether the workspace waits. A running workspace of the same name is a conflict.
     A waiting one with the same request is answered as it is. The service starts the server in the hub by its own right
-    (``servers``), so a program needs no right in the hub.
+    (``servers``), so a program needs no right in the hub. Operators and administrators may start it for another
+    ``user``, who is charged and whose quota applies.
     """
     state, person = actor.state, actor.person
     options = body.options()
-    server = await read_server(state, person.name, options.pop("server", ""))
-    key = Key(*person.owner, server)
-    groups = await state.members.now(person.name, person.owner)
-    request = await state.allocator.asking.request_of(key, person.name, options, groups)
+    user, owner = options.pop("user", "") or person.name, person.owner
+    if user != person.name or owner == NOBODY:
+        actor.require(Permission.START, Reach.ALL)
+        actor, owner = actor.acting_as(Permission.START, of_others=True), await actor.find_user(user)
+    server = await read_server(state, user, options.pop("server", ""))
+    key = Key(*owner, server)
+    groups = await state.members.now(user, owner)
+    request = await state.allocator.asking.request_of(key, user, options, groups)
     lease = state.registry.of_key(key)
     if lease is not None and lease.phase in WAITING and lease.request == request:
         return present_workspace(state, lease, person)
     if lease is not None:
         called = f"called {server}" if server else "without a name"
-        raise Conflict(f"You have a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one.")
+        whose = "You have" if owner == person.owner else f"{user} has"
+        raise Conflict(f"{whose} a workspace {called} already ({lease.id[:8]}): open or stop it, or name another one.")
     name, start = uuid.uuid4().hex, uuid.uuid4().hex
+    by = "" if owner == person.owner else person.name
     ask = StartRequest(
-        key, person.name, request, options, start, "", unattended=True, where=actor.origin, lease_id=name
+        key, user, request, options, start, "", by=by, unattended=True, where=actor.origin, lease_id=name
     )
     set_about(name)
     return present_workspace(state, await state.attempts.acquire(ask), person)

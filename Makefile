@@ -40,7 +40,7 @@ sbom: ## the same, the licences of all that it pulls in, and its bill of materia
 images: ## of service, hub and workspaces, by docker, podman or buildah; IMAGES="service hub", PREFIX=registry.example.org/ml/
 	@$(python) -m tools.images
 
-release: ## everything that a release publishes, into dist/; see RELEASE.md
+release: ## everything that a release publishes, into dist/; IMAGES=none leaves images out; see RELEASE.md
 	@$(python) -m tools.release
 
 cluster: ## a real Kubernetes on this machine, of one node; as root, 15 minutes the first time

@@ -51,6 +51,7 @@ from gpuspawner.core.text_fields import (
     FilePath,
     GroupName,
     GroupNames,
+    Icon,
     Image,
     ImagePattern,
     KindName,
@@ -179,7 +180,9 @@ class Template:
     title: Title = ""
     """The title that users read. Default: the name of the template."""
     description: LongText = ""
-    """The description in the form."""
+    """The description in the form, for example with the versions of its software: `PyTorch 2.9, CUDA 13`."""
+    icon: Icon = ""
+    """The picture in front of its title. Default: `layers` with GPUs, `notebook` without."""
     image: Image = ""
     """The container image. Default: the image in the hub's configuration."""
     own_images: ImagePattern = ""
@@ -228,6 +231,11 @@ class Template:
     """On Kubernetes: containers that run beside the workspace. Default: none."""
     priority_class: ObjectName = ""
     """On Kubernetes: the PriorityClass of the pods. Default: the one in the hub's configuration."""
+
+    @property
+    def shown_icon(self) -> str:
+        """The picture that pages show in front of its title."""
+        return self.icon or ("layers" if self.gpus else "notebook")
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets by default, within the kind's range."""

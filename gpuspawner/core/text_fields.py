@@ -20,6 +20,7 @@ from gpuspawner.core.fields import (
     Reader,
     Schema,
     SortedPairs,
+    choice_reader,
     list_reader,
     pattern_reader,
     text_reader,
@@ -240,6 +241,9 @@ _IMAGE_PATTERN = pattern_reader(
     "a pattern of images",
     {"type": "string", "maxLength": LONGEST_IMAGE},
 )
+ICONS = ("notebook", "layers", "bolt", "flame", "chart", "code", "terminal", "table", "disk", "gpu", "cpu", "users")
+"""The pictures of ``gs_icons.svg`` that a template may have."""
+Icon = Annotated[str, choice_reader("not an icon", f"write {', '.join(ICONS)}", {name: name for name in ICONS})]
 _DCGM_DEVICE, _DCGM_PROFILING = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _METRIC = pattern_reader(
     "not the name of a metric",

@@ -56,6 +56,7 @@ async def forget(parts: Parts) -> None:
     await _forget_users(parts, store.schedules)
     await _forget_users(parts, store.quota_requests)
     await _forget_users(parts, store.secrets)
+    await _forget_users(parts, store.preferences)
     await _forget_users(parts, store.idle_traces)
 
 

@@ -10,7 +10,7 @@ from gpuspawner.core.leases.lease import Phase, PlannedEnd
 from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
-BEFORE = QueueState(5000.0, {"anna": 9000.0, "bert": 9000.0, "new": None}, frozenset({"carl"}), 4)
+BEFORE = QueueState(5000.0, {"anna": 9000.0, "bert": 9000.0, "new": None}, frozenset({"carl"}), 4, moves={"carl": 1})
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,9 @@ BEFORE = QueueState(5000.0, {"anna": 9000.0, "bert": 9000.0, "new": None}, froze
         (-1200, {"usable_gpus": 5, "deadlines": {"new": None}}, "2 workspaces ended; 1 more GPU is in service"),
         (1200, {"planned": frozenset({("anna", 8000.0)})}, "1 user said when they will be done"),
         (-1200, {"planned": frozenset({("anna", 1.0), ("bert", 2.0)})}, "2 users said when they will be done"),
+        (1200, {"moves": {"carl": 2}}, "1 request was moved by an administrator"),
+        (-1200, {"moves": {"carl": 0, "new": 3}}, "1 request was moved by an administrator"),
+        (1200, {"moves": {"carl": 1, "new": 3}}, None),
         (1200, {}, None),
     ],
 )
@@ -57,7 +60,9 @@ def test_only_the_gpus_that_a_request_may_get_count():
     gpus = fleet(gpu(0), gpu(1), gpu(2, closed="drained"), gpu(3, healthy=False), gpu(4, reachable=False), gpu(0, "t4"))
     seen = Snapshot(NOW, KINDS, leases, gpus)
     deadlines = {"up": NOW + 3600, "half": NOW + 3600}
-    assert queue_state(claim_of(waits), 5000.0, seen) == QueueState(5000.0, deadlines, frozenset({"before"}), 2)
+    moves = {"waits": 0, "before": 0, "after": 0}
+    expected = QueueState(5000.0, deadlines, frozenset({"before"}), 2, moves=moves)
+    assert queue_state(claim_of(waits), 5000.0, seen) == expected
     answered = [replace(one, planned_end=PlannedEnd(NOW + 60 if one.id == "up" else None)) for one in leases]
     assert queue_state(claim_of(waits), 5000.0, Snapshot(NOW, KINDS, answered, gpus)).planned == {("up", NOW + 60)}
     either = a_lease("either", request=a_request(substitutes=("t4",)))

@@ -122,10 +122,36 @@ def test_a_preview_says_what_quotas_and_prices_change(world):
     gpus = {**CATALOG["gpus"], "a100": {**CATALOG["gpus"]["a100"], "price": 3.6}}
     found = preview(world, text=yaml.safe_dump({**CATALOG, "quotas": quota, "gpus": gpus}, sort_keys=False))
     told = words(found)
-    assert "Each user: 2 GPUs at once instead of no limit. alice uses more now and goes on." in told
-    assert "Each user: 40 GPU h each week instead of no limit." in told
+    limits = "Each user may have at most 2 GPUs at once, at most 40 GPU hours a week."
+    assert f"{limits} Before: no such limit. alice uses more GPUs now and goes on." in words(found, "warn")
     assert "A100 80 GB costs 3.60 instead of 2.10 per hour for workspaces that start from now on." in told
     assert "1 running workspace goes on without a change." in told
+
+
+@pytest.mark.parametrize(
+    ("quotas", "kind", "expected"),
+    [
+        pytest.param(
+            {"alice": {"user": "alice", "gpus": {"hard": 2}}},
+            "warn",
+            "alice may have at most 2 GPUs at once. Before: alice may have at most 4 GPUs at once.",
+            id="tighter",
+        ),
+        pytest.param(
+            {"alice": {"user": "alice", "gpus": {"hard": 8}}},
+            "good",
+            "alice may have at most 8 GPUs at once. Before: alice may have at most 4 GPUs at once.",
+            id="wider",
+        ),
+        pytest.param({}, "good", "This limit ends: alice may have at most 4 GPUs at once.", id="removed"),
+    ],
+)
+def test_a_preview_says_before_and_after_of_a_quota(world, path, quotas, kind, expected):
+    before = {**CATALOG, "quotas": {"alice": {"user": "alice", "gpus": {"hard": 4}}}}
+    path.write_text(yaml.safe_dump(before, sort_keys=False))
+    follow(world, path)
+    found = preview(world, base=2, text=yaml.safe_dump({**CATALOG, "quotas": quotas}, sort_keys=False))
+    assert words(found, kind) == [expected]
 
 
 def test_a_preview_names_workspaces_that_follow_another_policy(world):

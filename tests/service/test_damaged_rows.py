@@ -13,6 +13,8 @@ from gpuspawner.service.app import load
 from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store import OutputRow, tables
+from gpuspawner.service.store.alerts import TeamAlert
+from gpuspawner.service.store.statements import Statements
 
 QUOTAS = {"each-user": {"each": "user", "gpu_hours": {"per": "week", "hard": 400}}}
 DAMAGE = ["x", b"\xff", "\ud800", 1e300]
@@ -39,6 +41,9 @@ SHOWN = {
     "quota_grants": ("quota", "console/quotas", "api admin quota-grants"),
     "readings": ("workspaces/runs", "workspaces/gone", "api alice workspaces/runs/readings"),
     "schedules": ("", "api alice ready"),
+    "statements": ("console/statements?month=2026-12", "api admin statements?month=2026-12"),
+    "team_alerts": ("console/statements?month=2027-01",),
+    "team_sums": ("console/statements?month=2027-01", "api admin statements?month=2027-01", "stored"),
     "tokens": ("tokens", "api alice tokens"),
     "usage_sums": USAGE,
 }
@@ -58,6 +63,8 @@ def stored(world):
         assert api(world, who, path, "POST", body).status_code // 100 == 2, path
     login = Login("secret", "BCDF-GHJK", "a laptop", admin=False, at=NOW, user="alice")
     world.call(make_token, world.parts, login, Owner("hub-1", "alice born"))
+    world.parts.store.team_alerts.add([TeamAlert("", "money month 50", "2027-01-01", NOW)], (), ())
+    world.call(world.parts.registry.save, others=[lambda one: Statements.add(one, "2026-12", {"": {"number": "x"}})])
     world.call(world.parts.store.counters.save, {("x", (("user", "alice"),)): 1.0}, NOW)
 
 

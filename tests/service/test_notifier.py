@@ -89,6 +89,22 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     await until(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
 
 
+async def test_who_wants_no_message_about_starts_gets_warnings_all_the_same(world, mailbox):
+    first, second = await world.up("bob", count=2), await world.start("ann")
+    world.parts.store.preferences.set_start_mail(second.key.owner, wanted=False)
+    world.allocator.registry.note_heard(second.id, 0.0)
+    await world.go_on(120)
+    await world.hub_stops(world.registry.get(first.id))
+    await world.go_on(5, step=1)
+    assert world.phase(second) is Phase.RESERVED
+    await put(world, Message(second.id, "ann", "idle", "A warning", "It is idle."))
+    await until(lambda: mailbox.received("ann@example.org"))
+    assert [subject for subject, _ in mailbox.received("ann@example.org")] == ["A warning"]
+    world.parts.store.preferences.set_start_mail(second.key.owner, wanted=True)
+    await put(world, Message(second.id, "ann", "start near", "It starts", "Now."))
+    await until(lambda: len(mailbox.received("ann@example.org")) == 2)
+
+
 async def test_a_coming_end_is_told_once_however_often_the_service_starts(world, mailbox, sending):
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)

@@ -70,6 +70,14 @@ def test_a_budget_of_money_is_told_at_50_80_and_100_percent_once_each(world):
     assert "50 % was reached on 4 Jan 2027. 80 % was reached on 4 Jan 2027." in page
 
 
+def test_the_budget_of_everybody_is_told_to_administrators_by_its_share_without_a_limit(world):
+    quotas = {"all": {"everybody": True, "cost": {"per": "week", "soft": 20}}}
+    world.parts.in_force.catalog = load_catalog({**CATALOG, "timezone": "Europe/Zurich", "quotas": quotas})
+    begin(world, "runs")
+    world.clock.at += 8 * 3600
+    assert told(world) == [("", "80 % of everybody's 20.00 this week are used")]
+
+
 def test_the_message_says_what_is_used_what_is_reserved_and_what_follows(world):
     begin(world, "runs")
     world.clock.at += 20.1 * 3600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuspawner.core.leases.lease import HOLDING, WAITING
 from gpuspawner.core.queue.calibration import NEAR_SECONDS
@@ -19,7 +19,8 @@ class QueueState:
 
     ``start_at`` is the estimated start. ``deadlines`` are of the workspaces that hold such GPUs, by lease id.
     ``earlier`` are the waiting requests for such GPUs that were made earlier. ``planned`` are the workspaces whose
-    users said when they will be done, with these times. ``usable_gpus`` are the GPUs in service.
+    users said when they will be done, with these times. ``usable_gpus`` are the GPUs in service. ``moves`` are the
+    waiting requests for such GPUs with their moves by administrators.
     """
 
     start_at: float
@@ -27,6 +28,7 @@ class QueueState:
     earlier: frozenset[str]
     usable_gpus: int
     planned: frozenset[tuple[str, float]] = frozenset()
+    moves: Mapping[str, int] = field(default_factory=dict)
 
 
 def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
@@ -40,6 +42,7 @@ def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
         frozenset(one.id for one in alike if one.phase in WAITING and one.asked_at < claim.asked_at),
         sum(gpu.pool in pools and gpu.healthy and gpu.reachable and not gpu.closed for gpu in seen.fleet.gpus),
         frozenset((one.id, one.planned_end.at) for one in alike if one.planned_end and one.planned_end.at),
+        {one.id: one.queue_move for one in alike if one.phase in WAITING},
     )
 
 
@@ -60,7 +63,7 @@ def _later(before: QueueState, after: QueueState) -> Iterator[str]:
     extended = sum(old is not None and (new is None or new - old > LEAST_EXTENSION_SECONDS) for old, new in both)
     yield from _count(extended, "workspace was extended", "workspaces were extended")
     yield from _count(len(after.earlier - before.earlier), "earlier request is back", "earlier requests are back")
-    yield from _answers(before, after)
+    yield from _decisions(before, after)
     yield from _count(before.usable_gpus - after.usable_gpus, "GPU is out of service", "GPUs are out of service")
 
 
@@ -69,13 +72,15 @@ def _sooner(before: QueueState, after: QueueState) -> Iterator[str]:
     yield from _count(len(ended), "workspace ended", "workspaces ended")
     withdrawn = before.earlier - after.earlier - after.deadlines.keys()
     yield from _count(len(withdrawn), "earlier request was withdrawn", "earlier requests were withdrawn")
-    yield from _answers(before, after)
+    yield from _decisions(before, after)
     yield from _count(after.usable_gpus - before.usable_gpus, "more GPU is in service", "more GPUs are in service")
 
 
-def _answers(before: QueueState, after: QueueState) -> Iterable[str]:
+def _decisions(before: QueueState, after: QueueState) -> Iterator[str]:
     answers = len(after.planned - before.planned)
-    return _count(answers, "user said when they will be done", "users said when they will be done")
+    yield from _count(answers, "user said when they will be done", "users said when they will be done")
+    moved = sum(before.moves.get(name, move) != move for name, move in after.moves.items())
+    yield from _count(moved, "request was moved by an administrator", "requests were moved by an administrator")
 
 
 def _count(number: int, one: str, several: str) -> Iterable[str]:

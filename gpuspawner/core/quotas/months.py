@@ -18,9 +18,14 @@ CLOSING_DAY = 3
 _MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 
 
+def is_month(value: object) -> bool:
+    """Return whether a value is a month as it is written."""
+    return isinstance(value, str) and _MONTH.fullmatch(value) is not None
+
+
 def read_month(value: object) -> str:
     """Read a month. Raises BadValue if it is not one."""
-    if isinstance(value, str) and _MONTH.fullmatch(value):
+    if isinstance(value, str) and is_month(value):
         return value
     raise BadValue(f"{quoted(value)} is not a month", "write it like 2026-10")
 

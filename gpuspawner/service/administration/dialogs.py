@@ -211,7 +211,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "approve": Dialog(
         approve_request,
         "Approve a request for more",
-        "The extra quota begins and ends by itself. The user is told in the Inbox and by mail.",
+        "The extra quota begins and ends by itself. The user is told in the Inbox, and by mail if mail is set up.",
         (),
         "Approve",
         reason="why",
@@ -223,7 +223,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "change-request": Dialog(
         approve_request,
         "Change and approve a request for more",
-        "Fields that stay empty are as requested. The user is told in the Inbox and by mail.",
+        "Fields that stay empty are as requested. The user is told in the Inbox, and by mail if mail is set up.",
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",

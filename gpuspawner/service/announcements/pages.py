@@ -14,6 +14,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
 from gpuspawner.service.announcements.models import Notice
 from gpuspawner.service.announcements.presenter import inbox_of, present_inbox
+from gpuspawner.service.notifications.preferences import get_notifications
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
@@ -32,6 +33,7 @@ class InboxPage(PageHandler):
         view = present_inbox(self.parts, inbox, unread=only_unread)
         self.render_page(
             "inbox.html",
+            told=await get_notifications.act(self.actor(ORIGIN)),
             view=view,
             days=_by_day(view.notices, view.now),
             count=len(inbox.notices),

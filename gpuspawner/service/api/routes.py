@@ -13,6 +13,7 @@ from gpuspawner.service.api.rest import route
 from gpuspawner.service.api.rest.document import document
 from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.catalog_editor import api as catalog_editor
+from gpuspawner.service.notifications import preferences
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
@@ -56,6 +57,7 @@ ROUTERS = (
     presets.router,
     schedules.router,
     secret_values.router,
+    preferences.router,
     sign_in.router,
     start.router,
     waiting.router,

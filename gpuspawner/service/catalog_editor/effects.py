@@ -9,21 +9,15 @@ from typing import Any
 from gpuspawner.catalog import Catalog, resolve
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
-from gpuspawner.core.rules import Budget, BudgetUnit, Limit, LimitedResource, Quota, QuotaScope
-from gpuspawner.core.units import show_bytes, show_money
+from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaScope
+from gpuspawner.core.units import show_money
 from gpuspawner.service.administration.restrictions import lease_title
 from gpuspawner.service.catalog_editor.models import CatalogEffect, EffectKind
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.rules_page import entry_words
 from gpuspawner.service.rules.policies import policy_of
 
 NAMES_SHOWN = 3
-UNITS = {
-    LimitedResource.GPUS: "GPUs at once",
-    LimitedResource.WORKSPACES: "workspaces at once",
-    LimitedResource.CPU: "CPU cores at once",
-    LimitedResource.MEMORY: "of memory at once",
-    BudgetUnit.GPU_HOURS: "GPU h",
-}
 
 
 async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
@@ -105,70 +99,38 @@ def _quotas(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogEf
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        whom = _whom((now or was), after)  # type: ignore[arg-type]  # one of them exists
-        bounds, others = _bounds(was), _bounds(now)
-        for key in dict.fromkeys([*bounds, *others]):
-            if bounds.get(key) == others.get(key):
-                continue
-            less = others.get(key) is not None and (bounds.get(key) is None or others[key] < bounds[key])
-            words = (
-                f"{whom}: {_amount(others.get(key), key, after)} instead of {_amount(bounds.get(key), key, before)}."
-            )
-            above = _above(state, now, key, others[key]) if less and now is not None else []
-            if above:
-                uses, goes = _verb(len(above), "uses", "use"), _verb(len(above), "goes", "go")
-                words += f" {_listed(above)} {uses} more now and {goes} on."
-            yield _effect("warn" if less else "good", words)
+        earlier = "" if was is None else entry_words(was, before)
+        if now is None:
+            yield _effect("good", f"This limit ends: {earlier}")
+            continue
+        words = f"{entry_words(now, after)} Before: {earlier or 'no such limit.'}"
+        if above := _above(state, now):
+            uses, goes = _verb(len(above), "uses", "use"), _verb(len(above), "goes", "go")
+            words += f" {_listed(above)} {uses} more GPUs now and {goes} on."
+        yield _effect("warn" if _is_tighter(was, now) else "good", words)
 
 
-BoundKey = tuple[LimitedResource | BudgetUnit, str]
-
-
-def _bounds(quota: Quota | None) -> dict[BoundKey, Fraction]:
+def _hard_bounds(quota: Quota | None) -> dict[tuple[object, str], Fraction]:
     """Return the hard limits of a quota by what they limit, with the GPU kind or the period."""
-    found: dict[BoundKey, Fraction] = {}
     parts: Sequence[Limit | Budget] = () if quota is None else (*quota.limits, *quota.budgets)
-    for one in parts:
-        if one.hard is not None:
-            found[one.what, one.kind if isinstance(one, Limit) else one.per.value] = one.hard
-    return found
+    found = {(one.what, one.kind if isinstance(one, Limit) else one.per.value): one.hard for one in parts}
+    return {key: hard for key, hard in found.items() if hard is not None}
 
 
-def _amount(amount: Fraction | None, key: BoundKey, catalog: Catalog) -> str:
-    what, more = key
-    if amount is None:
-        return "no limit"
-    if what is LimitedResource.MEMORY:
-        return f"{show_bytes(int(amount))} {UNITS[what]}"
-    if what is BudgetUnit.COST:
-        return f"{show_money(float(amount), catalog.rules.currency)} each {more}"
-    if what is LimitedResource.KIND:
-        return f"{float(amount):g} × {more} at once"
-    return f"{float(amount):g} {UNITS[what]}{f' each {more}' if what is BudgetUnit.GPU_HOURS else ''}"
+def _is_tighter(was: Quota | None, now: Quota) -> bool:
+    bounds = _hard_bounds(was)
+    return any(key not in bounds or hard < bounds[key] for key, hard in _hard_bounds(now).items())
 
 
-def _whom(quota: Quota, catalog: Catalog) -> str:
-    team = catalog.rules.teams.get(quota.subject)
-    title = team.title if team is not None else quota.subject
-    return {
-        QuotaScope.EACH_USER: "Each user",
-        QuotaScope.EACH_OF_TEAM: f"Each member of {title}",
-        QuotaScope.USER: quota.subject,
-        QuotaScope.TEAM: title,
-        QuotaScope.EVERYBODY: "All users together",
-    }[quota.whom]
-
-
-def _above(state: Parts, quota: Quota, key: BoundKey, hard: Fraction) -> list[str]:
-    """Return the users or teams that hold more GPUs now than a limit of GPUs allows."""
-    if key[0] is not LimitedResource.GPUS:
-        return []
+def _above(state: Parts, quota: Quota) -> list[str]:
+    """Return the users or teams that hold more GPUs now than the quota allows."""
+    hard = next((one.hard for one in quota.limits if one.what is LimitedResource.GPUS), None)
     held: dict[str, Fraction] = {}
     for lease in state.registry:
         if lease.phase in HOLDING and _is_limited(quota, lease):
             name = {QuotaScope.TEAM: quota.subject, QuotaScope.EVERYBODY: "Everybody"}.get(quota.whom, lease.user)
             held[name] = held.get(name, Fraction(0)) + sum((slot.share for slot in lease.slots), Fraction(0))
-    return [name for name, gpus in held.items() if gpus > hard]
+    return [name for name, gpus in held.items() if hard is not None and gpus > hard]
 
 
 def _is_limited(quota: Quota, lease: Lease) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
+import yaml
 from tornado.web import HTTPError
 
 from gpuspawner.catalog.document import read_text
@@ -134,7 +135,10 @@ class CatalogPage(AdminPage):
         )
         if part != FILE and not entry and not is_new and entries:
             entry = next(iter(entries))
+        resources = {one.name: one.spec for one in self.parts.in_force.used if one.section == part}
         written = state.text if part == FILE else text_at(state.text, (part, entry)) if entry in entries else ""
+        if (is_resource := entry in resources and text is None) and not written:
+            written = yaml.safe_dump(dict(resources[entry]), sort_keys=False, allow_unicode=True)
         shown = written if text is None else text
         fields = [] if part == FILE else fields_of(part, shown)
         common = common_keys(part, entries) if fields else frozenset()
@@ -146,9 +150,10 @@ class CatalogPage(AdminPage):
             part=part,
             parts=[(name, title, len(data.get(name) or {})) for name, title in PARTS.items()],
             entry=entry,
-            entries={name: _title_of(name, one) for name, one in entries.items()},
+            entries={name: _title_of(name, one) for name, one in (*entries.items(), *resources.items())},
+            is_resource=is_resource,
             is_new=is_new,
-            is_missing=part != FILE and bool(entry) and entry not in entries and not is_new,
+            is_missing=part != FILE and bool(entry) and entry not in {*entries, *resources} and not is_new,
             text=shown,
             fields=[one for one in fields if one.name in common],
             other_fields=[one for one in fields if one.name not in common],

@@ -43,6 +43,8 @@ GIVEN_UP_SECONDS = 86400.0
 """After this time without success a message is given up, because its event is long past."""
 KEPT_SECONDS = 86400.0
 """The time for which the result of a message is stored."""
+OF_STARTS = frozenset({"granted", "start near", "substituted"})
+"""Kinds of messages about starts, which a user may switch off. Warnings and ends are always sent."""
 NO_ANSWER = "no answer"
 USER, ADMINS = "user", "admins"
 """The channels: of users, and of administrators by their number in the settings."""
@@ -226,6 +228,8 @@ class Notifier:
     async def _attempt(self, row: OutboxRow) -> OutboxRow:
         """Try to send a message, and return its new row."""
         message, now = Message(**row.document), self._clock.now()
+        if row.channel == USER and message.kind in OF_STARTS and not await self._is_wanted(message):
+            return replace(row, over_at=now, result="unwanted")
         target = await self._address(row, message)
         if isinstance(target, Refusal):
             why = target.why
@@ -252,6 +256,13 @@ class Notifier:
         if why.startswith(NO_ANSWER):
             self._hangs_until[row.channel] = now + pause_seconds
         return replace(row, attempts=attempts, not_before=now + pause_seconds)
+
+    async def _is_wanted(self, message: Message) -> bool:
+        """Return whether the user of a workspace wants messages about its start."""
+        lease = await self._store.read(self._store.leases.get, message.lease)
+        if lease is None:
+            return True
+        return await self._store.read(self._store.preferences.wants_start_mail, lease.key.owner)
 
     async def _address(self, row: OutboxRow, message: Message) -> str | Refusal:
         """Return the address of a message, or a refusal with the reason."""

@@ -184,7 +184,8 @@ def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str
 def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
     """Put a pseudonym into statements, and into the fields of audit entries about the person."""
     created, audit = person.owner.user_created, tables.audit
-    for row in connection.execute(sa.select(tables.statements)).all():
+    statements = read_with_damaged_json(connection, sa.select(tables.statements), tables.statements.c.document)
+    for row in (one for one in statements if isinstance(one.document, dict)):
         document = json.loads(json.dumps(row.document))
         mine = [line for line in document["lines"] if line["user"] == created]
         for line in mine:

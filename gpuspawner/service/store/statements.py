@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import sqlalchemy as sa
 
+from gpuspawner.core.quotas.months import is_month
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.databases import Upsert
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 from gpuspawner.service.store.usage_sums import MONTH_LENGTH, UsageAmounts, UsagePart
 
 
@@ -72,31 +74,25 @@ class Statements(StoredRows):
         with self._transaction() as connection:
             return self.sums_of_month(connection, month, team)
 
-    @staticmethod
-    def sums_of_month(connection: sa.Connection, month: str, team: str | None = None) -> list[TeamSum]:
+    def sums_of_month(self, connection: sa.Connection, month: str, team: str | None = None) -> list[TeamSum]:
         """Return the sums of a team in a month, or of all teams, in a transaction that has begun."""
         t = tables.team_sums
         query = sa.select(t).where(t.c.month == month).order_by(*t.primary_key)
-        rows = connection.execute(query if team is None else query.where(t.c.team == team)).mappings()
-        names = UsageAmounts._fields
-        return [
-            TeamSum(
-                **{name: row[name] for name in ("team", "user_created", "kind", "price", "user")},
-                amounts=UsageAmounts(*(row[name] for name in names)),
-            )
-            for row in rows
-        ]
+        rows = connection.execute(query if team is None else query.where(t.c.team == team)).all()
+        return self._damaged.read(t, rows, _sum_of, key="user_created")
 
     def months_with_usage(self) -> list[str]:
-        """Return the months that have sums, in order."""
-        with self._transaction() as connection:
-            months = sa.select(tables.team_sums.c.month).distinct().order_by(tables.team_sums.c.month)
-            return list(connection.scalars(months))
+        """Return the months that have sums."""
+        return self._months(tables.team_sums)
 
     def last_closed(self) -> str:
         """Return the last closed month, "" for none."""
+        return max(self._months(tables.statements), default="")
+
+    def _months(self, table: sa.Table) -> list[str]:
+        """Return the months of a table, without those that are damaged."""
         with self._transaction() as connection:
-            return connection.scalar(sa.select(sa.func.max(tables.statements.c.month))) or ""
+            return [one for one in connection.scalars(sa.select(table.c.month).distinct()) if is_month(one)]
 
     @staticmethod
     def add(connection: sa.Connection, month: str, documents: dict[str, dict[str, Any]]) -> None:
@@ -105,18 +101,23 @@ class Statements(StoredRows):
         connection.execute(tables.statements.insert(), rows)
 
     def document(self, month: str, team: str) -> dict[str, Any] | None:
-        """Return the statement of a team in a closed month, None without one."""
+        """Return the statement of a team in a closed month, None without one, and for one that can't be read."""
         t = tables.statements.c
+        query = sa.select(t.team, t.document).where(t.month == month, t.team == team)
         with self._transaction() as connection:
-            found: dict[str, Any] | None = connection.scalar(
-                sa.select(t.document).where(t.month == month, t.team == team)
-            )
-        return found
+            rows = read_with_damaged_json(connection, query, t.document)
+        return next(iter(self._damaged.read(tables.statements, rows, lambda row: {**row.document}, key="team")), None)
 
     def delete_before(self, month: str) -> None:
         """Delete what is about earlier months."""
         for table in (tables.team_sums, tables.statements):
             self._delete(table, table.c.month < month)
+
+
+def _sum_of(row: Any) -> TeamSum:
+    amounts = UsageAmounts(*(getattr(row, name) for name in UsageAmounts._fields))
+    Fraction(row.price or 0)  # a damaged price is found here, and hides this row only
+    return TeamSum(row.team, row.user_created, row.kind, row.price, row.user, amounts)
 
 
 def _added(new: Any) -> dict[str, Any]:

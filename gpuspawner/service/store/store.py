@@ -33,6 +33,7 @@ from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
+from gpuspawner.service.store.preferences import Preferences
 from gpuspawner.service.store.quota_requests import QuotaRequests
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
@@ -116,6 +117,7 @@ class Store:
         self.presets = Presets(*shared)
         self.schedules = Schedules(*shared)
         self.secrets = Secrets(*shared)
+        self.preferences = Preferences(*shared)
         self.tokens = Tokens(*shared)
         self.idempotency_keys = IdempotencyKeys(*shared)
         self.estimates = Estimates(*shared)

@@ -422,3 +422,11 @@ catalog_versions = sa.Table(
     sa.Column("fingerprint", sa.String(64), nullable=False),
     sa.Column("text", sa.Text, nullable=False),
 )
+
+preferences = sa.Table(
+    "preferences",
+    metadata,
+    sa.Column("hub", sa.String(64), primary_key=True),
+    sa.Column("user_created", sa.String(64), primary_key=True),
+    sa.Column("start_mail", sa.Boolean, nullable=False),
+)

@@ -32,6 +32,7 @@ _SECTIONS = {
     "inbox_read": ("Read notices", "Which notices you have read", "notice"),
     "outbox": ("Messages", "Mails and chat messages to you that are being sent", "message"),
     "secrets": ("Secrets", "The names of your secrets. Their values are encrypted and not exported", "own"),
+    "preferences": ("Switches", "Whether you want messages about starts", "own"),
     "quota_requests": ("Requests for extra quota", "What you asked for, why, and the answer", "ended"),
 }
 

@@ -12,12 +12,12 @@ from gpuspawner.core.calendar import date_of, milliseconds, show_moment
 from gpuspawner.core.events import BudgetReached, Event, StatementMailed, WasteFound
 from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import LEDGER_AUTHOR
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.months import first_day, month_of, month_words, previous_month
 from gpuspawner.core.rules import BudgetUnit, QuotaScope
 from gpuspawner.core.units import show_money
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.snapshot import standings_of_all
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
 from gpuspawner.service.usage.statements import Statement, find_statement
@@ -76,10 +76,7 @@ async def _tell_of_budgets(state: Parts, told: set[Key]) -> None:
     If several are reached at once, the highest is told.
     """
     now, zone = state.clock.now(), state.accounting.zone
-    for one in await standings_of_all(state):
-        balance = one.source
-        if not isinstance(balance, BudgetBalance) or not _is_told(balance):
-            continue
+    for balance in _money_budgets(state):
         bound = balance.hard if balance.hard is not None else balance.soft
         reached = [percent for percent in BUDGET_PERCENTS if bound and balance.used * 100 >= bound * percent]
         period, team = date_of(balance.period.start_ms, zone), balance.account.team
@@ -99,9 +96,17 @@ async def _tell_of_budgets(state: Parts, told: set[Key]) -> None:
             )
 
 
-def _is_told(balance: BudgetBalance) -> bool:
-    of_several = balance.entry.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY}
-    return of_several and balance.budget.what is BudgetUnit.COST
+def _money_budgets(state: Parts) -> list[BudgetBalance]:
+    """Return the budgets of money of teams and of everybody."""
+    entries = [one for one in state.catalog.rules.quotas if one.whom in {QuotaScope.TEAM, QuotaScope.EVERYBODY}]
+    balances = state.allocator.bounds.balances() if any(one.budgets for one in entries) else None
+    return [
+        balance
+        for entry in entries
+        if balances is not None
+        for balance in balances.of(Requester("", "", entry.subject))
+        if balance.entry is entry and balance.budget.what is BudgetUnit.COST
+    ]
 
 
 def _budget_words(balance: BudgetBalance, bound: Fraction, now: float) -> str:

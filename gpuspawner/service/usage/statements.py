@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
+
+from pydantic import ValidationError
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.visibility import team_title
@@ -26,6 +29,8 @@ from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage.report import running_parts
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, Column, Row
 from gpuspawner.version import describe_version
+
+log = logging.getLogger("gpuspawner")
 
 OPEN, CLOSED = "open", "closed"
 MEMBERS_SHOWN = 8
@@ -240,7 +245,10 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
     """Return the statement of a team for a month, "" for usage without a team."""
     stored = await state.store.read(state.store.statements.document, month, team)
     if stored is not None:
-        return Statement.model_validate(stored)
+        try:
+            return Statement.model_validate(stored)
+        except ValidationError as error:  # its numbers are still in the sums
+            log.error("the statement of %s for %s can't be read; it is made anew: %s", team, month, error)  # noqa: TRY400 - the data is at fault
     first, last = first_day(month).isoformat(), last_day(month).isoformat()
     credits_ = await state.store.read(state.store.ledger.credits, first, last, team)
     sums = await state.store.read(state.store.statements.sums, month, team)

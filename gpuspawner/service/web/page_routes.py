@@ -9,6 +9,7 @@ from gpuspawner.service.administration import pages as administration
 from gpuspawner.service.announcements import pages as announcements
 from gpuspawner.service.calendar import pages as calendar
 from gpuspawner.service.catalog_editor import pages as catalog_editor
+from gpuspawner.service.notifications import preferences
 from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
 from gpuspawner.service.sign_in import package
@@ -29,6 +30,7 @@ ROUTES: list[Any] = [
     (r"/workspaces/([^/]+)", WorkspacePage),
     (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
     *size_page.ROUTES,
+    *preferences.ROUTES,
     *quotas.ROUTES,
     *quota_requests.ROUTES,
     *administration.ROUTES,

@@ -201,10 +201,12 @@ def _choice(catalog: Catalog, template: Template, free: Mapping[str, Offer], hub
     href = f"{hub_prefix}spawn?opt-template={template.name}"
     kind = template.default.gpu or next(iter(template.gpus), None)
     if kind is None or kind == "none" or kind not in catalog.gpus:
-        return Choice("notebook", template.title, "Starts now, without a GPU", href)
+        return Choice(template.icon or "notebook", template.title, "Starts now, without a GPU", href)
     count = template.default.count or template.gpus.get(kind, (1, 1))[0]
     price, offer = catalog.gpus[kind].price_per_hour, free.get(kind)
     cost = "" if price is None else f", {show_money(price * count, catalog.rules.currency)} per hour"
     is_free = offer is not None and offer.free is not None and offer.free >= count
     starts = "Starts now" if is_free else "Waits in line"
-    return Choice("gpu", f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href)
+    return Choice(
+        template.icon or "gpu", f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href
+    )

@@ -24,6 +24,8 @@ class Asked(Answer):
 
     template: str
     template_title: str
+    icon: str
+    """The picture of the template."""
     """The title of the template, its name if the catalog no longer has it."""
     words: str
     """Its GPUs, for example ``2 A100 80 GB`` or ``no GPU``."""

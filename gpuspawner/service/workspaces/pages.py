@@ -12,6 +12,7 @@ from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.units import show_bytes
+from gpuspawner.service.notifications.preferences import get_notifications
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.models import WaitingRequest
@@ -69,6 +70,7 @@ class WorkspacePage(PageHandler):
         restart = present_restart(state, lease)
         outlook = await wait_words(state, lease, await actor.groups_shown()) if restart and not restart.why else ""
         kinds = (await actor.visible_catalog()).gpus
+        told = await get_notifications.act(actor) if mine and lease.phase in WAITING else None
         # From here on nothing is awaited: the page shows one moment.
         shown = present_workspace(state, lease, person)
         chart = chart_of(state, lease, rows, lines)
@@ -110,6 +112,7 @@ class WorkspacePage(PageHandler):
             line_old_since=state.queue.old_since if in_line else None,
             lost=_lost(shown, chart),
             restart_way=way_words(lease),
+            told=told,
             charged_text=f"{charged:.2f}",
             idle_rule=rule_words(policy_of(state.catalog, lease, shown.now), gpus=lease.request.gpu is not None),
         )

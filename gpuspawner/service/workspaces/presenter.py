@@ -161,6 +161,7 @@ def _present_request(state: Parts, lease: Lease, *, simulated: bool) -> models.A
     return models.Asked(
         template=request.template,
         template_title=template.title if template else request.template or "not known",
+        icon=(template.icon if template else "") or ("gpu" if request.gpu else "notebook"),
         words=gpus_asked(request, catalog, simulated=simulated),
         gpu=request.gpu,
         substitutes=_present_substitutes(state, lease),

@@ -350,3 +350,9 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("fingerprint", sa.String(64), nullable=False),
         sa.Column("text", sa.Text, nullable=False),
     )
+    op.create_table(
+        "preferences",
+        sa.Column("hub", sa.String(64), primary_key=True),
+        sa.Column("user_created", sa.String(64), primary_key=True),
+        sa.Column("start_mail", sa.Boolean, nullable=False),
+    )

@@ -95,7 +95,8 @@ def picture(context: BrowserContext, url: str, name: str) -> None:
         page.goto(url)
         page.wait_for_load_state()
         time.sleep(1.5)
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")  # sticky elements are then in their place
+        # The Start bar of a phone lies at the end of the page, and the summary beside the form at its top.
+        page.evaluate("scrollTo(0, innerWidth > 1024 ? 0 : document.body.scrollHeight)")
         page.screenshot(path=OUT / f"{name}-{look}.png", full_page=True)
     page.close()
 

@@ -138,7 +138,7 @@ async def test_a_scheduler_that_is_away_takes_no_workspace_s_page_with_it(world,
     lease = await world.up("alice", gpu="none")
     monkeypatch.setattr(world.parts.queue, "offers_for", away)
     told = await wait_words(world.parts, lease, ())
-    assert told.startswith("What it would wait for is not known now, and this workspace ends first. The scheduler ")
+    assert told.startswith("We do not know how long the new one waits, and this workspace ends first. The scheduler ")
 
 
 async def held_back(world, monkeypatch, lease, way="without-gpu"):

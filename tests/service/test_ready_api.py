@@ -124,4 +124,4 @@ def test_a_schedule_that_would_be_refused_now_is_reported_before_its_time(world)
     gone = partial(replace, options={"template": "gone"})
     world.call(world.parts.store.schedules.change, alice_of(world), one.id, gone)
     (told,) = api(world, "alice", "ready").json()["ready"]
-    assert " As things are it would be refused: " in told["sentence"]
+    assert " It would be refused now: " in told["sentence"]

@@ -101,7 +101,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "stop": Dialog(
         stop_workspaces,
         "Stop {}",
-        "Users lose running kernels and what these hold on the GPUs. Files stay.",
+        "Users lose running kernels and GPU memory. Files stay.",
         ("ids", "now"),
         "Stop",
         is_danger=True,
@@ -192,7 +192,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "grant": Dialog(
         grant_quota,
         "Give extra quota",
-        "It is added to the share and to the limit, for a user, for what they charge to a team, or for a whole team.",
+        "It raises the share and the limit. It is for a user, for a user within one team, or for a whole team.",
         ("user", "team", "everybody", "number", "since", "until"),
         "Give extra quota",
         reason="why",

@@ -51,7 +51,7 @@ def state_words(claim: Preemption, coming: int, now: float) -> str:
     """Return the state of a claim in a sentence. ``coming`` is the number of workspaces that end for it."""
     if claim.state is PreemptionState.COMING:
         if not coming or claim.ends_at is None:
-            return "Its GPUs come free soon."
+            return "Its GPUs become free soon."
         who = "1 workspace ends" if coming == 1 else f"{coming} workspaces end"
         return f"{who} for it at {show_time(claim.ends_at, now)}."
     if claim.state is PreemptionState.HELD:

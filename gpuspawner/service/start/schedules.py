@@ -118,7 +118,7 @@ async def present_schedule(state: Parts, owner: Owner, one: Schedule) -> Ready:
     found = await estimate(state, owner, one)
     decision = decided(state, one, found.seconds)
     is_refused = found.refused and decision.do is not ScheduleStep.PAUSE
-    refusal = f" As things are it would be refused: {found.refused}" if is_refused else ""
+    refusal = f" It would be refused now: {found.refused}" if is_refused else ""
     return Ready(
         id=one.id,
         words=one.words,

@@ -13,6 +13,8 @@ from gpuspawner.core.units import GIBIBYTE, ordinal, show_cpu, show_duration, sh
 from gpuspawner.service.workspaces.models import Workspace
 
 HOUR_SECONDS = 3600.0
+WINDOW_END_PERCENT = 97.0
+"""The last place of a mark on the bar of a waiting workspace, so that a short range is still seen."""
 SECONDS_COUNT_BELOW = 600.0
 TIMES = "\N{MULTIPLICATION SIGN}"
 """The sign between a number of GPUs and their kind."""
@@ -240,7 +242,7 @@ def window_of(shown: Workspace) -> Window | None:
     whole = max(latest - now, 1.0)
 
     def left(at: float) -> float:
-        return round(100 * min(max((at - now) / whole, 0.0), 1.0), 1)
+        return round(min(max(100 * (at - now) / whole, 0.0), WINDOW_END_PERCENT), 1)
 
     def words(at: float) -> str:
         return "Now" if at - now < 1 else show_time(at, now)

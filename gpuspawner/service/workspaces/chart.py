@@ -395,14 +395,16 @@ _ICONS = {
     "grace ended": ("bolt", "good"),
     "running": ("play", ""),
     "asked": ("plus", ""),
+    "granted": ("gpu", ""),
     "placed": ("gpu", ""),
     "allocated": ("gpu", ""),
+    "renamed": ("edit", ""),
+    "size change": ("edit", ""),
     "came": ("user", "good"),
     "parked": ("hourglass", ""),
     "requeued": ("hourglass", ""),
     "held back": ("hourglass", ""),
     "health": ("alert", "bad"),
-    "failed": ("x", "bad"),
 }
 
 

@@ -103,7 +103,7 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     try:
         would = await parts.queue.offers_for(claim)
     except Unavailable as error:  # the workspace runs on, and so does its page
-        return f"What it would wait for is not known now, and this workspace ends first. {error}"
+        return f"We do not know how long the new one waits, and this workspace ends first. {error}"
     held = "" if would.wait_reason is None else would.wait_reason.words
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "What it asks for is free now."

@@ -249,6 +249,10 @@ WORDS = {
     "quarantine": ["g"],
     "reserve": ["a100", "1", "--user", "u", "--until", "1h"],
     "exempt": ["x", "--until", "1h"],
+    **dict.fromkeys(("export", "forget"), ("u",)),
+    "reorder": ["x", "--place", "1"],
+    "restore": ["1"],
+    "save": [__file__, "--base", "1"],
     "take": ["a100", "1", "--user", "u"],
     **dict.fromkeys(("cancel", "claimed", "withdraw"), ("3f2a",)),
     "send": ["Hello", "--to", "all", "--until", "1h"],
@@ -299,8 +303,8 @@ def test_commands_and_names_of_workspaces_are_completed(world):
         )
         return [line.partition(",")[2] for line in told.stdout.splitlines()]
 
-    assert completed("gpuspawner", "ex") == ["explain", "extend"]
-    assert completed("gpuspawner", "admin", "ex") == ["exempt"]
+    assert completed("gpuspawner", "ex") == ["explain", "extend", "export-me"]
+    assert completed("gpuspawner", "admin", "ex") == ["exempt", "export"]
     assert completed("gpuspawner", "keep", "t") == ["train"]
     assert completed("gpuspawner", "start", "--own") == ["--own-image"]
 

@@ -54,3 +54,21 @@ def test_while_its_own_script_still_runs_it_is_stopped_for_good(hub, page, user,
     assert [one for one in hub.workspaces() if one["user"] == user] == [], "it starts no more"
     show(page, hub, first)
     expect(page.get_by_role("region", name="Last output of its server")).to_contain_text("saved")
+
+
+def test_it_gets_another_size_from_its_page_though_the_service_is_killed_meanwhile(hub, page, user):
+    hub.begin(user, template="lab", gpu="a100", count=1)
+    first = hub.until(user, "running")
+    show(page, hub, first)
+    page.get_by_role("button", name="More actions").click()
+    page.get_by_role("link", name="Change size").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("GPUs").fill("2")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("status")).to_contain_text("It can start now.")
+    dialog.get_by_role("button", name="Restart now").click()
+    eventually(lambda: hub.gpu(f"/workspaces/{first['id']}")["phase"] in {"stopping", "ended"}, 30, "it stops")
+    hub.kill_service()
+    larger = eventually(lambda: (one := hub.until(user, "running"))["id"] != first["id"] and one, 90, "it runs again")
+    assert (larger["request"]["count"], len(larger["gpus"])) == (2, 2)
+    assert first["gpus"][0]["id"] in {gpu["id"] for gpu in larger["gpus"]}

@@ -154,6 +154,24 @@ def test_a_preview_says_before_and_after_of_a_quota(world, path, quotas, kind, e
     assert words(found, kind) == [expected]
 
 
+def test_a_preview_says_who_may_choose_templates_and_gpus(world):
+    pytorch, gpus = CATALOG["templates"]["pytorch"], CATALOG["gpus"]
+    templates = {"pytorch": {**pytorch, "groups": ["vision"]}, "small": {"title": "Small", "gpus": {"a100": 1}}}
+    changed = {
+        **CATALOG,
+        "templates": templates,
+        "gpus": {**gpus, "l4": {"title": "L4", "match": "*L4", "memory": "24GiB"}},
+    }
+    found = preview(world, text=yaml.safe_dump(changed, sort_keys=False))
+    assert words(found) == [
+        "PyTorch is offered to members of vision instead of everybody.",
+        "Small is offered to everybody.",
+        "L4 is offered to everybody.",
+    ]
+    gone = preview(world, entry="gpus.t4", text=None)
+    assert gone["problems"], "a template names it"
+
+
 def test_a_preview_names_workspaces_that_follow_another_policy(world):
     world.save(running("runs", "alice"))
     text = "mode: enforce\nidle: {below: 5%, for: 20m, grace: 10m}"

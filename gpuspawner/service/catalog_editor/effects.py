@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from gpuspawner.catalog import Catalog, resolve
+from gpuspawner.catalog import Catalog, Template, resolve
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaScope
 from gpuspawner.core.units import show_money
@@ -18,6 +19,7 @@ from gpuspawner.service.quotas.rules_page import entry_words
 from gpuspawner.service.rules.policies import policy_of
 
 NAMES_SHOWN = 3
+Offered = Template | GpuKind
 
 
 async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
@@ -37,6 +39,8 @@ async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Seque
     return [
         *_running(state, before, after),
         *_waiting(state, after),
+        *_offers(before.templates, after.templates),
+        *_offers(before.gpus, after.gpus),
         *_choices(kept, before, after),
         *_quotas(state, before, after),
         *_prices(before, after),
@@ -76,6 +80,24 @@ def _waiting(state: Parts, after: Catalog) -> Iterator[CatalogEffect]:
         yield _effect("bad", f"The waiting requests of {_count(more, 'more user')} end.")
     if stay := len(waiting) - len(ends):
         yield _effect("good", f"{_count(stay, 'waiting request')} {_verb(stay, 'keeps its', 'keep their')} place.")
+
+
+def _offers(before: Mapping[str, Offered], after: Mapping[str, Offered]) -> Iterator[CatalogEffect]:
+    """Yield the templates or GPU kinds that other people may choose."""
+    for name in dict.fromkeys([*before, *after]):
+        was, now = before.get(name), after.get(name)
+        if was is None and now is not None:
+            yield _effect("good", f"{now.title or name} is offered to {_members(now.groups)}.")
+        elif was is not None and now is None:
+            yield _effect("warn", f"{was.title or name} is not offered any more.")
+        elif was is not None and now is not None and was.groups != now.groups:
+            whom = f"{_members(now.groups)} instead of {_members(was.groups)}"
+            yield _effect("warn", f"{now.title or name} is offered to {whom}.")
+
+
+def _members(groups: Iterable[str]) -> str:
+    named = _listed(sorted(groups))
+    return f"members of {named}" if named else "everybody"
 
 
 def _choices(kept: Iterable[tuple[str, Mapping[str, Any]]], before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:

@@ -257,7 +257,7 @@ def _bytes(raw: bytes | Document) -> bytes:
 
 def changes_words(before: Catalog, after: Catalog) -> str:
     """Return the entries that differ: ``policies: changed default; templates: added pytorch, removed old``."""
-    return "; ".join(_sections(before, after)) or "nothing that is judged by"
+    return "; ".join(_sections(before, after)) or "comments or order only"
 
 
 def _sections(before: Catalog, after: Catalog) -> Iterator[str]:

@@ -95,6 +95,14 @@ def test_a_change_outside_of_the_console_is_a_version_without_an_author(world, p
     assert first["number"] == 1
 
 
+def test_a_change_of_comments_alone_is_a_version_that_can_be_changed(world, path):
+    path.write_text(f"# theirs\n{TEXT}")
+    follow(world, path)
+    assert ask(world, "/versions")["versions"][0]["changes"] == "comments or order only"
+    assert save(world, base=2, entry="teams.speech", text="title: Speech")["number"] == 3
+    assert path.read_text().startswith("# theirs\n")
+
+
 def test_a_preview_says_what_changes_for_whom_and_saves_nothing(world, path):
     world.save(running("runs", "alice", gpus=(0, 1, 2)))
     world.save(waiting("waits", "bob", count=4))

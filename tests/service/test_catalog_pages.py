@@ -169,6 +169,17 @@ def test_the_whole_file_is_edited(world, path):
     assert path.read_text() == f"{TEXT}timezone: Europe/Zurich\n"
 
 
+def test_a_file_that_is_too_long_for_a_form_is_changed_entry_by_entry(world, path):
+    path.write_text(TEXT + "# long\n" * 6000)
+    follow(world, path)
+    browser = Browser(world, "admin")
+    whole = browser.look("console/catalog?part=file").text
+    assert "Change it entry by entry." in whole
+    assert "<textarea" not in whole
+    page = browser.look("console/catalog?part=templates&entry=pytorch")
+    assert "Version 3 is saved" in send(browser, page, "do", title="Torch", reason="x").text
+
+
 def test_auditors_read_the_catalog_and_see_no_form(world):
     browser = Browser(world, "otto")
     page = browser.look("console/catalog?part=templates&entry=pytorch").text

@@ -38,7 +38,6 @@ from gpuspawner.service.web.permissions import Permission
 router = Router()
 
 PROBLEMS_SHOWN = 5
-SAME = "comments or order only"
 
 
 @router.get("/api/v1/admin/catalog", Permission.SEE_CATALOG)
@@ -150,4 +149,4 @@ def changes_of(draft: Draft) -> str:
     """Return the entries that differ from the base, "" if the text is the same."""
     if draft.text == draft.base.text or draft.catalog is None:
         return ""
-    return SAME if draft.catalog == draft.before else changes_words(draft.before, draft.catalog)
+    return changes_words(draft.before, draft.catalog)

@@ -30,6 +30,8 @@ ORIGIN = "the console"
 NUMBER = re.compile("[0-9]{1,9}")
 FILE = "file"
 """The part of the page with the whole file."""
+LONGEST_FORM_CHARACTERS = 32_000
+"""The longest file with a form. Browsers may send twice as many bytes, and a request has at most 64 KiB."""
 EFFECT_ICONS = {
     "good": ("check", "gs-good"),
     "warn": ("alert", "gs-warn"),
@@ -152,6 +154,7 @@ class CatalogPage(AdminPage):
             entry=entry,
             entries={name: _title_of(name, one) for name, one in (*entries.items(), *resources.items())},
             is_resource=is_resource,
+            is_too_long=part == FILE and len(shown) > LONGEST_FORM_CHARACTERS,
             is_new=is_new,
             is_missing=part != FILE and bool(entry) and entry not in {*entries, *resources} and not is_new,
             text=shown,

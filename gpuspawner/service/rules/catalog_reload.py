@@ -7,6 +7,7 @@ import time
 from datetime import date
 
 from gpuspawner.backends.custom_resources.base import Resources
+from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.events import CatalogChanged
@@ -76,20 +77,24 @@ class CatalogReload:
         self._in_force.use_prices_of(date.fromisoformat(today))
 
     async def _follow(self) -> bool:
-        before, catalog = self._followed, self._in_force.catalog
-        if catalog is before:
+        before, catalog, version = self._followed, self._in_force.catalog, self._in_force.version
+        if catalog is before and version == self._version:
             return False
+        if catalog is not before:
+            await self._apply(before, catalog)
+        newest = await self._newest()
+        if newest is None or newest.fingerprint != version or version == self._version:
+            await self._audit(changes_words(before, catalog), newest)
+        self._followed, self._version = catalog, version
+        return catalog is not before
+
+    async def _apply(self, before: Catalog, catalog: Catalog) -> None:
         if catalog.gpus != before.gpus:
             self._scheduler.use_kinds(catalog.gpus)
         await self._allocator.accounting.follow()
         await self._allocator.end_what_is_not_offered()
         await self._engine.follow_catalog()
         show_times_in(catalog.rules.timezone)
-        newest = await self._newest()
-        if newest is None or newest.fingerprint != self._in_force.version or self._in_force.version == self._version:
-            await self._audit(changes_words(before, catalog), newest)
-        self._followed, self._version = catalog, self._in_force.version
-        return True
 
     async def _newest(self) -> CatalogVersion | None:
         store = self._registry.store

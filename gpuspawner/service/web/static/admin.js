@@ -27,7 +27,7 @@ async function show(url, options = {}) {
 async function openQuestion({href, hash}) {
   const response = await fetch(href, {headers: {'X-XSRFToken': token}, redirect: 'error'});
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
-  const question = page.getElementById(hash.slice(1));
+  const question = page.querySelector(`dialog[id^="${hash.slice(1)}-"]`);
   for (const form of question.querySelectorAll('form')) {
     form.append(Object.assign(document.createElement('input'), {type: 'hidden', name: 'back', value: 'home'}));
   }

@@ -66,7 +66,7 @@ async def test_all_calls_of_the_service_are_permitted_and_a_changed_policy_is_se
         kubectl("patch", binding, "--type=merge", '--patch={"spec":{"validationActions":["Audit"]}}')
         assert "was changed, so no request is accepted" in await resources.refuses()
         kubectl("annotate", f"crd/{REQUESTS}.{API_GROUP}", "--overwrite", f"{API_GROUP}/schema=older")
-        assert "is of another version" in await resources.refuses()
+        assert "has another version" in await resources.refuses()
     finally:
         await resources.close()
 

@@ -178,6 +178,12 @@ def test_invalid_input_is_reported_at_its_field_and_stays_there(world, wrong, fi
     assert grants(world) == []
 
 
+def test_a_day_means_its_beginning_for_the_start_and_its_end_for_the_end_of_a_grant(world):
+    Browser(world, "admin").submit("console/act/grant", **{**GRANT, "since": "tomorrow", "until": "tomorrow"})
+    (made,) = grants(world)
+    assert made["until"] - made["since"] == 24 * 3600
+
+
 def test_memory_and_a_kind_are_granted_by_the_forms_units(world):
     browser = Browser(world, "admin")
     browser.submit("console/act/grant", **{**GRANT, "user": "", "everybody": "1", "number": "16", "unit": "GiB"})

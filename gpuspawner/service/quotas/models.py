@@ -13,6 +13,7 @@ from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, shar
 from gpuspawner.service.web.inputs import (
     MAX_NAME_LETTERS,
     NAME,
+    From,
     InputContext,
     ParsedText,
     Reason,
@@ -265,8 +266,8 @@ class GrantInput(Body):
     """The amount: ``4 GPUs``, ``+20 GPU h``, ``2 h100``."""
     until: Until
     """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
-    since: Until | None = None
-    """From when, as ``until`` (default: now)."""
+    since: From | None = None
+    """From when, as ``until``. A day means its beginning (default: now)."""
 
     @field_validator("everybody")
     @classmethod

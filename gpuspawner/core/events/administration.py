@@ -1,0 +1,205 @@
+"""Events of what administrators do: restrictions, claims, quotas, charges and people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuspawner.core.events.base import Audience, ClaimEvent, Event, QuotaEvent, RestrictionEvent
+from gpuspawner.core.units import show_duration, show_time
+
+
+@dataclass(frozen=True)
+class EndAnnounced(Event, name="end announced", words="End announced", told=Audience.USER, marked=True):
+    """An administrator announced the end of a workspace. ``elsewhere`` is where it starts again, "" if it does not."""
+
+    ends_at: float = 0.0
+    elsewhere: str = ""
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the end and the reason."""
+        return f"{self.end(at)}: {self.reason}"
+
+    def end(self, at: float) -> str:
+        """Return the time of the end, and whether it starts again."""
+        then = f", and starts again by itself at its old queue position, {self.elsewhere}" if self.elsewhere else ""
+        return f"It ends at {show_time(self.ends_at, at)}, in {show_duration(self.ends_at - at)}{then}"
+
+
+class GpuClosed(RestrictionEvent, name="gpu closed", words="Its GPU is taken out of service", told=Audience.USER):
+    """A GPU of the workspace, or its node, takes no new workspaces."""
+
+
+class Drained(RestrictionEvent, name="drained", words="Drained a node"):
+    """An administrator drained a node."""
+
+
+class Quarantined(RestrictionEvent, name="quarantined", words="Put a GPU in quarantine"):
+    """An administrator put a GPU in quarantine."""
+
+
+class GrantsPaused(RestrictionEvent, name="grants paused", words="Paused grants"):
+    """An administrator paused a GPU kind or all grants."""
+
+
+class GpusReserved(RestrictionEvent, name="gpus reserved", words="Reserved GPUs"):
+    """An administrator reserved GPUs for a user or a team."""
+
+
+class Exempted(RestrictionEvent, name="exempted", words="Exempted from idle stops"):
+    """An administrator exempted a workspace or a user from idle stops."""
+
+
+class Lifted(RestrictionEvent, name="lifted", words="Lifted a restriction"):
+    """An administrator lifted a restriction."""
+
+
+@dataclass(frozen=True)
+class CatalogChanged(Event, name="catalog changed", words="Changed the catalog"):
+    """Another catalog is in force, or was saved in the console. ``changes`` lists the entries that differ.
+
+    ``number`` is the version that was saved, and ``reason`` is its author's.
+    """
+
+    changes: str = ""
+    number: int = 0
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the entries that differ, and the reason of the person who saved them."""
+        return f"version {self.number}: {self.changes}: {self.reason}" if self.number else self.changes
+
+
+@dataclass(frozen=True)
+class ActionRefused(Event, name="refused", words="Refused", details="{act}: {refusal}"):
+    """An action of an administrator was refused, with this answer."""
+
+    act: str = ""
+    refusal: str = ""
+
+
+class ClaimMade(ClaimEvent, name="claim made", words="Claimed GPUs"):
+    """An administrator claimed GPUs in use."""
+
+
+class ClaimGivenUp(ClaimEvent, name="claim given up", words="Gave up a claim"):
+    """An administrator gave up a claim."""
+
+
+class ClaimServed(ClaimEvent, name="claim served", words="Used claimed GPUs"):
+    """The claimed GPUs are in use by the claimant."""
+
+
+@dataclass(frozen=True)
+class AnnouncementSent(
+    Event, name="message sent", words="Sent an announcement", details="to {to} until {until_at}: {text}"
+):
+    """An administrator sent an announcement."""
+
+    to: str = ""
+    until_at: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class AnnouncementWithdrawn(
+    Event, name="message withdrawn", words="Withdrew an announcement", details="to {to}: {text}"
+):
+    """An administrator withdrew an announcement."""
+
+    to: str = ""
+    text: str = ""
+
+
+class QuotaGranted(QuotaEvent, name="quota granted", words="Granted more"):
+    """An administrator adds to a quota or a budget for a time."""
+
+
+class QuotaTakenBack(QuotaEvent, name="quota taken back", words="Took a grant back"):
+    """An administrator takes that back."""
+
+
+class QuotaRequested(QuotaEvent, name="quota requested", words="Asked for more"):
+    """A user asks for more of a quota or a budget for a time."""
+
+
+class QuotaRequestApproved(QuotaEvent, name="quota request approved", words="Approved a request for more"):
+    """A lead, an administrator or a rule approves that. ``amount`` is what was given."""
+
+
+class QuotaRequestDeclined(QuotaEvent, name="quota request declined", words="Declined a request for more"):
+    """A lead or an administrator declines that."""
+
+
+class QuotaRequestWithdrawn(QuotaEvent, name="quota request withdrawn", words="Withdrew a request for more"):
+    """The user withdraws that."""
+
+
+@dataclass(frozen=True)
+class UsageCorrected(Event, name="usage corrected", words="Corrected the use"):
+    """An administrator corrects what was charged to a user."""
+
+    amount: str = ""
+    credited: bool = False
+    user: str = ""
+    reason: str = ""
+
+    def describe(self, at: float) -> str:
+        """Return the correction and the reason."""
+        return f"{self.correction}: {self.reason}"
+
+    @property
+    def correction(self) -> str:
+        """The amount, and whether it is charged or credited."""
+        return f"{self.amount} {'credited to' if self.credited else 'charged to'} {self.user}"
+
+
+@dataclass(frozen=True)
+class MonthClosed(Event, name="month closed", words="Closed a month", details="{month}"):
+    """The service closed a month. Its charges and statements never change after that."""
+
+    month: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event, name="budget reached", words="Told of a budget", details="{percent} % of {budget}"):
+    """The service told leads and administrators how much of a budget of money is used."""
+
+    percent: int = 0
+    budget: str = ""
+
+
+@dataclass(frozen=True)
+class WasteFound(
+    Event, name="waste found", words="Told of idle GPUs", details="{percent} % idle in the week of {week}"
+):
+    """The service told leads and administrators of the idle share of a team's GPU hours."""
+
+    percent: int = 0
+    week: str = ""
+
+
+@dataclass(frozen=True)
+class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
+    """The service mailed the statement of a team to its leads."""
+
+    number: str = ""
+    leads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PersonForgotten(
+    Event, name="person forgotten", words="Forgot a person", details="{how} as {pseudonym}: {reason}"
+):
+    """An administrator deleted what is stored of a person, or put it under a pseudonym. Their name is not here."""
+
+    how: str = ""
+    pseudonym: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PersonExported(Event, name="person exported", words="Exported what is stored", details="{entries} entries"):
+    """An administrator exported what is stored of another person."""
+
+    entries: int = 0

@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuspawner.core.calendar import Per
-from gpuspawner.core.quotas.quota_requests import is_approved_by_rule
+from gpuspawner.core.quotas.ledger import QuotaAmount
+from gpuspawner.core.quotas.quota_requests import REMIND_SECONDS, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, ApprovalRule, BudgetUnit, LimitedResource, QuotaGrant
 
 ZONE = ZoneInfo("Europe/Zurich")
@@ -38,3 +39,22 @@ FULL = replace(ASKED, amount=Fraction(5))
 def test_a_rule_approves_up_to_its_amount_in_each_period(asked, given, approved):
     assert is_approved_by_rule(RULE, asked, given, ZONE) is approved
     assert not is_approved_by_rule(None, asked, given, ZONE)
+
+
+def test_a_request_is_open_until_its_end_and_its_people_are_reminded_once():
+    asked = QuotaRequest(
+        "one", "hub", "born", "alice", Account("", "born"), QuotaAmount(BudgetUnit.GPU_HOURS, "", Fraction(4)), None,
+        MONDAY + 5 * DAY, "A paper", MONDAY,
+    )  # fmt: skip
+    assert (asked.words, asked.is_for_team, asked.is_open(MONDAY)) == ("4 GPU h", False, True)
+    due = MONDAY + REMIND_SECONDS
+    assert [asked.is_reminder_due(at) for at in (due - 1, due)] == [False, True]
+    assert not replace(asked, reminded_at=MONDAY).is_reminder_due(due)
+    assert asked.state(MONDAY + 5 * DAY) is RequestOutcome.EXPIRED
+    answered = asked.close(RequestOutcome.APPROVED, due, "admin", grant="g")
+    assert (answered.is_answered, answered.is_by_rule, answered.is_open(due)) == (True, False, False)
+    assert asked.close(RequestOutcome.APPROVED, due, "").is_by_rule
+    grant = asked.grant_of(since=due)
+    assert (grant.amount, grant.since, grant.until, grant.user) == (4, due, MONDAY + 5 * DAY, "alice")
+    team = replace(asked, account=Account("vision"))
+    assert (team.is_for_team, team.grant_of().user) == (True, "")

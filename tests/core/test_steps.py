@@ -357,3 +357,49 @@ def test_after_an_outage_enough_of_the_grace_is_left_and_its_user_is_told_again(
     assert unjudged.lease.phase is Phase.RUNNING
     other = steps.resume(lease, rules(lease, lifecycle=LifecyclePolicy(mode=Mode.WARN)), LATER)
     assert (other.lease.phase, told(other)) == (Phase.RUNNING, ["grace ended"])
+
+
+def test_a_request_that_cannot_start_is_noted_once_and_ends_after_its_time():
+    waits = a_lease("waits")
+    assert steps.note_feasibility(waits, "", 60.0, NOW) is None
+    noted = steps.note_feasibility(waits, "No node has it.", 60.0, NOW)
+    assert (noted.lease.impossible, noted.lease.impossible_since) == ("No node has it.", NOW)
+    assert steps.note_feasibility(noted.lease, "No node has it.", 60.0, NOW + 60) is None
+    other = steps.note_feasibility(noted.lease, "No cluster has it.", 60.0, NOW + 60)
+    assert (other.lease.impossible, other.lease.impossible_since, other.notes) == ("No cluster has it.", NOW, ())
+    again = steps.note_feasibility(noted.lease, "", 60.0, NOW + 60)
+    assert (again.lease.impossible, again.lease.impossible_since) == ("", None)
+    ended = steps.note_feasibility(noted.lease, "No node has it.", 60.0, NOW + 61)
+    assert ended.lease.reason is exits.impossible("", 60.0).reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_seconds", "minutes"),
+    [
+        ({}, 240.0, 4),
+        ({}, 0.0, 1),
+        ({}, steps.NEAR_START_SECONDS + 1, None),
+        ({"told_near_start": True}, 240.0, None),
+        ({"phase": Phase.QUEUED}, 240.0, None),
+        ({"asked_at": LATER}, 240.0, None),
+    ],
+)
+def test_a_near_start_is_told_once_to_users_who_wait_elsewhere(changes, in_seconds, minutes):
+    waits = replace(a_lease("waits", Phase.PARKED), **changes)
+    found = steps.note_near_start(waits, in_seconds, LATER)
+    assert (found is None) == (minutes is None)
+    if found is not None:
+        assert found.lease.told_near_start
+        assert [note.event.in_seconds for note in found.notes] == [60.0 * minutes]
+
+
+def test_the_rule_that_holds_a_request_back_is_noted_when_it_begins_and_ends():
+    waits = a_lease("waits")
+    assert steps.note_wait_reason(waits, "", "", NOW) is None
+    held = steps.note_wait_reason(waits, "quota each-user", "You have 4.", NOW)
+    assert held.lease.wait_reason.rule == "quota each-user"
+    assert steps.note_wait_reason(held.lease, "quota each-user", "You have 5.", NOW + 5) is None
+    free = steps.note_wait_reason(held.lease, "", "", NOW + 9)
+    assert (free.lease.wait_reason, free.lease.blocked_seconds) == (None, 9.0)
+    runs = a_lease("runs", Phase.RUNNING, held=slots("a100-0"))
+    assert steps.note_wait_reason(runs, "quota each-user", "You have 4.", NOW) is None

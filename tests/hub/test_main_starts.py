@@ -79,6 +79,7 @@ def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
         "template": "lab",
         "template_title": "Lab",
         "words": "2 simulated A100",
+        "icon": "gpu",
         "gpu": "a100",
         "count": 2,
         "cpu_cores": 2,
@@ -191,7 +192,7 @@ def test_every_other_error_of_the_hub_says_its_number_and_nothing_of_a_start(hub
     session = hub.login("dot")
     for path, status in (("nothing-is-here", 404), ("accept-share", 400)):
         page = session.get(f"{hub.url}/hub/{path}", timeout=20)
-        assert (page.status_code, f'gs-fine">{status} ' in page.text) == (status, True)
+        assert (page.status_code, f'gs-fine">{status}' in page.text) == (status, True)
         assert "Start changed nothing" not in page.text
 
 

@@ -55,7 +55,7 @@ KEYS = [  # options in JSON, the whole message
     pytest.param(
         '{"gpus": 1}',
         "'gpus': You asked for an option that does not exist. Allowed: template, gpu, count, cpu, memory, lifetime, "
-        "team, substitutes, gpu_memory, repository, own_image, tools. "
+        "team, substitutes, gpu_memory, repository, own_image, tools, variables, script. "
         "Did you mean `gpu`?",
         id="unknown key",
     ),
@@ -74,7 +74,7 @@ RESERVED = [
     pytest.param(
         {"user_options": {name: "x"}},
         f"{name}: You asked for 'x'. Allowed: template, gpu, count, cpu, memory, lifetime, team, substitutes, "
-        "gpu_memory, repository, own_image, tools. "
+        "gpu_memory, repository, own_image, tools, variables, script. "
         f"JupyterHub takes {name} for itself; send the options alone, without {name}.",
         id=name,
     )

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def pytest_generate_tests(metafunc):
     has_store = {"make_world", "make_web_world"} & set(metafunc.fixturenames)
     if has_store and KEPT_IN == "sqlite" and metafunc.definition.path.stem.removeprefix("test_") in ON_BOTH:
         metafunc.parametrize("kept_in", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def same_zone():
+    """Restore the process's time zone. A service sets it, also when it reads its catalog again while it ends."""
+    before = os.environ.get("TZ")
+    yield
+    if os.environ.get("TZ") != before:
+        os.environ.pop("TZ", None) if before is None else os.environ.update(TZ=before)
+        time.tzset()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,8 @@
 import os
 import pwd
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -72,6 +74,19 @@ def test_picked_ports_differ_and_are_free():
     picked = ports.pick_free(3)
     assert len(set(picked)) == 3
     assert all(map(ports.is_free, picked))
+
+
+def test_a_picked_port_is_picked_by_no_other_process_before_its_server_listens(monkeypatch):
+    def pick_elsewhere(candidates, count):
+        code = f"from demo import ports; ports.PICKED = {candidates}; print(*ports.pick_free({count}))"
+        done = subprocess.run([sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=True)
+        return [int(port) for port in done.stdout.split()]
+
+    (reserved,), (other,) = ports.pick_free(1), pick_elsewhere(ports.PICKED, 1)
+    assert pick_elsewhere([*[reserved] * 99, other], 1) == [other]
+    monkeypatch.setattr(ports, "MOST_RESERVED", 1)
+    ports.pick_free(1)
+    assert pick_elsewhere([reserved], 1) == [reserved]
 
 
 def test_a_port_without_a_visible_holder_is_said_to_be_that():

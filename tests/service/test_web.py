@@ -68,6 +68,22 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     assert "Full queue" in told
 
 
+@pytest.mark.parametrize(
+    ("nodes", "held", "offered"),
+    [(("a",) * 4, 3, 1), (("a", "a", "b", "b"), 0, 2), (("a", "a", "b", "b"), 1, 2), (("a",) * 4, 4, None)],
+    ids=["one is free", "two nodes", "three are free on two nodes", "none is free"],
+)
+def test_a_start_with_fewer_gpus_is_offered_for_as_many_as_are_free_on_one_node(world, nodes, held, offered):
+    for gpu, node in zip(page_world.GPUS, nodes, strict=True):
+        world.backend.change_gpu(gpu.id, node=node)
+    world.observe()
+    if held:
+        world.save(page_world.running("bobs", user="bob", gpus=range(held)))
+    world.save(page_world.waiting("mine", user="alice", count=4 if len(set(nodes)) == 1 else 3))
+    standing = page_world.api(world, "alice", "workspaces/mine").json()["queue"]
+    assert standing["startable_count"] == offered
+
+
 def test_a_home_page_is_complete_while_another_page_reads_the_store(world, monkeypatch):
     world.observe()
     world.save(page_world.waiting("bobs", user="bob"))

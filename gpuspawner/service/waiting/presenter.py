@@ -66,7 +66,7 @@ def waits(
     asked = f", and you need {request.count}" if request.count > 1 else ""
     if kept:
         asked = f", {kept}"
-    return f"{free}{asked}. {line}. {start_words(place, shown)} {stays}"
+    return f"{free}{asked}. {line}. {start_words(place, shown, asked_for=asked_for)} {stays}"
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -97,20 +97,22 @@ def after_other_starts(most: int, whose: str) -> str:
 
 
 FEW_PAST = "Too few past workspaces are known to estimate the start."
-"""The reason why no time is shown."""
+NOT_ASKED = "You see when it probably starts once you have pressed Start."
+"""The reasons why no time is shown."""
 
 
-def start_words(place: QueuePosition, shown: ShownStart | None) -> str:
+def start_words(place: QueuePosition, shown: ShownStart | None, *, asked_for: bool = True) -> str:
     """Return when a request starts, as precisely as past estimates allow, or why that is not shown.
 
     Args:
         place: its position. Its start is not known if a fleet or scheduler does not answer.
         shown: the estimate, None without one.
+        asked_for: the request is in the queue. Draws for its start are made only there.
     """
     if place.unchanged_seconds is None and shown is None:
         return "We do not know yet how long it takes."
     if shown is None:
-        return FEW_PAST
+        return FEW_PAST if asked_for else NOT_ASKED
     if shown.form is Form.TIME and shown.seconds is not None:
         return f"It probably starts in about {show_wait(shown.seconds)}."
     if shown.form is Form.LONG:

@@ -70,7 +70,7 @@ def test_the_form_says_that_it_is_not_enforced():
     def text(catalog):
         return form.render(catalog, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
 
-    assert "40 GiB each is not enforced, others on the same GPU may use up its memory" in text(SLICED)
+    assert "40 GiB each (not enforced), others on the same GPU may use up its memory" in text(SLICED)
     assert "not enforced" not in text(ENFORCED)
 
 

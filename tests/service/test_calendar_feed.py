@@ -82,6 +82,13 @@ def test_a_calendar_program_reads_what_its_user_sees_without_names_of_others(wor
     assert "bob" not in read(world, make(world, "admin")).text, "an address is read without a sign-in"
 
 
+def test_an_address_is_where_its_user_opened_the_page_if_no_public_address_is_configured(world):
+    browser = Browser(world, "alice")
+    cookies = "; ".join(f"{one.name}={one.value}" for one in browser.cookies)
+    browser.headers.update({"Host": "hub.example.org", "X-Forwarded-Proto": "https,http", "Cookie": cookies})
+    assert ">https://hub.example.org/services/gpu/calendar/" in browser.submit("calendar/link").text
+
+
 def test_an_address_is_valid_for_a_year_and_until_another_is_made_or_it_is_ended_or_its_user_is_gone(world):
     first = make(world, "alice")
     token = make(world, "alice")

@@ -34,7 +34,7 @@ async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_re
     assert queue.place == 1
     assert "Too few past workspaces are known to estimate the start" in queue.sentence
     assert queue.precedence.startswith("A later request within its share can start first. A later request of a team")
-    assert re.search(r"From .* on, no later request starts before yours\.", queue.precedence)
+    assert re.search(r"From .* on, no later request starts first\.", queue.precedence)
     assert set(split_sentences(queue.precedence)) <= set(view.explained)
     assert not [name for name in type(queue).model_fields if "latest" in name or "most" in name]
     bob = await world.start("bob", lifetime="24h")

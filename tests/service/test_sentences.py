@@ -319,6 +319,11 @@ def test_a_start_is_told_as_precisely_as_it_is_known(seconds, shown, words):
     assert start_words(QueuePosition(1, 1, seconds, seconds), shown) == words
 
 
+def test_before_the_request_the_page_says_when_its_start_is_estimated():
+    words = start_words(QueuePosition(1, 1, 90.0, 90.0), None, asked_for=False)
+    assert words == "You see when it probably starts once you have pressed Start."
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (10, "10th"), (11, "11th"), (12, "12th"), (13, "13th"),

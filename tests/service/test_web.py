@@ -13,6 +13,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.queue.calibration import Form, ShownStart
 
 
 @pytest.fixture
@@ -66,6 +67,34 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     told = Browser(world, "admin").look("workspaces/mine").text
     assert "carol, 2 simulated A100 80 GB" in told
     assert "Full queue" in told
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "offered"),
+    [(("a",) * 4, 3, 1), (("a", "a", "b", "b"), 0, 2), (("a", "a", "b", "b"), 1, 2), (("a",) * 4, 4, None)],
+    ids=["one is free", "two nodes", "three are free on two nodes", "none is free"],
+)
+def test_a_start_with_fewer_gpus_is_offered_for_as_many_as_are_free_on_one_node(world, nodes, held, offered):
+    for gpu, node in zip(page_world.GPUS, nodes, strict=True):
+        world.backend.change_gpu(gpu.id, node=node)
+    world.observe()
+    if held:
+        world.save(page_world.running("bobs", user="bob", gpus=range(held)))
+    world.save(page_world.waiting("mine", user="alice", count=4 if len(set(nodes)) == 1 else 3))
+    standing = page_world.api(world, "alice", "workspaces/mine").json()["queue"]
+    assert standing["startable_count"] == offered
+
+
+@pytest.mark.parametrize(("to_seconds", "is_range"), [(901.0, False), (1900.0, True)])
+def test_a_range_within_a_minute_has_its_end_alone(world, monkeypatch, to_seconds, is_range):
+    world.observe()
+    world.save(page_world.running("bobs", user="bob", gpus=range(4)))
+    world.save(page_world.waiting("mine", user="alice"))
+    shown = ShownStart(Form.HOUR, None, 900.0, to_seconds)
+    monkeypatch.setattr(world.parts.allocator.estimator, "shown", lambda _: shown)
+    alice = Browser(world, "alice")
+    for page in (alice.home.text, alice.look("workspaces/mine").text):
+        assert ("<dt>From</dt>" in page, "<dt>To</dt>" in page) == (is_range, True)
 
 
 def test_a_home_page_is_complete_while_another_page_reads_the_store(world, monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import takewhile
 from types import MappingProxyType
@@ -205,13 +205,23 @@ def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
     """Return the number of free units of ``kind``, without coming nodes."""
-    free, share = 0, kind.share
+    return sum(units for _, units in _free_units(kind, fleet, used))
+
+
+def largest_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
+    """Return the most free units of ``kind`` on one node, without coming nodes: one lease can have so many now."""
+    free = Counter[NodeName]()
+    for node, units in _free_units(kind, fleet, used):
+        free[node] += units
+    return max(free.values(), default=0)
+
+
+def _free_units(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> Iterator[tuple[NodeName, int]]:
     for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
         if (taken is not None and taken.numerator >= taken.denominator) or not is_grantable(gpu) or gpu.is_coming:
             continue  # fractions are slow: only of GPUs that are shared anything is computed
-        free += kind.shares if taken is None else int((1 - taken) // share)
-    return free
+        yield gpu.on, kind.shares if taken is None else int((1 - taken) // kind.share)
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:

@@ -42,8 +42,8 @@ def stored_hash(secret: bytes, token: str) -> str:
     return hmac.new(secret, f"calendar {token}".encode(), hashlib.sha256).hexdigest()
 
 
-async def make_address(parts: Parts, person: Person) -> str:
-    """Return a new address of a person's calendar. It replaces an earlier one."""
+async def make_token(parts: Parts, person: Person) -> str:
+    """Return the token of a new address of a person's calendar. It replaces an earlier one."""
     tokens, now, owner = parts.store.tokens, parts.clock.now(), person.owner
     for row in await parts.store.read(tokens.of, owner, now):
         if row.device == DEVICE:
@@ -53,7 +53,7 @@ async def make_address(parts: Parts, person: Person) -> str:
     row = TokenRow(uuid.uuid4().hex, hashed, *owner, person.name, DEVICE, now, now + LINK_SECONDS)
     line = AuditLine(now, "", person.name, person.name, CalendarShared(), ORIGIN, row.id)
     await parts.store.write(tokens.add, row, line)
-    return f"{(parts.page_url or parts.public_url).rstrip('/')}/calendar/{token}.ics"
+    return token
 
 
 async def feed_of(parts: Parts, row: TokenRow, name: str) -> str:
@@ -105,7 +105,8 @@ class CalendarLink(SignedInPage):
 
     async def post(self) -> None:
         """Make an address, and answer it."""
-        self.render_page("calendar_link.html", made=await make_address(self.parts, self.signed_in()))
+        token = await make_token(self.parts, self.signed_in())
+        self.render_page("calendar_link.html", made=f"{self.service_url}/calendar/{token}.ics")
 
 
 ROUTES: list[Any] = [(r"/calendar/link", CalendarLink), (r"/calendar/([\w-]{20,64})\.ics", CalendarFeed)]

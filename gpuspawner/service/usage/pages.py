@@ -229,7 +229,7 @@ class StatementPage(AdminPage):
                 shown=MEMBERS_SHOWN,
                 idle_cost=cost_at_prices(statement, "idle"),
                 reclaimed_cost=cost_at_prices(statement, "reclaimed"),
-                hub=urlsplit(self.parts.page_url or self.parts.public_url).netloc,
+                hub=urlsplit(self.service_url).netloc,
             )
 
 

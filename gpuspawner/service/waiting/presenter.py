@@ -66,7 +66,7 @@ def waits(
     asked = f", and you need {request.count}" if request.count > 1 else ""
     if kept:
         asked = f", {kept}"
-    return f"{free}{asked}. {line}. {start_words(place, shown)} {stays}"
+    return f"{free}{asked}. {line}. {start_words(place, shown, asked_for=asked_for)} {stays}"
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -97,20 +97,22 @@ def after_other_starts(most: int, whose: str) -> str:
 
 
 FEW_PAST = "Too few past workspaces are known to estimate the start."
-"""The reason why no time is shown."""
+NOT_ASKED = "You see when it probably starts once you have pressed Start."
+"""The reasons why no time is shown."""
 
 
-def start_words(place: QueuePosition, shown: ShownStart | None) -> str:
+def start_words(place: QueuePosition, shown: ShownStart | None, *, asked_for: bool = True) -> str:
     """Return when a request starts, as precisely as past estimates allow, or why that is not shown.
 
     Args:
         place: its position. Its start is not known if a fleet or scheduler does not answer.
         shown: the estimate, None without one.
+        asked_for: the request is in the queue. Draws for its start are made only there.
     """
     if place.unchanged_seconds is None and shown is None:
         return "We do not know yet how long it takes."
     if shown is None:
-        return FEW_PAST
+        return FEW_PAST if asked_for else NOT_ASKED
     if shown.form is Form.TIME and shown.seconds is not None:
         return f"It probably starts in about {show_wait(shown.seconds)}."
     if shown.form is Form.LONG:
@@ -260,7 +262,7 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
         of=place.of,
         **start_times(place, shown, now),
         hit_rate=hit_rate_words(state),
-        startable_count=_startable_count(state, lease, offer),
+        startable_count=_startable_count(state, lease),
         sentence=sentence,
         why=" ".join(filter(None, [place.why, *queue.wait_reasons_of_substitutes(lease)])),
         precedence=precedence_words(place, lease.request, state.catalog, now),
@@ -270,19 +272,19 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     )
 
 
-def _startable_count(state: Parts, lease: Lease, offer: Offer | None) -> int | None:
+def _startable_count(state: Parts, lease: Lease) -> int | None:
     """Return the number of GPUs with which a request could start now instead of all that it asks for, None for none.
 
     The number is within the bounds of its template, and nothing but free GPUs holds the request back.
     """
-    template = state.catalog.templates.get(lease.request.template)
-    if template is None or offer is None or not offer.largest or lease.request.gpu is None:
+    template, gpu = state.catalog.templates.get(lease.request.template), lease.request.gpu
+    if template is None or gpu is None or state.queue.outages.of_kind(gpu) is not None:
         return None
-    if state.queue.outages.of_kind(lease.request.gpu) is not None or state.queue.wait_reason(lease) is not None:
+    if state.queue.wait_reason(lease) is not None or state.queue.place(lease).number != 1:
         return None
-    count = min(offer.largest, lease.request.count - 1)
-    least, _ = template.gpus.get(lease.request.gpu, (lease.request.count, 0))
-    return count if count >= max(least, 1) and state.queue.place(lease).number == 1 else None
+    count = min(state.queue.startable_count(lease), lease.request.count - 1)
+    least, _ = template.gpus.get(gpu, (lease.request.count, 0))
+    return count if count >= max(least, 1) else None
 
 
 def present_queue(state: Parts, leases: Iterable[Lease], person: Person, kinds: Collection[str]) -> models.Queue:

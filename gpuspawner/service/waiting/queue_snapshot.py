@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.placement import host_resources_of
+from gpuspawner.core.gpus.placement import host_resources_of, largest_free
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
@@ -22,6 +22,7 @@ from gpuspawner.core.queue.class_holds import (
     active_holds,
     count_free_in_hold,
     current_hold_gpus,
+    hold_user_of,
     may_use,
 )
 from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers, reserved_for_others
@@ -29,6 +30,7 @@ from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
+from gpuspawner.schedulers.own_queue import use_slots
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -184,12 +186,22 @@ class QueueSnapshot:
 
     def offers_to(self, asker: HoldUser) -> list[Offer]:
         """Return the available GPUs of each kind for one user. GPUs that are held for others are not free."""
-        held = self.once("held", self._held)
-        numbers = [number for number, one in enumerate(held) if not may_use(asker, one.hold)]
-        if not numbers:
-            return self.offers
-        others = [held[number] for number in numbers]
-        return self.once(f"offers without {numbers}", lambda: self._without(others))
+        others = self._held_for_others(asker)
+        holds = [one.hold for one in others]
+        return self.once(f"offers without {holds}", lambda: self._without(others)) if others else self.offers
+
+    def startable_count(self, lease: Lease) -> int:
+        """Return how many GPUs of its kind are free on one node for the first in line."""
+        seen, gpu, offer = self._now().seen, lease.request.gpu, self.offer(lease.request.gpu, hold_user_of(lease))
+        if gpu is None or gpu not in seen.kinds or offer is None or offer.largest is None:
+            return 0
+        used = dict(seen.used)
+        for one in self._held_for_others(hold_user_of(lease)):
+            use_slots(used, one.slots)
+        return min(offer.largest, largest_free(seen.kinds[gpu], seen.placement_fleet, used))
+
+    def _held_for_others(self, asker: HoldUser) -> list[HeldGpus]:
+        return [one for one in self.once("held", self._held) if not may_use(asker, one.hold)]
 
     def _held(self) -> tuple[HeldGpus, ...]:
         """Return the GPUs that are held now. GPUs whose queue another program owns are left out."""

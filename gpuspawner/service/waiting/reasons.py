@@ -59,7 +59,7 @@ def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, n
         return "It has waited so long that no later request starts first."
     sentences = list(_passing(stands, catalog))
     if stands.overdue_at != inf:
-        sentences.append(f"From {show_time(stands.overdue_at, now)} on, no later request starts before yours.")
+        sentences.append(f"From {show_time(stands.overdue_at, now)} on, no later request starts first.")
     if higher:
         sentences.append("A request of a higher priority can start first at any time.")
     return " ".join(sentences)
@@ -72,7 +72,7 @@ def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
         if any(limit.soft is not None and limit.what in SHARED_RESOURCES for limit in limits):
             yield "A later request within its share can start first."
         yield "A later request of a team or user who used less lately can start first."
-    yield "A workspace that made room for others can return before yours."
+    yield "A workspace that made room for others can return first."
 
 
 def _highest_priority(catalog: Catalog) -> int:

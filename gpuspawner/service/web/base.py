@@ -177,6 +177,15 @@ class ErrorPages(BaseHandler):
         """The hub's own pages, with a slash at the end."""
         return f"{self.hub_auth.hub_host}{self.hub_auth.hub_prefix}"
 
+    @property
+    def service_url(self) -> str:
+        """Where the reader opens the service's pages, without a slash at the end."""
+        if self.parts.page_url:
+            return self.parts.page_url.rstrip("/")
+        # Nobody configured the public address: the one that this browser asked for.
+        is_https = self.request.headers.get("X-Forwarded-Proto", self.request.protocol).partition(",")[0] == "https"
+        return f"{'https' if is_https else 'http'}://{self.request.host}{self.parts.prefix.rstrip('/')}"
+
     def xsrf_text(self) -> str:
         """Return the token that a form must send back."""
         token = self.xsrf_token

@@ -122,7 +122,7 @@
     if (none) return;
     for (const [name, time] of Object.entries(at)) {
       const row = part("times").querySelector(`[data-when=${name}]`);
-      row.hidden = !time;
+      row.hidden = !time || (name === "from" && clock(at.from) === clock(at.to));
       if (time) setText(row.querySelector("b"), clock(time));
     }
     const now = Date.now() / 1000 + offset;

@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.backends.kubernetes.settings import cluster_settings
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.profile_options import Menu, MenuOption, write_menus
+from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.schedulers.clusters import ClustersScheduler

@@ -6,7 +6,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 """
 
 from gpuspawner.catalog.cluster_models import Cluster, HttpSchedulerAddress, KueueQueues, PodQueues, Route
-from gpuspawner.catalog.gpu_choice import kinds_instead
+from gpuspawner.catalog.derived import scaled
 from gpuspawner.catalog.load import check, load_catalog, load_text
 from gpuspawner.catalog.models import (
     ANY_GPU,
@@ -21,7 +21,8 @@ from gpuspawner.catalog.models import (
     Template,
     default_url,
 )
-from gpuspawner.catalog.resolution import (
+from gpuspawner.catalog.requests.gpu_choice import kinds_instead
+from gpuspawner.catalog.requests.resolution import (
     RESERVED,
     AllRefused,
     Resolution,
@@ -34,9 +35,8 @@ from gpuspawner.catalog.resolution import (
     without_defaults,
     without_lost_consent,
 )
-from gpuspawner.catalog.scaling import scaled
-from gpuspawner.catalog.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
-from gpuspawner.catalog.visibility import charging_teams, teams_of, visible
+from gpuspawner.catalog.requests.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
+from gpuspawner.catalog.requests.visibility import charging_teams, teams_of, visible
 
 __all__ = [
     "ANY_GPU",

@@ -18,8 +18,8 @@ from gpuspawner.catalog.cluster_models import (
     SchedulerChoice,
 )
 from gpuspawner.catalog.pod_models import Container, Port, Resources, Variables, Volume
-from gpuspawner.catalog.profile_options import Menu
 from gpuspawner.catalog.quota_models import Hold, QuotaLimits
+from gpuspawner.catalog.requests.profile_options import Menu
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import Internal, Reader, Required, choice_reader, section, text_reader, write_nothing
 from gpuspawner.core.gpus.fleet import GpuKind

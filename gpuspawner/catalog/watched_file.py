@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gpuspawner.catalog.document import Document, read_raw
 from gpuspawner.catalog.models import Catalog
-from gpuspawner.catalog.prices import with_prices_of
+from gpuspawner.catalog.requests.visibility import with_prices_of
 from gpuspawner.catalog.resources.merging import Added, MergeResult, merge
 from gpuspawner.core.errors import CatalogError
 

@@ -18,7 +18,7 @@ from tornado.web import Application
 from gpuspawner.backends.base import Backend
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.visibility import named_groups
+from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease

@@ -14,7 +14,7 @@ from gpuspawner.backends.clusters import ClusterBackend, ClustersBackend, kinds_
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueues, PodQueues
-from gpuspawner.catalog.profile_options import FILE, read_menus
+from gpuspawner.catalog.requests.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
 from gpuspawner.schedulers.base import Scheduler

@@ -8,8 +8,9 @@ import os
 from functools import partial
 from pathlib import Path
 
-from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, profile_options, scaled
-from gpuspawner.catalog.catalog_warnings import refused
+from gpuspawner.catalog import Catalog, HttpSchedulerAddress, load_catalog, scaled
+from gpuspawner.catalog.load import refused
+from gpuspawner.catalog.requests import profile_options
 from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Prepared
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler

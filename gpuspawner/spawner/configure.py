@@ -21,8 +21,8 @@ from traitlets.utils.importstring import import_item
 from gpuspawner.backends.data_folder import data_folder
 from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
 from gpuspawner.catalog import Catalog, load_catalog, scaled
-from gpuspawner.catalog.catalog_warnings import refused
-from gpuspawner.catalog.profile_options import write_menus
+from gpuspawner.catalog.load import refused
+from gpuspawner.catalog.requests.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub import checks, service

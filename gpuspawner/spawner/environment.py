@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuspawner.catalog import SSH, default_url
 from gpuspawner.catalog.models import Template
-from gpuspawner.catalog.own_software import variables_in
 from gpuspawner.catalog.pod_models import Volume
+from gpuspawner.catalog.requests.start_options import variables_in
 from gpuspawner.core.leases.request import Request
 
 SSH_VARIABLE = "GPUSPAWNER_SSH"

@@ -18,7 +18,7 @@ from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
 from gpuspawner.catalog.pod_models import Volume
-from gpuspawner.catalog.visibility import named_groups
+from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport

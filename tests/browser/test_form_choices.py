@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from gpuspawner.catalog import load_text
-from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
+from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
 
 IMAGE = MenuOption("image", "Image", {"old": "PyTorch 1", "new": "PyTorch 2"}, "new", Unlisted("Another image"))

@@ -3,8 +3,7 @@
 import pytest
 
 from gpuspawner.catalog import load_text
-from gpuspawner.catalog.prices import prices
-from gpuspawner.catalog.visibility import lost_group, missing_groups, named_groups, team_title
+from gpuspawner.catalog.requests.visibility import lost_group, missing_groups, named_groups, prices, team_title
 
 CATALOG = load_text("""
 version: 1

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.catalog_warnings import refused
+from gpuspawner.catalog.load import refused
 from gpuspawner.core.errors import CatalogError
 
 WHOLE = """

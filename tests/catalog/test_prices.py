@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.prices import with_prices_of
+from gpuspawner.catalog.requests.visibility import with_prices_of
 
 HEAD = "version: 1\ntemplates:\n  lab: {gpus: {a100: 1}}\ngpus:\n  a100: {match: A100, memory: 80GiB, "
 NEW_YEAR = date(2027, 1, 1)

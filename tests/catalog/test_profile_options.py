@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.catalog import from_form, load_text, resolve
-from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted, choices_of, read_menus, write_menus
+from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted, choices_of, read_menus, write_menus
 from gpuspawner.core.errors import RequestRefused
 
 IMAGE = MenuOption(

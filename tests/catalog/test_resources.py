@@ -6,10 +6,9 @@ from jupyterhub import orm
 from gpuspawner import __version__
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import Template
-from gpuspawner.catalog.own_software import LONGEST_ADDRESS
 from gpuspawner.catalog.quota_models import QuotaLimits
+from gpuspawner.catalog.requests.start_options import LONGEST_ADDRESS, OPTIONS
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
-from gpuspawner.catalog.start_options import OPTIONS
 from gpuspawner.cli.kube.crd import definitions_text
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE

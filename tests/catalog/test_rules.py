@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.catalog import charging_teams, load_text, scaled, teams_of
-from gpuspawner.catalog.rule_checks import most_gpus
+from gpuspawner.catalog.checks import most_gpus
 from gpuspawner.core.calendar import Per, Window
 from gpuspawner.core.idle.policies import PreemptionPolicy, QueuePolicy
 from gpuspawner.core.rules import (

@@ -14,7 +14,7 @@ from demo.data import Settings
 from demo.launcher import take_lock
 from demo.scheduler.inventory import Inventory
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.scaling import scaled
+from gpuspawner.catalog.derived import scaled
 from tools.install import ROOT
 from tools.progress import StepError
 

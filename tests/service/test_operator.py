@@ -11,7 +11,7 @@ from resource_world import SPEC, Cluster, Door
 from service_world import Killed, Life
 
 from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
-from gpuspawner.catalog.resources.status import OF_REQUEST
+from gpuspawner.catalog.resources.definitions import OF_REQUEST
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason

@@ -13,8 +13,7 @@ from harness import pages
 from page_world import api, waiting
 
 from gpuspawner.catalog import load_catalog, load_text
-from gpuspawner.catalog.titles import given_instead, gpus_asked
-from gpuspawner.catalog.visibility import choose_team
+from gpuspawner.catalog.requests.visibility import choose_team, given_instead, gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.calendar import find_opening
 from gpuspawner.core.errors import CatalogError, RequestRefused

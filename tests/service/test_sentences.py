@@ -9,7 +9,7 @@ import pytest
 from lease_builders import KINDS, NOW, a_lease, a_request, slots
 from service_world import a_catalog
 
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Autoscale
 from gpuspawner.core.idle.policies import ActivityPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode

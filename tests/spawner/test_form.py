@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, resolve_all
-from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
+from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
 from gpuspawner.spawner.web.pages import TEMPLATES, Live, PageView, ServiceView, of_server
 

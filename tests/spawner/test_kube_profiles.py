@@ -4,7 +4,7 @@ import pytest
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.profile_options import Menu, MenuOption, Unlisted
+from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.kubernetes.conflicts import menus, profile_conflicts
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 

@@ -11,7 +11,7 @@ from kubespawner import KubeSpawner
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.profile_options import Menu, read_menus
+from gpuspawner.catalog.requests.profile_options import Menu, read_menus
 from gpuspawner.spawner.kubernetes.configuration import written
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import click
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.catalog.catalog_warnings import held_beyond, needing_pods, unknown_groups, without_effect
-from gpuspawner.catalog.visibility import named_groups
+from gpuspawner.catalog.load import held_beyond, needing_pods, unknown_groups, without_effect
+from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import INVALID, AwayError, RefusedError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.events import ClaimMade, MovedInQueue, Passed
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason

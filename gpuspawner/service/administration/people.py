@@ -11,7 +11,7 @@ from urllib.parse import quote
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.events import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import Restriction, reservation_hold
 from gpuspawner.core.calendar import Opening
 from gpuspawner.core.gpus.placement import count_all

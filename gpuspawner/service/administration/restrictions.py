@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.administration import EVERYBODY, RESERVING, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from zoneinfo import ZoneInfo
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RESERVING, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.calendar import Opening, show_moment, write_weekly_window
 from gpuspawner.core.queue.class_holds import HoldUser, may_use

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from math import ceil, inf
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.calendar import Opening
 from gpuspawner.core.leases.lease import HOLDING, Lease

@@ -13,7 +13,7 @@ from datetime import date
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.document import LARGEST_BYTES, read_raw
 from gpuspawner.catalog.edits import with_value
-from gpuspawner.catalog.prices import with_prices_of
+from gpuspawner.catalog.requests.visibility import with_prices_of
 from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.errors import CatalogError, Conflict, Problem, RequestRefused, quoted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpuspawner.catalog.titles import given_instead, gpu_title
+from gpuspawner.catalog.requests.visibility import given_instead, gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.events import Audience, ScheduleSuspended
 from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason

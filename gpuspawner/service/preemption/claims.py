@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from tornado.web import HTTPError
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import ClaimEvent

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.running_steps import spare, warn_of_claim

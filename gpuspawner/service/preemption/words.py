@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.queue.preemption import Preemption, PreemptionState
 from gpuspawner.core.rules import EndNotice, LatestEnd
 from gpuspawner.core.units import show_duration, show_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.calendar import show_moment
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import Requester

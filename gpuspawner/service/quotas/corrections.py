@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import HOUR_MS, date_of, milliseconds
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.events import UsageCorrected

@@ -9,8 +9,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import gpu_title, team_title
 from gpuspawner.core.calendar import Window, show_moment
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import gpu_hours_text as gpu_hours_words

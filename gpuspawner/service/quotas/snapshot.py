@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.quotas.budgets import BudgetBalances
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.usage import QuotaTally

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import gpu_title, team_title
 from gpuspawner.core.quotas.budgets import BudgetBalance
 from gpuspawner.core.quotas.limits import Amount
 from gpuspawner.core.quotas.usage import LimitTotals

@@ -8,7 +8,7 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import Restriction, RestrictionKind, close_gpus, exemption_of, reservation_holds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import Catalog, understood, visible
-from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
+from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpus_asked
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
 from gpuspawner.core.leases.request import Request

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog, Cluster
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import LINKED
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.schedules import MOST_MISSED, Schedule
 from gpuspawner.service.rules.policies import policy_now

@@ -8,8 +8,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from tornado.web import HTTPError
 
 from gpuspawner.catalog import OPTIONS, Catalog
-from gpuspawner.catalog.own_software import MOST_BYTES
-from gpuspawner.catalog.start_options import WRITTEN
+from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.store import personal

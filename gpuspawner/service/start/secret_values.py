@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import SkipValidation
 from tornado.web import HTTPError
 
-from gpuspawner.catalog.own_software import RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
+from gpuspawner.catalog.requests.start_options import RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import Owner

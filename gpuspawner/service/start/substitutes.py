@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
-from gpuspawner.catalog.prices import prices
-from gpuspawner.catalog.titles import gpu_title
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import gpu_title, prices, team_title
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration

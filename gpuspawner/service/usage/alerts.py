@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from urllib.parse import quote
 
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import date_of, milliseconds, show_moment
 from gpuspawner.core.events import BudgetReached, Event, StatementMailed, WasteFound
 from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text

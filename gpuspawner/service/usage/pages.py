@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import parse_day
 from gpuspawner.core.quotas.months import month_of, month_words, next_month, previous_month
 from gpuspawner.service.parts import Parts

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.quotas.ledger import ledger_lines_until
 from gpuspawner.service.parts import Parts

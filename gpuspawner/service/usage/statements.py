@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import Per
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, ledger_lines_until
 from gpuspawner.core.quotas.months import closes_at, first_day, last_day, month_of, month_span, round_to_sum

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.titles import gpu_title, gpus_asked
+from gpuspawner.catalog.requests.visibility import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.quota_requests.presenter import count_answerable

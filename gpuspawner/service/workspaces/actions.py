@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases import exits, transitions

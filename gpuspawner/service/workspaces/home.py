@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from gpuspawner.catalog import Catalog, Template, teams_of
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import Notice
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_money

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import LINKED, PAGES, to_options
-from gpuspawner.catalog.titles import given_instead, gpu_title
+from gpuspawner.catalog.requests.visibility import given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.workspaces.models import Workspace

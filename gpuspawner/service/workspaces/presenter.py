@@ -6,9 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuspawner.catalog.models import Catalog
-from gpuspawner.catalog.prices import prices
-from gpuspawner.catalog.titles import given_instead, gpu_title, gpus_asked
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpus_asked, prices, team_title
 from gpuspawner.core.events import Granted, Other, fields_of
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until

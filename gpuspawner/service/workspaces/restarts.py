@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from gpuspawner.catalog import resolve
 from gpuspawner.catalog.models import NO_GPU
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next

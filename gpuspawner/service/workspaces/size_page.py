@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.catalog.models import Catalog
-from gpuspawner.catalog.prices import price_words
-from gpuspawner.catalog.resolution import AllRefused
+from gpuspawner.catalog.requests.resolution import AllRefused
+from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_bytes, show_cpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Request, SizeChange
 from gpuspawner.core.queue.class_holds import hold_user_of

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import SkipValidation
 
 from gpuspawner.catalog import resolve
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases import exits, transitions

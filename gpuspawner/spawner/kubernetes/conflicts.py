@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpuspawner.catalog import OPTIONS, RESERVED, Catalog
-from gpuspawner.catalog.profile_options import PROFILE, Menu, MenuOption, Unlisted
+from gpuspawner.catalog.requests.profile_options import PROFILE, Menu, MenuOption, Unlisted
 from gpuspawner.spawner.kubernetes.configuration import all_namespaces, taken, unjudged, written
 from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,

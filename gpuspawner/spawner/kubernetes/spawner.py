@@ -17,7 +17,7 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 from gpuspawner.backends.kubernetes.pods import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.models import Template
-from gpuspawner.catalog.profile_options import choices_of
+from gpuspawner.catalog.requests.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
 from gpuspawner.spawner.kubernetes.manifests import (

@@ -14,10 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from gpuspawner import __version__
 from gpuspawner.backends.local.nvidia import has_devices
 from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, keys_of_form
-from gpuspawner.catalog.own_software import MOST_BYTES
-from gpuspawner.catalog.prices import price_words
-from gpuspawner.catalog.profile_options import LONGEST_CHOICE
-from gpuspawner.catalog.start_options import WRITTEN
+from gpuspawner.catalog.requests.profile_options import LONGEST_CHOICE
+from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
+from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import label_of, quoted, split_sentences
 from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuspawner.catalog import ANY_GPU, NO_GPU, Catalog, Guarantee, Template, kinds_instead
-from gpuspawner.catalog.own_software import MOST_BYTES
-from gpuspawner.catalog.prices import prices
-from gpuspawner.catalog.profile_options import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
-from gpuspawner.catalog.start_options import WRITTEN
+from gpuspawner.catalog.requests.profile_options import LONGEST_CHOICE, Menu, MenuOption, field_of, keys_of
+from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
+from gpuspawner.catalog.requests.visibility import prices
 from gpuspawner.core.errors import label_of
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
 from gpuspawner.spawner.web.pages import Live

@@ -10,7 +10,7 @@ from jupyterhub.user import User
 from jupyterhub.utils import isoformat
 
 from gpuspawner.catalog import LINKED, Catalog, from_form, teams_of, visible, without_defaults
-from gpuspawner.catalog.visibility import team_title
+from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.spawner.progress import ended_start

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from gpuspawner.catalog import Catalog, resolve, without_lost_consent
-from gpuspawner.catalog.titles import gpus_asked
+from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused

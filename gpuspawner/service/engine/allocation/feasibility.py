@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gpuspawner.catalog.titles import gpu_title
+from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Fleet

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.catalog import resolve, teams_of, to_options
-from gpuspawner.catalog.visibility import lost_group
+from gpuspawner.catalog.requests.visibility import lost_group
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Gone, Unavailable

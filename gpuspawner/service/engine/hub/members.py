@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuspawner.catalog.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
+from gpuspawner.catalog.requests.visibility import MAKE_IT, NOBODY_IN_IT, missing_groups, named_groups
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner

@@ -1,15 +1,18 @@
-"""Groups of the hub in a catalog: which entries their members may use, and which team is charged for their usage."""
+"""What users see of a catalog: the entries for their groups, the team that is charged, titles and prices."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import QuotaScope, Rules
+from gpuspawner.core.units import show_money
 
 Entry = tuple[str | int, ...]
 
@@ -142,3 +145,46 @@ def lost_group(catalog: Catalog, template: str, kind: str | None, team: str, gro
         if entry is not None and entry.groups and not entry.groups & groups:
             return " or ".join(sorted(entry.groups))
     return ""
+
+
+def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return a kind of GPU as people read it: ``simulated A100 80 GB``; its name where the catalog has it no more."""
+    kind = catalog.gpus.get(name)
+    return ("simulated " if simulated else "") + (kind.title if kind else name)
+
+
+def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -> str:
+    """Return ``2 A100 80 GB``, ``2 simulated A100 80 GB`` or ``no GPU``."""
+    if request.gpu is None:
+        return "no GPU"
+    return f"{request.count} {gpu_title(request.gpu, catalog, simulated=simulated)}"
+
+
+def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool = False) -> str:
+    """Return that another kind was given than was asked for, to be read after what was given."""
+    price = prices(catalog, asked, given)
+    cost = f": {price}" if price else ""
+    return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"
+
+
+def with_prices_of(catalog: Catalog, day: date) -> Catalog:
+    """Return a catalog with the prices of a day, or the catalog itself if it has them."""
+    gpus = {name: replace(kind, price_per_hour=kind.price_on(day)) for name, kind in catalog.gpus.items()}
+    return catalog if gpus == catalog.gpus else replace(catalog, gpus=gpus)
+
+
+def price_words(catalog: Catalog, kind: str) -> str:
+    """Return the price of one GPU, ``CHF 2.10 per hour``, or "" for a kind without a price."""
+    found = catalog.gpus.get(kind)
+    price = None if found is None else found.price_per_hour
+    return "" if price is None else f"{show_money(price, catalog.rules.currency)} per hour"
+
+
+def prices(catalog: Catalog, asked: str, given: str) -> str:
+    """Return the price of one kind instead of the price of another, or "" if both are equal or not known."""
+    before, after = (catalog.gpus[kind].price_per_hour if kind in catalog.gpus else None for kind in (asked, given))
+    if after is None or before == after:
+        return ""
+    if before is None:
+        return price_words(catalog, given)
+    return f"{show_money(after, catalog.rules.currency)} instead of {before:.2f} per hour"

@@ -10,12 +10,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from gpuspawner.catalog.gpu_choice import choose_gpus, kinds_instead, range_words, refuse_value
 from gpuspawner.catalog.models import Catalog, Guarantee, Template
-from gpuspawner.catalog.own_software import choose_tools, read_own_image, read_repository, read_script, read_variables
-from gpuspawner.catalog.profile_options import PROFILE, Menu, check_choices
-from gpuspawner.catalog.start_options import OPTIONS, refuse_large, unknown_option
-from gpuspawner.catalog.visibility import choose_team, listed, visible
+from gpuspawner.catalog.requests.gpu_choice import choose_gpus, kinds_instead, range_words, refuse_value
+from gpuspawner.catalog.requests.profile_options import PROFILE, Menu, check_choices
+from gpuspawner.catalog.requests.start_options import (
+    OPTIONS,
+    choose_tools,
+    read_own_image,
+    read_repository,
+    read_script,
+    read_variables,
+    refuse_large,
+    unknown_option,
+)
+from gpuspawner.catalog.requests.visibility import choose_team, listed, visible
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import classes_of

@@ -1,4 +1,4 @@
-"""Several clusters: what is wrong with them, and the GPU kinds of each.
+"""Catalogs made of a catalog: with a GPU kind for each cluster, and with shorter times.
 
 Each cluster has a kind of its own for each GPU kind, with that cluster's price. It may be given instead of the same
 kind in another cluster, if the user consents and both clusters share a queue. Queue, estimates and budgets therefore
@@ -7,47 +7,16 @@ ignore clusters. Quotas count a kind in all clusters together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any, TypeVar
 
 from gpuspawner.catalog.cluster_models import Cluster
-from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.entries import CheckedFile
+from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.gpus.fleet import GpuKind, kind_in_cluster
 
 PRICE_DIGITS = 6
-
-
-def check_clusters(checked: CheckedFile) -> Iterator[Issue]:
-    """Yield everything that is wrong with clusters together with other entries."""
-    clusters = checked.file.clusters
-    own = [name for name, one in clusters.items() if not one.kubeconfig]
-    if clusters and checked.is_right("clusters") and len(own) != 1:
-        wrong = "no cluster is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
-        right = "leave kubeconfig out of exactly one cluster, the hub's own"
-        yield Issue(("clusters",), wrong, right)
-    if clusters and checked.file.scheduler.names:
-        right = "write it in the cluster that has the queue, for example clusters: {us-east: {scheduler: ...}}"
-        yield Issue(("scheduler",), "several clusters cannot share the queue of one scheduler", right)
-    for name, one in clusters.items():
-        loc = ("clusters", name)
-        if one.context and not one.kubeconfig and checked.is_right(*loc, "kubeconfig"):
-            yield Issue((*loc, "context"), "kubeconfig is missing", "add kubeconfig: with its file")
-        if name not in own and not one.hub and checked.is_right(*loc, "hub"):
-            right = "add the address at which its workspaces reach the hub, for example hub: https://hub.example.org"
-            yield Issue(loc, "hub is missing", right)
-        ways = [way for way in ("nodes", "ingress", "gateway") if getattr(one, way)]
-        if len(ways) > 1:
-            right = f"keep one of {', '.join(ways[:-1])} and {ways[-1]}"
-            yield Issue(loc, "the hub's proxy can't reach a workspace in two ways", right)
-        for kind in one.gpus or ():
-            whole = checked.file.gpus[kind].of if kind in checked.file.gpus else None
-            yield from checked.check_name((*loc, "gpus"), "GPU kind", kind, "gpus")
-            if whole is not None and whole not in (one.gpus or ()):
-                yield Issue(
-                    (*loc, "gpus"), f"`{kind}` divides `{whole}`, which this cluster does not have", f"add {whole}"
-                )
 
 
 def spread_over_clusters(catalog: Catalog) -> Catalog:
@@ -140,3 +109,58 @@ def _where_words(template: Template, clusters: Sequence[Cluster]) -> str:
         if percent:
             words.append(f"{one.title} costs {abs(percent)} % {'less' if percent < 0 else 'more'} than {first.title}.")
     return " ".join([*words, "Each cluster has a home of its own: what you save in one is not in the other."])
+
+
+T = TypeVar("T")
+
+MOST_FACTOR = 3600
+"""By a larger factor an hour is less than a second."""
+
+
+def scaled(catalog: Catalog, factor: float) -> Catalog:
+    """Return the catalog with every time divided by ``factor``.
+
+    Percentages, counts, budgets of usage and hours of the day stay. So do times that a real program needs. Lifetimes
+    stay whole seconds, at least one.
+
+    Raises:
+        ValueError: the factor is not from 1 to 3600.
+    """
+    if not 1 <= factor <= MOST_FACTOR:
+        raise ValueError(f"times can be shortened by a factor from 1 to {MOST_FACTOR}, not {factor}")
+    policies = {name: _shorten(one, factor).with_name(name) for name, one in catalog.policies.items()}
+    return replace(
+        catalog,
+        policies=policies,
+        templates=_shorten_each(catalog.templates, factor),
+        clusters=_shorten_each(catalog.clusters, factor),
+        rules=replace(catalog.rules, make_room=_shorten(catalog.rules.make_room, factor)),
+        scheduler=_shorten(catalog.scheduler, factor),
+        fast=factor * (catalog.fast or 1.0),
+    )
+
+
+def _shorten_each(section: Mapping[str, T], factor: float) -> Mapping[str, T]:
+    return {name: _shorten(one, factor) for name, one in section.items()}
+
+
+def _shorten(value: T, factor: float) -> T:
+    """Return a section with each time in it, and in the sections below it, divided by ``factor``."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {}
+    for key in keys_of(type(value)).values():
+        now = getattr(value, key.field)
+        if key.reader is not None and key.reader.is_time:
+            changed[key.field] = _divide(now, factor)
+        elif key.section is not None and not key.container:
+            changed[key.field] = _shorten(now, factor)
+    return replace(value, **changed)
+
+
+def _divide(value: Any, factor: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_divide(one, factor) for one in value)
+    if isinstance(value, int):
+        return max(1, round(value / factor))
+    return None if value is None else value / factor

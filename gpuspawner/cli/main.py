@@ -10,7 +10,7 @@ from io import TextIOWrapper
 
 import click
 
-from gpuspawner.cli.base import LazyGroup
+from gpuspawner.cli import base
 from gpuspawner.cli.errors import INTERRUPTED, INVALID, CommandError
 from gpuspawner.core.errors import quoted
 
@@ -34,16 +34,16 @@ COMMANDS = {
     "calendar": ("cli.calendar:calendar", "Show the coming reservations and maintenance of GPUs."),
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
-    "request": ("cli.requests:request", "Ask for more quota for a time, or list your requests."),
+    "request": ("cli.quotas:request", "Ask for more quota for a time, or list your requests."),
     "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
-    "export-me": ("cli.stored:export_me", "Print all that is stored of you as JSON."),
-    "schedule": ("cli.schedules:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
-    "secrets": ("cli.sign_in:secrets", "List your secrets, save one or delete one."),
-    "login": ("cli.sign_in:login", "Sign in with a code that you type on a page of the hub."),
-    "logout": ("cli.sign_in:logout", "Sign out: end the token of this machine."),
-    "tokens": ("cli.sign_in:tokens", "List the machines that are signed in as you, or sign one out."),
+    "export-me": ("cli.account:export_me", "Print all that is stored of you as JSON."),
+    "schedule": ("cli.calendar:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
+    "secrets": ("cli.account:secrets", "List your secrets, save one or delete one."),
+    "login": ("cli.account:login", "Sign in with a code that you type on a page of the hub."),
+    "logout": ("cli.account:logout", "Sign out: end the token of this machine."),
+    "tokens": ("cli.account:tokens", "List the machines that are signed in as you, or sign one out."),
     "ssh": ("cli.ssh:ssh", "Open a shell in a workspace with ssh, through the hub."),
-    "completion": ("cli.completion:completion", "Print the completion of commands, options and names for your shell."),
+    "completion": ("cli.main:completion", "Print the completion of commands, options and names for your shell."),
     "admin": ("cli.admin:admin", "Manage GPUs, other users' workspaces, quotas and announcements, and read reports."),
     "server": ("cli.server:server", "Set up, check and run the hub's GPU service."),
     "kube": ("cli.kube:kube", "For Kubernetes: chart values, custom resources and their process."),
@@ -59,7 +59,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=base.LazyGroup,
     lazy=COMMANDS,
     groups=("admin", "server", "kube"),
     context_settings={"max_content_width": 100},
@@ -75,6 +75,26 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 )
 def gpuspawner() -> None:
     """GPU workspaces for JupyterHub."""
+
+
+@base.command(
+    "completion",
+    examples="""\
+gpuspawner completion bash >> ~/.bashrc
+gpuspawner completion zsh >> ~/.zshrc
+gpuspawner completion fish > ~/.config/fish/completions/gpuspawner.fish""",
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print the completion of commands, options and names for your shell.
+
+    Names of your workspaces are completed, too. Open a new shell afterwards.
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only shells ask for it
+
+    made = get_completion_class(shell)
+    assert made is not None
+    print(made(gpuspawner, {}, "gpuspawner", COMPLETION_VARIABLE).source())  # noqa: T201 - a script with tabs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

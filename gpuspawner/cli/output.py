@@ -93,6 +93,14 @@ def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) ->
     print(format_table(columns, rows))
 
 
+def print_list(answer: Mapping[str, Any], name: str, columns: Sequence[Column], empty: str) -> None:
+    """Print a list of an answer as a table, or ``empty`` if it has no entry. Columns may show fields of the answer."""
+    if answer[name]:
+        print_table(columns, [{**answer, **row} for row in answer[name]])
+    else:
+        say(empty)
+
+
 def format_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows in columns. For a terminal long cells are wrapped; a pipe or a file gets one line for each row."""
     from rich.console import Console  # noqa: PLC0415 - 35 ms that commands without a table do not need

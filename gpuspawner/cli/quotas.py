@@ -1,4 +1,4 @@
-"""``gpuspawner queue``, ``offers``, ``quota`` and ``usage``: what waits, is available, is left and was used."""
+"""Queue, offers, quota and usage, requests for more quota, and what administrators grant or correct."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import Session, query_of
-from gpuspawner.cli.output import Column, or_dash, plain, print_table, say, short_id, show_time
+from gpuspawner.cli.client import Session, find_by_id, query_of, without_empty
+from gpuspawner.cli.output import Column, or_dash, plain, print_list, print_table, say, short_id, show_time
 from gpuspawner.core.units import show_bytes, show_money, show_wait
 
 
@@ -48,7 +48,7 @@ def _print_queue(answer: dict[str, Any]) -> None:
         say("The queue is empty.")
         return
     if named:
-        print_table(QUEUE_COLUMNS, [{**one, "now": answer["now"]} for one in named])
+        print_table(QUEUE_COLUMNS, [{**answer, **one} for one in named])
         for one in named:
             say(f"{short_id(one['id'])}: {_reason(one)}")
     else:
@@ -102,10 +102,7 @@ def offers(session: Session) -> None:
 
 
 def _print_offers(answer: dict[str, Any]) -> None:
-    if answer["offers"]:
-        print_table(OFFER_COLUMNS, [{**one, "currency": answer["currency"]} for one in answer["offers"]])
-    else:
-        say("No GPU kind is offered to you.")
+    print_list(answer, "offers", OFFER_COLUMNS, "No GPU kind is offered to you.")
     for line in answer["quota"]:
         say(line["words"])
 
@@ -162,3 +159,191 @@ def _print_usage(answer: dict[str, Any]) -> None:
     say(f"GPU hours from {since} to {until}, {answer['timezone']}. Running workspaces count up to now.")
     rows = [*answer["rows"], {**answer, "name": "all"}]
     print_table(columns if answer["cost"] is None else (*columns, COST_COLUMN), rows)
+
+
+REQUEST_COLUMNS = (
+    Column("ID", ("id",), short_id),
+    Column("USER", ("user",)),
+    Column("WHAT", ("words",)),
+    Column("STATE", ("state",)),
+    Column("SENT", ("made_at", "now"), show_time),
+    Column("WHY", ("why",)),
+    Column("ANSWER", ("answered_by", "answer"), lambda by, answer: ": ".join(filter(None, (by, answer)))),
+)
+PATH = "/quota-requests"
+
+
+@base.command(
+    "request",
+    examples="""\
+gpuspawner request "20 GPU h" --until Friday --reason "two more seeds of each ablation"
+gpuspawner request "2 GPUs" --team vision --since Monday --until 2026-12-24 --reason "deadline"
+gpuspawner request
+gpuspawner request --withdraw 3f2a""",
+)
+@click.argument("amount", required=False)
+@click.option("--team", metavar="TEAM", default="", help="The team whose quota it is about.")
+@click.option("--whole-team", is_flag=True, help="For the whole team, not only for you.")
+@click.option("--since", metavar="TIME", help="Begin, for example Monday. Default: with the answer.")
+@click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
+@click.option("--reason", "why", metavar="TEXT", help="The reason, for the people who answer.")
+@click.option("--withdraw", metavar="ID", help="Withdraw the request whose ID begins so.")
+@base.session_options
+def request(session: Session, amount: str | None, withdraw: str | None, **more: Any) -> None:
+    """Ask for more quota for a time, or list your requests.
+
+    AMOUNT is, for example, "20 GPU h", "2 GPUs" or "1 h100". A lead of your team or an administrator answers.
+    """
+    if withdraw:
+        one = _find(session, withdraw, "")
+        session.show(session.ask(f"{PATH}/{one['id']}", "DELETE"), _print_request)
+    elif amount is None:
+        _list(session, "")
+    else:
+        session.show(session.ask(PATH, "POST", without_empty({"what": amount, **more})), _print_request)
+
+
+@base.command(
+    "requests",
+    examples="""\
+gpuspawner admin requests
+gpuspawner admin requests approve 3f2a
+gpuspawner admin requests approve 3f2a --amount "10 GPU h" --reason "more next week"
+gpuspawner admin requests decline 3f2a --reason "save checkpoints, and extend it while it runs\"""",
+)
+@click.argument("act", type=click.Choice(("list", "approve", "decline")), default="list")
+@click.argument("request_id", metavar="[ID]", required=False)
+@click.option("--amount", "what", metavar="AMOUNT", help="Approve another amount.")
+@click.option("--since", metavar="TIME", help="Approve another beginning.")
+@click.option("--until", metavar="TIME", help="Approve another end.")
+@click.option("--reason", "why", metavar="TEXT", help="The sentence that the user reads.")
+@click.option("--all", "closed_too", is_flag=True, help="List answered requests, too.")
+@base.session_options
+def requests(session: Session, act: str, request_id: str | None, *, closed_too: bool, **more: Any) -> None:
+    """List requests for more quota, and approve or decline them.
+
+    It is for team leads and administrators. An approval may change the amount and the times. Then it needs a reason.
+    """
+    if act == "list":
+        _list(session, "?all=1" if closed_too else "?all=1&open=1")
+        return
+    if not request_id:
+        raise click.UsageError(f"Name the request: gpuspawner admin requests {act} ID.")
+    one = _find(session, request_id, "?all=1&open=1")
+    session.show(session.ask(f"{PATH}/{one['id']}/{act}", "POST", without_empty(more)), _print_request)
+
+
+def _list(session: Session, query: str) -> None:
+    answer = session.ask_all(f"{PATH}{query}", "requests")
+    session.show_list(answer, "requests", REQUEST_COLUMNS, "There are no requests.")
+
+
+def _find(session: Session, begins: str, query: str) -> dict[str, Any]:
+    found = session.ask_all(f"{PATH}{query}", "requests")["requests"]
+    where = "gpuspawner admin requests" if query else "gpuspawner request"
+    return find_by_id(found, begins, "request", where)
+
+
+def _print_request(one: dict[str, Any]) -> None:
+    given = f" {one['grant']['words']}." if one["grant"] else ""
+    say(f"{one['words']} (request {short_id(one['id'])}): {one['state']}.{given}")
+    if one["state"] == "open":
+        say("A lead of your team or an administrator answers. gpuspawner request shows where it stands.")
+
+
+GRANT_COLUMNS = (
+    Column("ID", ("id",), short_id),
+    Column("WHAT", ("words",)),
+    Column("STATE", ("state",)),
+    Column("BY", ("by",)),
+    Column("MADE", ("made_at", "now"), show_time),
+    Column("WHY", ("why",)),
+)
+reason_option = click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
+
+
+@base.command(
+    "grant",
+    examples="""\
+gpuspawner admin grant alice "4 GPUs" --until Friday --reason "deadline of the paper"
+gpuspawner admin grant --team vision "+20 GPU h" --until "this month" --reason "lost a node on Monday"
+gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
+)
+@click.argument("user", required=False, default="")
+@click.argument("amount", required=False)
+@click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
+@click.option("--everybody", is_flag=True, help="For all users together.")
+@click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
+@click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
+@click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
+@click.option("--list", "listed", is_flag=True, help="List the grants, the newest first.")
+@reason_option
+@base.session_options
+def grant(
+    session: Session,
+    user: str,
+    amount: str | None,
+    take_back: str | None,
+    why: str | None,
+    *,
+    listed: bool,
+    **more: Any,
+) -> None:
+    """Add to a quota or a budget for a time.
+
+    AMOUNT is, for example, "4 GPUs", "+20 GPU h" or "2 h100". GPU hours and cost are added to each day, week or month
+    in which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it
+    any more.
+    """
+    if listed or take_back:
+        answer = session.ask_all("/quota-grants", "grants")
+    if listed:
+        session.show_list(answer, "grants", GRANT_COLUMNS, "There are no grants.")
+        return
+    if take_back:
+        one = find_by_id(answer["grants"], take_back, "grant", "gpuspawner admin grant --list")
+        answer = session.ask(f"/quota-grants/{one['id']}", "DELETE", without_empty({"why": why}))
+    else:
+        if amount is None:  # for a team or for all users, the amount is the only argument
+            user, amount = "", user
+        body = without_empty({"why": why, "user": user, "what": amount, **more})
+        answer = session.ask("/quota-grants", "POST", body)
+    session.show(answer, _print_grant)
+
+
+@base.command(
+    "correct",
+    examples="""\
+gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday" --dry-run
+gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday" --month 2026-10""",
+    context_settings={"ignore_unknown_options": True},  # an amount begins with -
+)
+@click.argument("user")
+@click.argument("amount")
+@click.option("--team", metavar="TEAM", default="", help="The team that is charged.")
+@click.option("--month", metavar="MONTH", default="", help="The month that it corrects. Default: this month.")
+@click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
+@reason_option
+@base.session_options
+def correct(session: Session, user: str, amount: str, why: str | None, **more: Any) -> None:
+    """Correct the usage that a user is charged.
+
+    AMOUNT is, for example, "-3 GPU h", which credits the user, or "+10 cost". A correction of a closed month counts in
+    the present one.
+    """
+    body = without_empty({"user": user, "amount": amount, "why": why, **more})
+    session.show(session.ask("/usage/corrections", "POST", body), _print_correction)
+
+
+def _print_grant(one: dict[str, Any]) -> None:
+    say(f"{one['words']} (grant {short_id(one['id'])}): {one['state']}.")
+    if one["note"]:
+        say(one["note"])
+
+
+def _print_correction(one: dict[str, Any]) -> None:
+    say(f"{one['words']}.{' Nothing was done yet.' if one['dry_run'] else ''}")
+    for side in one["sides"]:
+        say(f"  {side['words']}.")
+    if one["note"]:
+        say(one["note"])

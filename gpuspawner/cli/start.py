@@ -11,9 +11,8 @@ from typing import Any, TypeVar, cast
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import Session
+from gpuspawner.cli.client import Session, title_of
 from gpuspawner.cli.errors import AwayError, RefusedError
-from gpuspawner.cli.lookup import title_of
 from gpuspawner.cli.output import escape, say, say_progress, short_id, show_time
 from gpuspawner.cli.workspaces import RUNNING_PHASES, address_of
 

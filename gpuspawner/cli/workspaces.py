@@ -20,9 +20,8 @@ from gpuspawner.cli.admin.actions import (
     until_option,
     yes_option,
 )
-from gpuspawner.cli.client import Session
+from gpuspawner.cli.client import Session, find_one, find_to_change, title_of
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.lookup import find_one, find_to_change, title_of
 from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_lines, short_id, show_time
 from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration

@@ -7,7 +7,7 @@ import pytest
 from kube_api import KubeApi
 
 from gpuspawner.backends.custom_resources.cluster import FINALIZER
-from gpuspawner.cli.kube import crd as finalizers
+from gpuspawner.cli.kube import objects as finalizers
 from gpuspawner.cli.main import main
 
 REQUESTS = "/apis/gpuspawner.io/v1alpha1/namespaces/jhub/devgpuvmrequests"

@@ -9,7 +9,7 @@ from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.requests.start_options import LONGEST_ADDRESS, OPTIONS
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
-from gpuspawner.cli.kube.crd import definitions_text
+from gpuspawner.cli.kube.objects import definitions_text
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE
 from tools.install import ROOT

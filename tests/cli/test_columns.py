@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuspawner.cli import quotas, requests, schedules, sign_in, workspaces
-from gpuspawner.cli.admin import actions, announce, audit, grants, preempt, report, restrictions
+from gpuspawner.cli import account, calendar, quotas, workspaces
+from gpuspawner.cli.admin import actions, announce, preempt, reports, restrictions
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.usage.report import AMOUNTS, COST
 
@@ -14,15 +14,15 @@ TABLES = {
     "GET /queue": ("queue", quotas.QUEUE_COLUMNS),
     "GET /offers": ("offers", quotas.OFFER_COLUMNS),
     "GET /usage": ("rows", (*quotas.USAGE_COLUMNS, quotas.COST_COLUMN)),
-    "GET /ready": ("ready", schedules.COLUMNS),
-    "GET /tokens": ("tokens", sign_in.COLUMNS),
-    "GET /quota-grants": ("grants", grants.COLUMNS),
-    "GET /quota-requests": ("requests", requests.COLUMNS),
+    "GET /ready": ("ready", calendar.SCHEDULE_COLUMNS),
+    "GET /tokens": ("tokens", account.TOKEN_COLUMNS),
+    "GET /quota-grants": ("grants", quotas.GRANT_COLUMNS),
+    "GET /quota-requests": ("requests", quotas.REQUEST_COLUMNS),
     "GET /preemptions": ("preemptions", preempt.COLUMNS),
     "GET /preemptions/{claim}": ("victims", preempt.VICTIM_COLUMNS),
     "GET /messages": ("messages", announce.COLUMNS),
     "GET /admin/restrictions": ("restrictions", restrictions.COLUMNS),
-    "GET /admin/audit": ("audit", audit.COLUMNS),
+    "GET /admin/audit": ("audit", reports.AUDIT_COLUMNS),
     "POST /admin/workspaces/stop": ("affected", actions.DONE_COLUMNS),
 }
 
@@ -44,6 +44,6 @@ def test_columns_name_fields_of_the_answer(route):
 
 
 def test_the_report_has_the_columns_of_the_console_s_page():
-    assert [(column.fields, column.title) for column in (*report.COLUMNS, report.COST_COLUMN)] == [
+    assert [(column.fields, column.title) for column in (*reports.REPORT_COLUMNS, reports.REPORT_COST)] == [
         ((column.name,), column.title.upper()) for column in (*AMOUNTS, COST)
     ]

@@ -14,7 +14,7 @@ from kube_hub import eventually
 from nodes import wait_for
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, REQUESTS
-from gpuspawner.cli.kube.crd import definitions_text
+from gpuspawner.cli.kube.objects import definitions_text
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import Session
+from gpuspawner.cli.client import Session, title_of
 from gpuspawner.cli.errors import REFUSED, InvalidError, RefusedError
-from gpuspawner.cli.lookup import title_of
 from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_progress, short_id, show_time
 
 FORBIDDEN = 403

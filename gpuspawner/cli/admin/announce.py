@@ -9,7 +9,7 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session, find_by_id
-from gpuspawner.cli.output import Column, print_table, say, short_id, show_time
+from gpuspawner.cli.output import Column, say, short_id, show_time
 
 TEXT_LETTERS = 60
 """How much of a text the table shows. JSON has all of it."""
@@ -69,8 +69,7 @@ def send(session: Session, text: str, to: str, until: str, *, dry_run: bool) -> 
 def list_announcements(session: Session, *, past: bool) -> None:
     """List the announcements that are shown now."""
     empty = "No announcement was sent in the last 30 days." if past else "No announcement is shown now."
-    answer = session.ask(f"/messages?past={str(past).lower()}")
-    session.show(answer, lambda told: _print_list(told, empty))
+    session.show_list(session.ask(f"/messages?past={str(past).lower()}"), "messages", COLUMNS, empty)
 
 
 @announce.command("withdraw", cls=base.Command, examples="gpuspawner admin announce withdraw 3f2a")
@@ -89,10 +88,3 @@ def _print_sent(one: dict[str, Any]) -> None:
     by_mail = "also by mail" if one["mailed"] else "mail is not set up"
     what = "It would reach" if one["dry_run"] else f"Sent ({short_id(one['id'])}): it reaches"
     say(f"{what} {people} until {one['until_words']}; {by_mail}.")
-
-
-def _print_list(answer: dict[str, Any], empty: str) -> None:
-    if answer["messages"]:
-        print_table(COLUMNS, [{**one, "now": answer["now"]} for one in answer["messages"]])
-    else:
-        say(empty)

@@ -11,7 +11,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import ask_admin, confirm, dry_run_option, reason_option, yes_option
 from gpuspawner.cli.client import Session, query_of
 from gpuspawner.cli.errors import InvalidError, RefusedError
-from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, show_time
+from gpuspawner.cli.output import Column, escape, or_dash, say, show_time
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES
 
 COLUMNS = (
@@ -47,7 +47,8 @@ def show(session: Session, version: str) -> None:
 @base.session_options
 def versions(session: Session, limit: int) -> None:
     """List the versions of the catalog, the newest first."""
-    session.show(ask_admin(session, f"/catalog/versions{query_of(limit=limit)}"), _print_versions)
+    answer = ask_admin(session, f"/catalog/versions{query_of(limit=limit)}")
+    session.show_list(answer, "versions", COLUMNS, "No version is stored yet.")
 
 
 @catalog.command(
@@ -169,10 +170,3 @@ def _print_comparison(answer: dict[str, Any]) -> None:
 def _print_diff(lines: list[dict[str, str]]) -> None:
     for line in lines:
         say(f"{line['sign'] or ' '} {line['text']}")
-
-
-def _print_versions(answer: dict[str, Any]) -> None:
-    if answer["versions"]:
-        print_table(COLUMNS, [{**one, "now": answer["now"]} for one in answer["versions"]])
-    else:
-        say("No version is stored yet.")

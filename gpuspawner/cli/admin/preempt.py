@@ -88,7 +88,7 @@ def take(
 @base.session_options
 def list_claims(session: Session) -> None:
     """List the last claims."""
-    session.show(session.ask("/preemptions"), _print_list)
+    session.show_list(session.ask("/preemptions"), "preemptions", COLUMNS, "There are no claims.")
 
 
 @preempt.command("show")
@@ -119,13 +119,6 @@ def _for_claim(session: Session, claim_id: str, action: str, method: str) -> Non
     claims = session.ask("/preemptions")["preemptions"]
     one = find_by_id(claims, claim_id, "claim", "gpuspawner admin preempt list")
     session.show(session.ask(f"/preemptions/{one['id']}{action}", method), _print_claim)
-
-
-def _print_list(answer: dict[str, Any]) -> None:
-    if answer["preemptions"]:
-        print_table(COLUMNS, answer["preemptions"])
-    else:
-        say("There are no claims.")
 
 
 def _print_claim(one: dict[str, Any]) -> None:

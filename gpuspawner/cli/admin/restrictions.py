@@ -22,7 +22,7 @@ from gpuspawner.cli.admin.actions import (
 )
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, escape, print_table, say, short_id, show_time
+from gpuspawner.cli.output import Column, escape, say, short_id, show_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 LIFT_ID = "Lift the one with this ID, or of this user, team, GPU kind or USER/SERVER."
@@ -180,7 +180,8 @@ def _run(
     if options["listed"]:
         answer = ask_admin(session, "/restrictions")
         found = [one for one in answer["restrictions"] if one["what"] == what]
-        session.show({**answer, "restrictions": found}, _print_list)
+        empty = "There are no restrictions of this kind."
+        session.show_list({**answer, "restrictions": found}, "restrictions", COLUMNS, empty)
         return 0
     if lift is not None:
         lifted = _lift(session, what, lift, options["reason"], by_target="user" not in target)
@@ -233,10 +234,3 @@ def _names_of(one: dict[str, Any]) -> set[str]:
     user, slash, server = one["for"].partition(" / ")
     workspace = f"{user}/{'-' if server == 'default workspace' else server}" if slash else ""
     return {one["target"], one["for"], workspace, one["title"]} - {""}
-
-
-def _print_list(answer: dict[str, Any]) -> None:
-    if not answer["restrictions"]:
-        say("There are no restrictions of this kind.")
-        return
-    print_table(COLUMNS, [{**one, "now": answer["now"]} for one in answer["restrictions"]])

@@ -8,8 +8,8 @@ from gpuspawner.cli.base import LazyGroup
 
 COMMANDS = {
     "values": ("cli.kube.values:values", "Print the values that add GPU workspaces to Zero to JupyterHub."),
-    "crd": ("cli.kube.crd:crd", "Print the custom resource definitions and their admission policy."),
-    "secret": ("cli.kube.secret:secret", "Create or remove Secrets with a random text (for the chart)."),
+    "crd": ("cli.kube.objects:crd", "Print the custom resource definitions and their admission policy."),
+    "secret": ("cli.kube.objects:secret", "Create or remove Secrets with a random text (for the chart)."),
     "operate": ("cli.kube.operate:operate", "Read and write custom resources for a service that has no right to."),
 }
 

@@ -13,8 +13,8 @@ from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say_lines, say_progress
-from gpuspawner.cli.server import simulate_cases, simulate_page, simulate_report
-from gpuspawner.cli.server.simulate_cases import Case, NothingRecorded
+from gpuspawner.cli.server import simulate_page, simulate_report
+from gpuspawner.cli.server.simulate_report import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
 from gpuspawner.service.store.backup import check_not_elsewhere
 from gpuspawner.service.store.databases import engine_to_read
@@ -101,19 +101,19 @@ def _cases(source: Source, file: str, policy: str | None, catalog: Catalog, now:
         raise click.UsageError("Write one of --data, --store and --sessions.")
     if policy is not None and policy not in catalog.policies:
         raise InvalidError(f"{file} has no policy {policy!r}; it has {', '.join(catalog.policies)}.")
-    draft = simulate_cases.Draft(catalog, policy)
+    draft = simulate_report.Draft(catalog, policy)
     progress = _Progress()
     try:
         if source.sessions is not None:
             if not 0 < source.sessions <= MOST_HOURS:
                 raise InvalidError(f"--sessions: {source.sessions:g} is not from 1 to {MOST_HOURS} hours.")
-            cases = simulate_cases.generated(draft, source.seed, source.sessions, progress)
+            cases = simulate_report.generated(draft, source.seed, source.sessions, progress)
             return cases, f"generated sessions (seed {source.seed})"
         if not 0 < source.days <= MOST_DAYS:
             raise InvalidError(f"--days: {source.days:g} is not from 1 to {MOST_DAYS}: readings are kept that long.")
         url, words = _store_of(source)
         since = now - source.days * 86400.0
-        return simulate_cases.history(draft, url, since, now, progress, source.store_password_file), words
+        return simulate_report.history(draft, url, since, now, progress, source.store_password_file), words
     finally:
         progress.clear()
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gpuspawner.cli.server.simulate_cases import Case
-from gpuspawner.cli.server.simulate_report import heading, policy_sentence, sentences, show_moment, show_outcome
+from gpuspawner.cli.server.simulate_report import Case, heading, policy_sentence, sentences, show_moment, show_outcome
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import HOUR
 

@@ -1,4 +1,4 @@
-"""``gpuspawner login``, ``logout``, ``tokens`` and ``secrets``."""
+"""Your account: sign-in, tokens, secrets, and what is stored of a person."""
 
 from __future__ import annotations
 
@@ -13,15 +13,24 @@ from urllib.parse import quote
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import Session, call, find_by_id, logins_file, query_of, save_login, saved_login
+from gpuspawner.cli.client import (
+    Session,
+    call,
+    find_by_id,
+    logins_file,
+    query_of,
+    save_login,
+    saved_login,
+    without_empty,
+)
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, print_table, say, say_progress, short_id, show_time
+from gpuspawner.cli.output import Column, print_json, say, say_progress, short_id, show_time
 
 DEVICE_LETTERS = 80
 LONGEST_VALUE = 8193
 """Characters that are read of a secret: one more than the service takes, so that it refuses a longer one."""
 SECRET_COLUMNS = (Column("NAME", ("name",)), Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())))
-COLUMNS = (
+TOKEN_COLUMNS = (
     Column("ID", ("id",), short_id),
     Column("MACHINE", ("device",)),
     Column("ALLOWED", ("made_at", "now"), show_time),
@@ -96,7 +105,7 @@ def tokens(session: Session, revoke: str | None) -> None:
     if revoke:
         one = find_by_id(answer["tokens"], revoke, "token", "gpuspawner tokens")
         answer = session.ask(f"/tokens/{one['id']}", "DELETE")
-    session.show(answer, _print_tokens)
+    session.show_list(answer, "tokens", TOKEN_COLUMNS, "No machine is signed in as you.")
 
 
 @base.command(
@@ -120,14 +129,8 @@ def secrets(session: Session, name: str | None, deleted: str | None) -> None:
         answer = session.ask(f"/secrets/{quote(deleted, safe='')}", "DELETE")
         session.show(answer, lambda told: say(f"{told['name']} is deleted."))
     else:
-        session.show(session.ask("/secrets"), _print_secrets)
-
-
-def _print_secrets(answer: dict[str, Any]) -> None:
-    if answer["secrets"]:
-        print_table(SECRET_COLUMNS, answer["secrets"])
-    else:
-        say("You have no secrets. Save one with gpuspawner secrets --set NAME.")
+        empty = "You have no secrets. Save one with gpuspawner secrets --set NAME."
+        session.show_list(session.ask("/secrets"), "secrets", SECRET_COLUMNS, empty)
 
 
 def _has_visible_browser() -> bool:
@@ -143,8 +146,57 @@ def _print_login(one: dict[str, Any]) -> None:
     say(f"The token is in {logins_file()}. To end it: gpuspawner logout.")
 
 
-def _print_tokens(answer: dict[str, Any]) -> None:
-    if answer["tokens"]:
-        print_table(COLUMNS, answer["tokens"])
-    else:
-        say("No machine is signed in as you.")
+created_option = click.option("--created", metavar="TIME", default="", help="Which user, if several had the name.")
+
+
+@base.command("export-me", examples="gpuspawner export-me > stored.json")
+@base.session_options
+def export_me(session: Session) -> None:
+    """Print all that is stored of you as JSON.
+
+    That is workspaces, measurements, charges, presets and more. Tokens and values of secrets are left out. Your files
+    are not part of it.
+    """
+    _print_stored(session.ask("/stored"))
+
+
+@base.command("export", examples="gpuspawner admin export alice > alice.json")
+@click.argument("user")
+@created_option
+@base.session_options
+def export(session: Session, user: str, created: str) -> None:
+    """Print all that is stored of a user as JSON, also of one who has left."""
+    _print_stored(session.ask(f"/stored{query_of(user=user, created=created)}"))
+
+
+@base.command(
+    "forget",
+    examples="""\
+gpuspawner admin forget alice --reason "left on 30 Nov" --dry-run
+gpuspawner admin forget alice --reason "left on 30 Nov"
+gpuspawner admin forget alice --reason "asked for it" --delete""",
+)
+@click.argument("user")
+@click.option("--delete", is_flag=True, help="Delete workspaces and their history, instead of a pseudonym.")
+@created_option
+@click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
+@click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
+@base.session_options
+def forget(session: Session, user: str, created: str, why: str | None, *, delete: bool, dry_run: bool) -> None:
+    """Put what is stored of a user under a pseudonym, or delete it. Sums of usage stay as they are.
+
+    Presets, schedules, tokens and notices are deleted in either case. It cannot be undone.
+    """
+    given = {"user": user, "created": created, "why": why, "how": "delete" if delete else "", "dry_run": dry_run}
+    session.show(session.ask("/stored/forget", "POST", without_empty(given)), _print_forgotten)
+
+
+def _print_stored(answer: dict[str, Any]) -> None:
+    print_json({"user": answer["user"], "sections": answer["sections"], **answer})
+
+
+def _print_forgotten(answer: dict[str, Any]) -> None:
+    say(f"{answer['words']} as {answer['pseudonym']}.{' Nothing was done yet.' if answer['dry_run'] else ''}")
+    for side in answer["sides"]:
+        say(f"  {side['words']}.")
+    say(answer["note"])

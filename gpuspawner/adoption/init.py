@@ -73,13 +73,13 @@ def _use_of(finding: Finding, file: str) -> str:
 
 
 def _of_machine() -> Finding:
-    from gpuspawner.adoption import machine_gpus  # noqa: PLC0415 - where it is asked
+    from gpuspawner.adoption.found_gpus import find_on_machine  # noqa: PLC0415 - where it is asked
 
-    return machine_gpus.find()
+    return find_on_machine()
 
 
 def _of_cluster(kubeconfig: str | None, context: str | None) -> Finding:
-    from gpuspawner.adoption.cluster_gpus import of_nodes  # noqa: PLC0415
+    from gpuspawner.adoption.found_gpus import of_nodes  # noqa: PLC0415
     from gpuspawner.backends.kubernetes.api import Api  # noqa: PLC0415 - an extra of the package
 
     async def asked() -> Finding:

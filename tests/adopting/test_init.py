@@ -6,9 +6,9 @@ import pytest
 from cluster_objects import A100, MIG_MIXED, MIG_SINGLE, SHARED, T4, a_node
 from kube_api import KubeApi
 
-from gpuspawner.adoption.cluster_gpus import of_nodes
 from gpuspawner.adoption.discovered_gpus import short_name, title_of, to_draft, written_memory
 from gpuspawner.adoption.draft import render
+from gpuspawner.adoption.found_gpus import of_nodes
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.backends.local import nvidia

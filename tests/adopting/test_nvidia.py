@@ -5,8 +5,8 @@ import json
 import pytest
 from harness.nvidia import machines, simulated_driver
 
-from gpuspawner.adoption.doctor.cuda_checks import cuda_of_image, cuda_of_packages, driver_supports
 from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.doctor.source_checks import cuda_of_image, cuda_of_packages, driver_supports
 from gpuspawner.adoption.draft import MOST_GPUS
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import load_catalog

@@ -14,10 +14,10 @@ import aiohttp
 
 from gpuspawner.adoption.doctor import (
     cluster_checks,
-    cuda_checks,
     hub_checks,
     kueue,
     pod_queues,
+    source_checks,
 )
 from gpuspawner.adoption.doctor.findings import (
     TIMEOUT_SECONDS,
@@ -202,7 +202,7 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
         found += cluster_checks.devices(nodes.body, cluster_checks.nodes_of(slices))
         others = {name: kind for name, kind in own.items() if not kind.claim}
         found += cluster_checks.kinds_there(others, nodes.body) if others or (catalog and not claimed) else ()
-        found += cuda_checks.drivers_of_nodes(nodes.body, catalog) if catalog else ()
+        found += source_checks.drivers_of_nodes(nodes.body, catalog) if catalog else ()
     else:
         found.append(
             unknown("GPU labels", "The API server did not list the nodes.", "Fix the findings about rights first.")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from gpuspawner import __version__
-from gpuspawner.adoption.doctor import cuda_checks, hub_checks, source_checks
+from gpuspawner.adoption.doctor import hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
 from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, answered, bad, unknown
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
@@ -181,7 +181,7 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         for row in rows
         if (fault := nvidia.find_fault(row, parts.get(row.uuid, ())))
     ]
-    cuda = cuda_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
+    cuda = source_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
     fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))
     return [*faults, *fleet, *cuda, source_checks.monitor_here()]
 
@@ -193,12 +193,12 @@ async def _asked(
     return rows, await nvidia.read_mig_devices(command, rows), await nvidia.driver_version(command)
 
 
-def _cuda_needed(catalog: Catalog) -> dict[str, cuda_checks.CudaVersion]:
+def _cuda_needed(catalog: Catalog) -> dict[str, source_checks.CudaVersion]:
     """Return the CUDA version of each image of a template with GPUs, and of the Python that runs this."""
     installed = {one.metadata["Name"] or "": one.version for one in metadata.distributions()}
-    own = cuda_checks.cuda_of_packages(installed)
+    own = source_checks.cuda_of_packages(installed)
     packages = {"this Python's packages": own} if own else {}
-    return {**packages, **cuda_checks.cuda_of_templates(catalog, catalog.gpus)}
+    return {**packages, **source_checks.cuda_of_templates(catalog, catalog.gpus)}
 
 
 def _sentence(words: str) -> str:

@@ -1,5 +1,5 @@
 """Profiles of KubeSpawner read, sorted and used as a catalog, or written as one; nothing of them is run."""
 
-from gpuspawner.adoption.profiles.use import use_profiles
+from gpuspawner.adoption.profiles.command import use_profiles
 
 __all__ = ["use_profiles"]

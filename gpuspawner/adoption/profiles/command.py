@@ -1,19 +1,25 @@
-"""``gpuspawner server import``: KubeSpawner's profiles, also as fancy-profiles has them, as a catalog."""
+"""KubeSpawner's profiles as a catalog: by ``gpuspawner server import``, or by ``use_profiles(c)`` for a hub."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 from slugify import slugify
 
 from gpuspawner.adoption.draft import render, write_catalog
-from gpuspawner.adoption.profiles.sources import SourceError, read_source
+from gpuspawner.adoption.profiles.overrides import read_override
+from gpuspawner.adoption.profiles.sources import SETTING, Source, SourceError, read_source, settings_of_all
 from gpuspawner.adoption.profiles.templates import LIFETIME, Imported, imported
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError
 from gpuspawner.cli.output import say_lines
 from gpuspawner.core.errors import CatalogError
+from gpuspawner.spawner.hub.service import written_in
 
 NO_PROFILE = "None of its profiles can be read. Nothing was written."
 
@@ -69,3 +75,42 @@ def _report(found: Imported, source: str, file: str) -> list[str]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+WHERE = f"c.KubeSpawner.{SETTING}"
+
+
+def use_profiles(c: Any) -> dict[str, Any]:
+    """Return a catalog in which each profile of ``c.KubeSpawner.profile_list`` is a template.
+
+    The profiles keep only the settings that a catalog does not have, because the hub refuses others beside a lease.
+    Everything that was lost is printed. The list is read again at each start of the hub.
+
+    Args:
+        c: The configuration object of ``jupyterhub_config.py``. Its profiles change.
+
+    Raises:
+        SystemExit: There are no profiles that can be read.
+    """
+    profiles = written_in(c.KubeSpawner, SETTING, [])
+    if not isinstance(profiles, (list, tuple, Mapping)) or not profiles:
+        given = "a function" if callable(profiles) else repr(profiles)[:80]
+        raise SystemExit(
+            f"gpuspawner: use_profiles(c) needs {WHERE} as a list or a dict with profiles, not {given}. Set it above "
+            "this call, or write a catalog: gpuspawner server init catalog.yaml --kubernetes"
+        )
+    # KubeSpawner takes the values of a dict in the order of their keys.
+    listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
+    base = settings_of_all({name: written_in(c.KubeSpawner, name, None) for name in c.KubeSpawner})
+    found = imported(Source(tuple(listed), WHERE, base), slugify)
+    lost = [f"gpuspawner: not turned over: {line}" for line in found.lost]
+    if not found.profiles:
+        raise SystemExit("\n".join(lost))
+    for line in lost:
+        print(line, file=sys.stderr)  # noqa: T201 - the hub has no log yet
+    kept = read_override(base).stays
+    for name in base:
+        c.KubeSpawner[name] = kept.get(name)
+    c.KubeSpawner[SETTING] = list(found.kept)
+    catalog: dict[str, Any] = yaml.safe_load(render(found.draft))
+    return catalog

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuspawner.adoption.cluster_gpus import to_gpus
 from gpuspawner.adoption.discovered_gpus import FoundGpus
+from gpuspawner.adoption.found_gpus import to_gpus
 from gpuspawner.adoption.profiles.sources import AMOUNTS, as_json
 from gpuspawner.backends.kubernetes.nodes import is_kept_label, model_of
 from gpuspawner.core.gpus.vendors import is_gpu_resource

@@ -133,7 +133,11 @@ def problems(document: Document, file: str) -> tuple[Problem, ...]:
     """Return the issues of a document with their lines, in the order of the file."""
     found = [
         Problem(
-            _shown(file), issue.line or document.line_of(issue.loc), _entry(issue), issue.wrong, _sentence(issue.right)
+            _shown(file),
+            issue.line or document.line_of(issue.loc),
+            _entry(issue),
+            issue.wrong,
+            as_sentence(issue.right),
         )
         for issue in document.issues
     ]
@@ -148,7 +152,8 @@ def _shown(text: str) -> str:
     return text if text.isprintable() and len(text) <= 4 * SHOWN_CHARACTERS else quoted(text)
 
 
-def _sentence(text: str) -> str:
+def as_sentence(text: str) -> str:
+    """Return the remedy of an issue as a sentence."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith("?") else f"{text}."
 

@@ -15,6 +15,7 @@ from gpuspawner.catalog.checks import most_gpus
 from gpuspawner.catalog.document import Issue
 from gpuspawner.catalog.models import NO_GPU, Template
 from gpuspawner.catalog.pod_models import SOURCES, Volume
+from gpuspawner.catalog.requests.gpu_choice import range_words
 from gpuspawner.catalog.validation import CheckedFile, Entry
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import LifecyclePolicy
@@ -115,7 +116,9 @@ def _lifetimes(template: Template, entry: Entry, others: OtherEntries, issues: l
     if narrowed[0] <= narrowed[1] and (narrowed == bounds or not is_own):
         return narrowed
     if entry.is_right(("bounds", "lifetime"), ("policy",)):
-        wrong = f"{_range(*bounds, show_duration)} is not within its policy's {_range(*allowed, show_duration)}"
+        wrong = (
+            f"{range_words(*bounds, show_duration)} is not within its policy's {range_words(*allowed, show_duration)}"
+        )
         loc = (*entry.loc, "bounds", "lifetime") if is_own else (*entry.loc, "policy")
         issues.append(Issue(loc, wrong, f"shorten it, or change lifetime in policies.{template.policy}"))
     return bounds
@@ -127,7 +130,7 @@ def _with_defaults(template: Template, entry: Entry, issues: list[Issue]) -> Tem
 
     def within(key: str, value: T, ends: tuple[T, T], show: Callable[[T], str]) -> T:
         if entry.writes("default", key) and not ends[0] <= value <= ends[1]:
-            wrong = f"{show(value)} is outside the bounds, {_range(*ends, show)}"
+            wrong = f"{show(value)} is outside the bounds, {range_words(*ends, show)}"
             issue = Issue((*loc, key), wrong, f"write a value within them, or widen bounds: {{{key}: ...}}")
             policy = (("policy",),) if key == "lifetime" else ()
             issues.extend(entry.report(issue, ("default", key), ("bounds", key), *policy))
@@ -168,7 +171,7 @@ def _default_count(template: Template, gpu: str | None, entry: Entry, issues: li
     least, most = template.gpus[gpu]
     count = min(max(written or least, least), most)
     if entry.writes("default", "count") and written != count:
-        wrong = f"{written} is outside {gpu}'s {_range(least, most, str)}"
+        wrong = f"{written} is outside {gpu}'s {range_words(least, most, str)}"
         issue = Issue(loc, wrong, f"write a value within it, or widen gpus: {{{gpu}: ...}}")
         first = () if template.default.gpu == gpu else (("gpus",),)  # which kind is first is known if all are right
         issues.extend(entry.report(issue, ("default", "count"), ("gpus", gpu), ("default", "gpu"), *first))
@@ -227,10 +230,6 @@ def _check_substitutes(template: Template, entry: Entry, others: OtherEntries) -
             if counts and other_counts and (other_counts[1] < counts[0] or other_counts[0] > counts[1]):
                 wrong = f"`{kind}` and `{other}` have no number of GPUs in common"
                 yield Issue(loc, wrong, f"widen gpus: {{{other}: ...}}, or remove it")
-
-
-def _range(least: T, most: T, show: Callable[[T], str]) -> str:
-    return show(least) if least == most else f"{show(least)} to {show(most)}"
 
 
 ONLY_WITH = {"storage_class": "per_user", "access": "per_user", "size": "empty"}

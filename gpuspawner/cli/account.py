@@ -13,6 +13,7 @@ from urllib.parse import quote
 import click
 
 from gpuspawner.cli import base
+from gpuspawner.cli.admin.actions import dry_run_option, why_option
 from gpuspawner.cli.client import (
     Session,
     call,
@@ -179,8 +180,8 @@ gpuspawner admin forget alice --reason "asked for it" --delete""",
 @click.argument("user")
 @click.option("--delete", is_flag=True, help="Delete workspaces and their history, instead of a pseudonym.")
 @created_option
-@click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
-@click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
+@dry_run_option
+@why_option
 @base.session_options
 def forget(session: Session, user: str, created: str, why: str | None, *, delete: bool, dry_run: bool) -> None:
     """Put what is stored of a user under a pseudonym, or delete it. Sums of usage stay as they are.

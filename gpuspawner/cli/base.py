@@ -39,6 +39,17 @@ class Command(click.Command):
                 formatter.write("".join(f"  {line}\n" for line in self.examples.splitlines()))
 
 
+def join_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds all these options, in this order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def command(name: str, *, examples: str = "", **more: Any) -> Callable[[Callable[..., Any]], Command]:
     """Make a command of a function. Its docstring is the help."""
     return click.command(name, cls=Command, examples=examples, **more)
@@ -127,12 +138,14 @@ url_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def cluster_options(function: F) -> F:
-    """Add ``--kubeconfig`` and ``--context``."""
-    usual = "Default: $KUBECONFIG, ~/.kube/config, or the account of the pod."
-    kubeconfig = click.option("--kubeconfig", metavar="FILE", help=f"How to reach the cluster. {usual}")
-    context = click.option("--context", metavar="NAME", help="A context of that file. Default: the current one.")
-    return kubeconfig(context(function))
+cluster_options = join_options(
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="How to reach the cluster. Default: $KUBECONFIG, ~/.kube/config, or the account of the pod.",
+    ),
+    click.option("--context", metavar="NAME", help="A context of that file. Default: the current one."),
+)
 
 
 def cluster_settings(kubeconfig: str | None, context: str | None, namespace: str = "") -> ClusterSettings:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -13,7 +13,6 @@ from gpuspawner.cli.errors import InvalidError
 from gpuspawner.cli.output import Column, or_dash, say, short_id, show_time
 from gpuspawner.cli.start import request_options
 
-F = TypeVar("F", bound=Callable[..., Any])
 CALENDAR_COLUMNS = (
     Column("FROM", ("begins_at", "now"), show_time),
     Column("UNTIL", ("until", "now"), lambda until, now: "" if until is None else show_time(until, now)),
@@ -25,16 +24,11 @@ CALENDAR_COLUMNS = (
 OF_ADMINISTRATORS = (Column("ID", ("id",), short_id), *CALENDAR_COLUMNS, Column("BY", ("by",)))
 
 
-def _shared_options(function: F) -> F:
-    """Add --from, --days, --json and --url."""
-    options: Any = function
-    for option in (
-        base.session_options,
-        click.option("--days", type=click.IntRange(1, 28), default=7, show_default=True, help="How many days."),
-        click.option("--from", "since", metavar="DAY", default="", help="The first day, for example 2026-12-24."),
-    ):
-        options = option(options)
-    return options  # type: ignore[no-any-return] # the same function with options
+_shared_options = base.join_options(
+    click.option("--from", "since", metavar="DAY", default="", help="The first day, for example 2026-12-24."),
+    click.option("--days", type=click.IntRange(1, 28), default=7, show_default=True, help="How many days."),
+    base.session_options,
+)
 
 
 @base.command("calendar", examples="gpuspawner calendar\ngpuspawner calendar --from 2026-12-24 --days 28")

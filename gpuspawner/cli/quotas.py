@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gpuspawner.cli import base
+from gpuspawner.cli.admin.actions import dry_run_option, why_option
 from gpuspawner.cli.client import Session, find_by_id, query_of, without_empty
 from gpuspawner.cli.output import Column, or_dash, plain, print_list, print_table, say, short_id, show_time
 from gpuspawner.core.units import show_bytes, show_money, show_wait
@@ -259,7 +260,6 @@ GRANT_COLUMNS = (
     Column("MADE", ("made_at", "now"), show_time),
     Column("WHY", ("why",)),
 )
-reason_option = click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
 
 
 @base.command(
@@ -277,7 +277,7 @@ gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
 @click.option("--list", "listed", is_flag=True, help="List the grants, the newest first.")
-@reason_option
+@why_option
 @base.session_options
 def grant(
     session: Session,
@@ -322,8 +322,8 @@ gpuspawner admin correct alice "-3 GPU h" --reason "node-7 was away on Monday" -
 @click.argument("amount")
 @click.option("--team", metavar="TEAM", default="", help="The team that is charged.")
 @click.option("--month", metavar="MONTH", default="", help="The month that it corrects. Default: this month.")
-@click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
-@reason_option
+@dry_run_option
+@why_option
 @base.session_options
 def correct(session: Session, user: str, amount: str, why: str | None, **more: Any) -> None:
     """Correct the usage that a user is charged.

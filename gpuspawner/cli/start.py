@@ -21,7 +21,8 @@ POLL_SECONDS = 2.0
 LONGEST_SCRIPT = 16384
 """Characters of a script. The service refuses a longer one."""
 CONFLICT = 409
-OPTIONS = (
+_OPTIONS = base.join_options(
+    click.argument("template", metavar="[TEMPLATE]", required=False),
     click.option("--gpu", metavar="KIND", help="GPU kind as gpuspawner offers shows it; any; or none."),
     click.option("--gpu-memory", metavar="SIZE", help="Least memory of each GPU, for example 40GiB."),
     click.option("--count", metavar="N", help="Number of GPUs."),
@@ -73,10 +74,7 @@ def request_options(function: F) -> F:
             given["script"] = given["script"].read(LONGEST_SCRIPT + 1)
         return function(request=given, **options)
 
-    decorated: Any = run
-    for option in reversed(OPTIONS):
-        decorated = option(decorated)
-    return cast("F", click.argument("template", metavar="[TEMPLATE]", required=False)(decorated))
+    return cast("F", _OPTIONS(run))
 
 
 @base.command("start", examples=EXAMPLES)

@@ -14,6 +14,7 @@ from gpuspawner.cli.admin.actions import (
     AdminAction,
     admin_options,
     ask_reason_to_stop,
+    dry_run_option,
     has_reason,
     now_option,
     run_action,
@@ -266,9 +267,6 @@ def done(session: Session, name: str, minutes: int) -> None:
     answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})
     planned = answer["planned_end"]
     session.show(answer, lambda _told: say(planned["words"] if planned else "Thank you."))
-
-
-dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome, and do nothing.")
 
 
 @base.command(

@@ -255,25 +255,18 @@ def to_options(request: Request) -> dict[str, Any]:
         "memory": request.memory_bytes,
         "lifetime": f"{request.lifetime_seconds}s",
     }
-    if request.team:
-        options["team"] = request.team
-    if request.repository:
-        options["repository"] = request.repository
-    if request.own_image:
-        options["own_image"] = request.image
-    if request.tools:
-        options["tools"] = ",".join(request.tools)
-    if request.variables:
-        options["variables"] = request.variables
-    if request.script:
-        options["script"] = request.script
+    optional: dict[str, Any] = {
+        "team": request.team,
+        "repository": request.repository,
+        "own_image": request.image if request.own_image else "",
+        "tools": ",".join(request.tools),
+        "variables": request.variables,
+        "script": request.script,
+    }
     if request.gpu is not None:
         options["count"] = request.count
-        if request.substitutes:
-            options["substitutes"] = ",".join(request.substitutes)
-        if request.needs_memory_bytes:
-            options["gpu_memory"] = request.needs_memory_bytes
-    return options
+        optional |= {"substitutes": ",".join(request.substitutes), "gpu_memory": request.needs_memory_bytes}
+    return {**options, **{name: value for name, value in optional.items() if value}}
 
 
 def refuse_large(options: object) -> None:

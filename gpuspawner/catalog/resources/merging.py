@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.catalog.document import LARGEST_BYTES, Document, Issue, read_bytes, read_mapping
-from gpuspawner.catalog.load import load_document, load_raw
+from gpuspawner.catalog.load import as_sentence, load_document, load_raw
 from gpuspawner.catalog.models import Catalog
 
 Spec = Mapping[str, Any]
@@ -126,5 +126,4 @@ def _whose(issues: Iterable[Issue], those: Mapping[str, Added], trying: Mapping[
 def _words(issue: Issue, one: Added) -> str:
     """Return an issue as ``gpuspawner server check`` says it, with the paths of the resource."""
     loc = ("spec", *issue.loc[2:]) if issue.loc[:2] == (one.section, one.name) else issue.loc
-    right = issue.right[:1].upper() + issue.right[1:]
-    return f"{'.'.join(map(str, loc))}: {issue.wrong}. {right}{'' if right.endswith('?') else '.'}"
+    return f"{'.'.join(map(str, loc))}: {issue.wrong}. {as_sentence(issue.right)}"

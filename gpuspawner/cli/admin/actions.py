@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -24,15 +24,13 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the outcome
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for a confirmation at a terminal.")
 now_option = click.option("--now", is_flag=True, help="With a reason: at once, without the notice of the policy.")
 until_option = click.option("--until", metavar="TIME", default="", help=f"With a reason: the new end, {UNTIL_FORMS}.")
+why_option = click.option("--reason", "why", metavar="TEXT", help="The reason, which is stored.")
 reason_option = click.option("--reason", metavar="TEXT", default="", help="The reason, which the user reads.")
-F = TypeVar("F", bound=Any)
-
-
-def admin_options(function: F) -> F:
-    """Add the options of an administrator to a command that users have too."""
-    reason = click.option("--reason", metavar="TEXT", default="", help="Act as an administrator; the user reads it.")
-    dry_run = click.option("--dry-run", is_flag=True, help="With a reason: print the outcome, and do nothing.")
-    return reason(dry_run(function))
+admin_options = base.join_options(
+    click.option("--reason", metavar="TEXT", default="", help="Act as an administrator; the user reads it."),
+    click.option("--dry-run", is_flag=True, help="With a reason: print the outcome, and do nothing."),
+)
+"""The options of an administrator for a command that users have, too."""
 
 
 @dataclass(frozen=True)

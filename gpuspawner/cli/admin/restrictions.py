@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -24,7 +23,6 @@ from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import RefusedError
 from gpuspawner.cli.output import Column, escape, say, short_id, show_time
 
-F = TypeVar("F", bound=Callable[..., Any])
 LIFT_ID = "Lift the one with this ID, or of this user, team, GPU kind or USER/SERVER."
 NOUNS = {"reserve": "reservation", "exempt": "exemption"} | {x: x for x in ("drain", "quarantine", "pause")}
 COLUMNS = (
@@ -37,20 +35,20 @@ COLUMNS = (
 )
 
 
-def _shared_options(function: F) -> F:
-    """Add --from, --until, --reason, --list, --dry-run, --json and --url."""
-    from_text = 'Begin, for example tomorrow, "2026-12-24 18:00" or 2h. Default: now.'
-    options: Any = function
-    for option in (
-        base.session_options,
-        click.option("--list", "listed", is_flag=True, help="List those in force."),
-        dry_run_option,
-        reason_option,
-        click.option("--until", metavar="TIME", default="", help=f"End, {UNTIL_FORMS}."),
-        click.option("--from", "begins", metavar="TIME", default="", help=from_text),
-    ):
-        options = option(options)
-    return options  # type: ignore[no-any-return] # the same function with options
+_shared_options = base.join_options(
+    click.option(
+        "--from",
+        "begins",
+        metavar="TIME",
+        default="",
+        help='Begin, for example tomorrow, "2026-12-24 18:00" or 2h. Default: now.',
+    ),
+    click.option("--until", metavar="TIME", default="", help=f"End, {UNTIL_FORMS}."),
+    reason_option,
+    dry_run_option,
+    click.option("--list", "listed", is_flag=True, help="List those in force."),
+    base.session_options,
+)
 
 
 every_option = click.option(

@@ -67,6 +67,24 @@ data_option = click.option(
 )
 
 
+_ADDRESS_OPTIONS = base.join_options(
+    click.option(
+        "--store",
+        metavar="URL",
+        envvar="GPUSPAWNER_SERVE_STORE",
+        help="The database elsewhere: postgresql://USER@HOST/DATABASE.",
+    ),
+    click.option(
+        "--store-password-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        envvar="GPUSPAWNER_SERVE_STORE_PASSWORD_FILE",
+        help="A file with the password for --store.",
+    ),
+    data_option,
+)
+
+
 def address_options(function: F) -> F:
     """Add --data, --store and --store-password-file. The function gets ``address`` in their place."""
 
@@ -74,18 +92,7 @@ def address_options(function: F) -> F:
     def run(*, data: Path, store: str | None, store_password_file: Path | None, **options: Any) -> Any:
         return function(address=StoreAddress(data, store, store_password_file), **options)
 
-    variable = "GPUSPAWNER_SERVE_STORE"
-    url = click.option(
-        "--store", metavar="URL", envvar=variable, help="The database elsewhere: postgresql://USER@HOST/DATABASE."
-    )
-    password = click.option(
-        "--store-password-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        envvar=f"{variable}_PASSWORD_FILE",
-        help="A file with the password for --store.",
-    )
-    return cast("F", url(password(data_option(run))))
+    return cast("F", _ADDRESS_OPTIONS(run))
 
 
 @contextmanager

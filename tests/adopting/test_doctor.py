@@ -235,7 +235,12 @@ def wrong_clock(api):
         (closed_network, "network policy", "from port 9: warnings and Keep", "singleuser.networkPolicy.egress"),
         (no_class, "priority", "There is no priority class 'gpu-workspace'", "hub_config/kubernetes-hub.yaml"),
         (preempting_class, "priority", "may preempt the pods of others", "hub_config/kubernetes-hub.yaml"),
-        (no_exec, "exec", "An exec in the pod jupyter-ada failed: HTTP 403", "pods/exec: get and create"),
+        (
+            no_exec,
+            "exec",
+            "An exec in the pod jupyter-ada failed: HTTP 403",
+            "hub_config/kubernetes-service-rbac.yaml (pods/exec: get and create)",
+        ),
         (two_hubs, "one hub", "Workspaces of 2 hubs run in namespace jhub.", "Give each hub a namespace of its own."),
         (no_namespace, "namespace", "There is no namespace jhub.", "Name the workspaces' namespace by --namespace"),
         (wrong_clock, "clock", "s ahead of this machine's", "NTP"),

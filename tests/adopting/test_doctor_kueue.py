@@ -6,7 +6,7 @@ import pytest
 from manifests import asked_for, rights_of
 
 from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.kueue import KINDS, REVIEWS, RIGHTS, judged
+from gpuspawner.adoption.doctor.queue_checks import KINDS, KUEUE_RIGHTS, REVIEWS, judge_kueue
 from gpuspawner.catalog import KueueQueues
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -117,7 +117,7 @@ def gated(one):
 
 
 async def test_where_all_is_well_each_check_says_so():
-    found = await judged(Cluster(), "jhub", QUEUES)
+    found = await judge_kueue(Cluster(), "jhub", QUEUES)
     assert {one.state for one in found} == {State.GOOD}
     assert [one.check for one in found] == [
         "Kueue", "Kueue's rights", "queue lq", "queue of-ml", "priority class", "places", "pods",
@@ -151,7 +151,7 @@ async def test_where_all_is_well_each_check_says_so():
 async def test_a_broken_kueue_is_found_with_its_remedy(broken, checks, words, remedy):
     cluster = Cluster()
     broken(cluster)
-    found = [one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD]
+    found = [one for one in await judge_kueue(cluster, "jhub", QUEUES) if one.state is not State.GOOD]
     assert {one.check for one in found} == checks
     assert {one.state for one in found} == {State.BAD}
     assert all(words in one.words and remedy in one.remedy for one in found), found
@@ -161,7 +161,7 @@ async def test_an_unanswerable_question_is_no_fault():
     cluster = Cluster()
     for path in (API, PODS):
         del cluster.answers[path]
-    found = {one.check: one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
+    found = {one.check: one for one in await judge_kueue(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
     assert {name: one.state for name, one in found.items()} == {"Kueue": State.UNKNOWN, "pods": State.UNKNOWN}
     assert "--as" in found["pods"].remedy
 
@@ -170,7 +170,7 @@ async def test_an_unreadable_part_is_not_reported_as_missing():
     cluster = Cluster()
     cluster.missing = {("get", "localqueues"), ("get", "workloadpriorityclasses")}
     cluster.barred = (f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses")
-    found = {one.check: one for one in await judged(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
+    found = {one.check: one for one in await judge_kueue(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
     unseen = ("queue lq", "queue of-ml", "priority class")
     states = {"Kueue's rights": State.BAD, **dict.fromkeys(unseen, State.UNKNOWN)}
     assert {name: one.state for name, one in found.items()} == states
@@ -185,11 +185,11 @@ async def test_an_unreadable_part_is_not_reported_as_missing():
 async def test_an_api_server_that_does_not_answer_does_not_say_that_there_is_no_kueue():
     cluster = Cluster()
     cluster.barred, cluster.barred_by = ("/apis/kueue.x-k8s.io",), 503
-    (finding,) = await judged(cluster, "jhub", QUEUES)
+    (finding,) = await judge_kueue(cluster, "jhub", QUEUES)
     assert (finding.state, "(503)" in finding.words) == (State.UNKNOWN, True)
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
     written = rights_of("kubernetes-kueue-rbac.yaml")
-    assert asked_for(RIGHTS) == written
-    assert len(RIGHTS) == len(written)
+    assert asked_for(KUEUE_RIGHTS) == written
+    assert len(KUEUE_RIGHTS) == len(written)

@@ -7,8 +7,7 @@ import yaml
 from harness.hub import REPO
 
 from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.kueue import REVIEWS
-from gpuspawner.adoption.doctor.pod_queues import QUEUES, judged, rights_of
+from gpuspawner.adoption.doctor.queue_checks import QUEUES, REVIEWS, judge_pod_queues, rights_of
 from gpuspawner.catalog import PodQueues
 from gpuspawner.schedulers.pod_queues import SYSTEMS
 
@@ -70,7 +69,7 @@ def no_class(one):
 
 @pytest.mark.parametrize(("system", "default"), [("volcano", "default"), ("kai", "default-queue")])
 async def test_where_all_is_well_each_check_says_so(system, default):
-    found = await judged(Cluster(system), "jhub", queues(system))
+    found = await judge_pod_queues(Cluster(system), "jhub", queues(system))
     title = SYSTEMS[system].title
     names = [
         title,
@@ -94,10 +93,10 @@ async def test_where_all_is_well_each_check_says_so(system, default):
         (no_class, "priority class urgent", "There is no PriorityClass urgent", "Create it"),
     ],
 )
-async def test_a_broken_kueue_is_found_with_its_remedy(broken, check, words, remedy):
+async def test_a_broken_scheduler_is_found_with_its_remedy(broken, check, words, remedy):
     cluster = Cluster("volcano")
     broken(cluster)
-    (one,) = [one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD]
+    (one,) = [one for one in await judge_pod_queues(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD]
     assert (one.check, one.state) == (check, State.BAD)
     assert words in one.words
     assert remedy in one.remedy
@@ -106,13 +105,17 @@ async def test_a_broken_kueue_is_found_with_its_remedy(broken, check, words, rem
 async def test_an_unanswerable_question_is_no_fault():
     cluster = Cluster("volcano")
     cluster.statuses = {cluster.queues["of-ml"]: 403, f"{CLASSES}/high": 403}
-    found = {one.check: one for one in await judged(cluster, "jhub", queues("volcano")) if one.state is not State.GOOD}
+    found = {
+        one.check: one
+        for one in await judge_pod_queues(cluster, "jhub", queues("volcano"))
+        if one.state is not State.GOOD
+    }
     assert {name: one.state for name, one in found.items()} == {
         "queue of-ml": State.UNKNOWN,
         "priority class high": State.UNKNOWN,
     }
     cluster.statuses = {cluster.kinds: 500}
-    (one,) = await judged(cluster, "jhub", queues("volcano"))
+    (one,) = await judge_pod_queues(cluster, "jhub", queues("volcano"))
     assert one.state is State.UNKNOWN
 
 

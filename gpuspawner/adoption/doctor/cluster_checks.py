@@ -97,7 +97,7 @@ def rights(
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
         if status is None:
-            words = f"The API server did not say which rights the account has ({answer.problem or answer.status})."
+            words = f"The API server did not say which rights the account has ({answer.why})."
             return [unknown(check, words, "Fix the finding about the API server first.")]
         if not status.get("allowed"):
             where = "in all namespaces" if right.everywhere else f"in namespace {namespace}"
@@ -116,7 +116,7 @@ def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
     """Judge the API server's answer to its version."""
     if answer.ok:
         return good("API server", "The API server answers.")
-    words = f"The API server does not answer ({answer.problem or answer.status})."
+    words = f"The API server does not answer ({answer.why})."
     return bad("API server", words, remedy)
 
 
@@ -290,7 +290,7 @@ def exec_tried(pod: str, problem: str) -> Finding:
     return bad("exec", words, remedy)
 
 
-MANIFEST = "hub_config/kubernetes-claims-rbac.yaml"
+CLAIMS_MANIFEST = "kubernetes-claims-rbac.yaml"
 
 
 def nodes_of(slices: Answer | None) -> frozenset[str]:
@@ -303,9 +303,9 @@ def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> 
     """Yield each of these kinds without a device."""
     for what, answer in (("ResourceSlices", slices), ("DeviceClasses", classes)):
         if not answer.ok:
-            status = answer.problem or answer.status
-            words = f"The API server did not list {what} ({status}), so the service sees no GPU with claims."
-            remedy = f"Apply {MANIFEST}; with the chart, set rights.claims: true. Claims need Kubernetes 1.34 or newer."
+            words = f"The API server did not list {what} ({answer.why}), so the service sees no GPU with claims."
+            chart = "with the chart, set rights.claims: true. Claims need Kubernetes 1.34 or newer."
+            remedy = f"Apply hub_config/{CLAIMS_MANIFEST}; {chart}"
             return [bad("claims", words, remedy)]
     devices = [device for item in slices.body if (one := _slice(item)) is not None for device in one.devices]
     known = {item["metadata"]["name"]: to_class(item) for item in classes.body}

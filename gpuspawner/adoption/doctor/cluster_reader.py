@@ -15,8 +15,6 @@ import aiohttp
 from gpuspawner.adoption.doctor import (
     cluster_checks,
     hub_checks,
-    kueue,
-    pod_queues,
     source_checks,
 )
 from gpuspawner.adoption.doctor.findings import (
@@ -28,7 +26,7 @@ from gpuspawner.adoption.doctor.findings import (
     too_long,
     unknown,
 )
-from gpuspawner.adoption.doctor.kueue import REVIEWS
+from gpuspawner.adoption.doctor.queue_checks import REVIEWS, judge_kueue, judge_pod_queues
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
 from gpuspawner.backends.kubernetes.connection import Connection
 from gpuspawner.backends.kubernetes.dra.view import GROUP as CLAIMS
@@ -178,9 +176,9 @@ def _of_home(catalog: Catalog | None) -> Owner | None:
 
 async def _owner(cluster: Cluster, namespace: str, owner: Owner | None) -> list[Finding]:
     if isinstance(owner, KueueQueues):
-        return await kueue.judged(cluster, namespace, owner)
+        return await judge_kueue(cluster, namespace, owner)
     if isinstance(owner, PodQueues):
-        return await pod_queues.judged(cluster, namespace, owner)
+        return await judge_pod_queues(cluster, namespace, owner)
     return []
 
 

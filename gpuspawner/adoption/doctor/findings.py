@@ -51,6 +51,11 @@ class Answer:
         """Return whether the request succeeded."""
         return self.status in {200, 201}
 
+    @property
+    def why(self) -> str:
+        """Why there is no good answer: the problem, or the status."""
+        return self.problem or str(self.status)
+
 
 def good(check: str, words: str) -> Finding:
     """Return a finding that needs nothing done."""

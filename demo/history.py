@@ -31,7 +31,7 @@ from gpuspawner.service.rules.accounting import parts_of_lines, parts_of_step
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.usage_sums import UsagePart
 from gpuspawner.simulate.habits import Habits, Sharing, Work
-from gpuspawner.simulate.probe import Looking
+from gpuspawner.simulate.probe import GeneratedSampler
 from gpuspawner.simulate.sessions import Session, sessions
 
 WEEKS = 3
@@ -138,7 +138,7 @@ def a_lease(user: str, kind: str, count: int, start: float, seconds: float, poli
 
 def readings(lease: Lease, session: Session, policy: LifecyclePolicy) -> Iterator[ReadingRow]:
     """Yield the samples of the session that the probe would have sent at the policy's period."""
-    look = Looking(session, policy.idle)
+    look = GeneratedSampler(session, policy.idle)
     names = dict(zip(look.gpus, (slot.gpu for slot in lease.slots), strict=True))
     while (step := look(policy.idle.sample_seconds)) is not None:
         gpus = tuple(replace(reading, gpu=names[reading.gpu]) for reading in step.sample.gpus)

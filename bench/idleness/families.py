@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuspawner.simulate.habits import HOUR, MINUTE, Door, Sharing, Work
+from gpuspawner.simulate.habits import HOUR, MINUTE, Frontend, Sharing, Work
 from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Span, Timeline
 
@@ -87,7 +87,7 @@ class Family:
         plain = Session(
             seed=seed,
             work_kind=Work.STEADY,
-            door=Door.DETACHED,
+            frontend=Frontend.DETACHED,
             sharing=Sharing.EXCLUSIVE,
             end=end,
             work=(*(Timeline() for _ in range(self.gpus - 1)), Timeline(draft.gpu)),

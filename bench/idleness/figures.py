@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from peers import Peer
 
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.simulate.probe import Looking, Probe
-from gpuspawner.simulate.replay import Judged, Totals, judged, simulate, totals
+from gpuspawner.simulate.probe import Exporter, GeneratedSampler, Probe
+from gpuspawner.simulate.replay import SessionResult, Totals, judged, simulate, totals
 from gpuspawner.simulate.sessions import Session
-from gpuspawner.simulate.sources import Exporter
 
 POLICY = IdlePolicy()
 OURS: dict[str, tuple[str, Probe]] = {
@@ -49,12 +48,12 @@ class Row:
 HEAD = ("rule", "looks at", "stopped in use", "recovered", "freed: median", "95 %")
 
 
-def ours(session: Session, policy: IdlePolicy = POLICY, probe: Probe | None = None) -> Judged:
+def ours(session: Session, policy: IdlePolicy = POLICY, probe: Probe | None = None) -> SessionResult:
     """Judge one session by the live service's own function."""
-    return simulate(Looking(session, policy, probe), session.used, len(session.work), session.end, policy)[0]
+    return simulate(GeneratedSampler(session, policy, probe), session.used, len(session.work), session.end, policy)[0]
 
 
-def theirs(session: Session, peer: Peer) -> Judged:
+def theirs(session: Session, peer: Peer) -> SessionResult:
     """Judge one session by a peer's rule."""
     return judged(
         lambda begin: (peer.rule(session, begin), None), session.used, len(session.work), session.end, peer.policy
@@ -64,7 +63,7 @@ def theirs(session: Session, peer: Peer) -> Judged:
 def figures(sessions: Iterable[Session], peers: Iterable[Peer]) -> list[Row]:
     """Return a row for ours with each source, and one for each peer, over the same sessions."""
     peers = tuple(peers)
-    rows: list[list[tuple[Judged, float]]] = [[] for _ in range(len(OURS) + len(peers))]
+    rows: list[list[tuple[SessionResult, float]]] = [[] for _ in range(len(OURS) + len(peers))]
     for session in sessions:
         for row, (_, probe) in zip(rows, OURS.values(), strict=False):
             row.append((ours(session, probe=probe), session.end))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.simulate.habits import Door, Sharing
+from gpuspawner.simulate.habits import Frontend, Sharing
 from gpuspawner.simulate.sessions import Session
 from gpuspawner.simulate.timeline import Span, Timeline, merged
 
@@ -147,7 +147,7 @@ def coder(session: Session, begin: float) -> float | None:
 
 def skypilot(session: Session, begin: float) -> float | None:
     """SkyPilot: SSH connections and submitted jobs; what runs detached here is taken for a job."""
-    jobs = merged([session.used, session.cpu]) if session.door is Door.DETACHED else NONE
+    jobs = merged([session.used, session.cpu]) if session.frontend is Frontend.DETACHED else NONE
     return quiet(merged([session.connected, jobs]), session, begin)
 
 

@@ -12,9 +12,8 @@ from families import FAMILIES, sessions_of
 from figures import POLICY, ours, theirs
 from peers import PEERS
 
-from gpuspawner.simulate.probe import Probe
+from gpuspawner.simulate.probe import Exporter, Probe
 from gpuspawner.simulate.replay import Totals, totals
-from gpuspawner.simulate.sources import Exporter
 
 SOURCES: dict[str, Probe] = {
     "probe": Probe(),

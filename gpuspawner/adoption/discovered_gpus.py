@@ -1,4 +1,4 @@
-"""GPUs as they were found, the names and sizes of usual models, and the catalog's entries for them. Pure."""
+"""GPUs that were found, the names and sizes of usual models, and the catalog's entries for them. It does no I/O."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from gpuspawner.core.gpus.fleet import mig_fraction
 from gpuspawner.core.units import GIBIBYTE
 
 NEAR = 0.03
-"""A GPU has a little less memory than its name says: what the driver keeps."""
+"""The part of a GPU's memory that its driver may use."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """``memory_gib`` is 0 where the model comes with several."""
+class GpuModel:
+    """The memory and compute capability of a model. ``memory_gib`` is 0 for a model of several sizes."""
 
     memory_gib: int
     compute: str
 
 
-_KNOWN = {
-    "k80": Known(12, "3.7"),
-    "p4": Known(8, "6.1"),
-    "p40": Known(24, "6.1"),
-    "p100": Known(16, "6.0"),
-    "v100": Known(0, "7.0"),
-    "t4": Known(16, "7.5"),
-    "a10": Known(24, "8.6"),
-    "a10g": Known(24, "8.6"),
-    "a16": Known(16, "8.6"),
-    "a30": Known(24, "8.0"),
-    "a40": Known(48, "8.6"),
-    "a100": Known(0, "8.0"),
-    "l4": Known(24, "8.9"),
-    "l40": Known(48, "8.9"),
-    "l40s": Known(48, "8.9"),
-    "h100": Known(80, "9.0"),
-    "h200": Known(141, "9.0"),
-    "gh200": Known(0, "9.0"),
-    "b200": Known(180, "10.0"),
-    "gb200": Known(186, "10.0"),
-    "b300": Known(288, "10.3"),
-    "gb300": Known(288, "10.3"),
+_MODELS = {
+    "k80": GpuModel(12, "3.7"),
+    "p4": GpuModel(8, "6.1"),
+    "p40": GpuModel(24, "6.1"),
+    "p100": GpuModel(16, "6.0"),
+    "v100": GpuModel(0, "7.0"),
+    "t4": GpuModel(16, "7.5"),
+    "a10": GpuModel(24, "8.6"),
+    "a10g": GpuModel(24, "8.6"),
+    "a16": GpuModel(16, "8.6"),
+    "a30": GpuModel(24, "8.0"),
+    "a40": GpuModel(48, "8.6"),
+    "a100": GpuModel(0, "8.0"),
+    "l4": GpuModel(24, "8.9"),
+    "l40": GpuModel(48, "8.9"),
+    "l40s": GpuModel(48, "8.9"),
+    "h100": GpuModel(80, "9.0"),
+    "h200": GpuModel(141, "9.0"),
+    "gh200": GpuModel(0, "9.0"),
+    "b200": GpuModel(180, "10.0"),
+    "gb200": GpuModel(186, "10.0"),
+    "b300": GpuModel(288, "10.3"),
+    "gb300": GpuModel(288, "10.3"),
 }
 """NVIDIA's data sheets and its table of compute capabilities."""
 _MEMORY = re.compile(r"(?<![.0-9])([0-9]{1,3})gb(?![a-z0-9])")
@@ -55,7 +55,7 @@ _BOARD = re.compile(r"^(sxm[0-9]?|pcie|hbm[0-9]?e?|oam|nvl)$")
 
 
 def words_of(product: str) -> list[str]:
-    """Return a product's name in small words: ``NVIDIA-A100-SXM4-80GB`` is a100, sxm4, 80gb."""
+    """Return the words of a product's name in lower case: ``NVIDIA-A100-SXM4-80GB`` is a100, sxm4, 80gb."""
     return [word for word in re.split(r"[-_ ]+", product.lower()) if word not in {"nvidia", "tesla", "amd", "intel"}]
 
 
@@ -74,19 +74,19 @@ def title_of(product: str) -> str:
 
 
 def compute_of(product: str) -> str:
-    """Return the compute capability of a model, "" where it is not known."""
-    return next((_KNOWN[word].compute for word in words_of(product) if word in _KNOWN), "")
+    """Return the compute capability of a model, or "" if it is unknown."""
+    return next((_MODELS[word].compute for word in words_of(product) if word in _MODELS), "")
 
 
 def memory_of(product: str) -> int:
-    """Return the memory of a whole GPU in bytes, as its name says; 0 where that says nothing."""
+    """Return the memory of a whole GPU in bytes by its name, or 0 if the name does not show it."""
     if found := _MEMORY.search("-".join(words_of(product))):
         return int(found[1]) * GIBIBYTE
-    return next((_KNOWN[word].memory_gib for word in words_of(product) if word in _KNOWN), 0) * GIBIBYTE
+    return next((_MODELS[word].memory_gib for word in words_of(product) if word in _MODELS), 0) * GIBIBYTE
 
 
 def written_memory(size_bytes: int) -> str:
-    """Return a size as a catalog has it: whole GiB where it is close to them, else tenths below it."""
+    """Return a size for a catalog: whole GiB if the size is close to them, or else tenths of a GiB, rounded down."""
     gib = size_bytes / GIBIBYTE
     whole = round(gib)
     if whole and abs(gib - whole) <= NEAR * whole:
@@ -94,22 +94,22 @@ def written_memory(size_bytes: int) -> str:
     return f"{int(gib * 10) / 10:g}GiB" if gib >= 1 else f"{max(1, int(gib * 1024))}MiB"
 
 
-KnownBy = tuple[str, str, int, bool]
+KindKey = tuple[str, str, int, bool]
 UNKNOWN_MEMORY = "1GiB"
 MEMORY_NOTE = (
-    "Decide: what memory one has nothing told; 1GiB stands here until you write it. Templates with needs: go by it."
+    "Decide: memory. The memory of one GPU is unknown, so 1GiB is written. needs: of a template compares with it."
 )
-SLICE_NOTE = "counts: how much one counts in quotas and GPU hours."
-ONE_NOTE = "One to a workspace: CUDA uses no second."
+SLICE_NOTE = "counts: is how much one of them counts in quotas and GPU hours."
+ONE_NOTE = "A workspace gets one, because CUDA uses no second one."
 
 
 @dataclass(frozen=True)
 class FoundGpus:
     """Equal GPUs: their total ``count``, and ``most`` on one machine. Each share counts.
 
-    ``product`` is the vendor's name, "" where nothing tells it; ``profile`` the slice's (MIG), ``replicas`` how many
-    workspaces each serves at once. ``match`` and ``resource`` are what the catalog knows them by. ``memory_bytes`` is
-    that of one unit, 0 where nothing tells. ``spot`` is whether their nodes are.
+    ``product`` is the vendor's name, or "" if it is unknown. ``profile`` is the profile of a MIG slice. ``replicas``
+    is how many workspaces share each of them. The catalog finds them by ``match`` and ``resource``. ``memory_bytes``
+    is the memory of one unit, or 0 if it is unknown. ``spot`` is whether they are on spot nodes.
     """
 
     product: str
@@ -122,16 +122,16 @@ class FoundGpus:
     resource: str = ""
     spot: bool = False
     compute: str = ""
-    """The compute capability that the driver tells. "": by the model's name."""
+    """The compute capability that the driver reports, or "" if the name of the model decides."""
 
     @property
-    def known_by(self) -> KnownBy:
-        """By what the catalog tells them from others."""
+    def kind_key(self) -> KindKey:
+        """The properties by which the catalog distinguishes them from other GPUs."""
         return self.match, self.resource, self.replicas, self.spot
 
     @property
     def is_whole(self) -> bool:
-        """Whether one is a whole GPU, given to one workspace."""
+        """Whether each is a whole GPU for one workspace."""
         return not self.profile and self.replicas == 1
 
     @property
@@ -144,49 +144,46 @@ class FoundGpus:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The GPUs that were found, where (``this machine``), and sentences that a person should read."""
+class Discovery:
+    """The GPUs that were found, where they are (``this machine``), and sentences for the person who runs init."""
 
     where: str
     gpus: tuple[FoundGpus, ...] = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     image: bool = False
     """Whether workspaces are pods, which have an image."""
 
 
 def literal(product: str) -> str:
-    """Return a pattern that fits this name alone."""
+    """Return a pattern that matches only this name."""
     return re.sub(r"[\[\]*?]", "?", product)
 
 
-def to_draft(finding: Finding) -> Draft:
+def to_draft(discovery: Discovery) -> Draft:
     """Return a catalog that offers what was found."""
-    gpus, names = kinds_of(finding.gpus)
-    offered = {names[found.known_by]: found.most if found.is_whole else 1 for found in finding.gpus}
+    gpus, names = kinds_of(discovery.gpus)
+    offered = {names[found.kind_key]: found.most if found.is_whole else 1 for found in discovery.gpus}
     offered = {one.name: offered[one.name] for one in gpus if one.name in offered}
     head = (
-        (
-            f"A catalog that gpuspawner server init wrote of {finding.where}. Check it with server check. What "
-            "each key "
-            "means is explained in hub_config/catalog.yaml."
-        ),
-        *(f"Found: {one.words}." for one in finding.gpus),
+        f"gpuspawner server init wrote this catalog of {discovery.where}. Check it with gpuspawner server check.",
+        "hub_config/catalog.yaml explains each key.",
+        *(f"Found: {one.words}." for one in discovery.gpus),
     )
-    more = () if gpus else ("GPUs that a cluster or machine gets later: add them to gpus, and to a template's gpus.",)
-    return Draft(head, tuple(gpus), tuple(_templates(offered, image=finding.image)), more)
+    more = () if gpus else ("Later, add new GPUs to gpus and to the gpus of a template.",)
+    return Draft(head, tuple(gpus), tuple(_templates(offered, image=discovery.image)), more)
 
 
-def kinds_of(gpus: Iterable[FoundGpus]) -> tuple[list[Entry], dict[KnownBy, str]]:
+def kinds_of(gpus: Iterable[FoundGpus]) -> tuple[list[Entry], dict[KindKey, str]]:
     """Return the catalog's kinds for these GPUs, and the name of each by what the catalog knows it by."""
     entries: list[Entry] = []
-    names: dict[KnownBy, str] = {}
-    # A share comes after what it divides, and last what only a resource tells: the first kind that fits counts.
+    names: dict[KindKey, str] = {}
+    # The first kind that fits counts. So shares follow whole GPUs, and GPUs without a product name come last.
     for found in sorted(gpus, key=lambda one: (not one.product, not one.is_whole)):
-        if found.known_by in names:
+        if found.kind_key in names:
             continue
         entry = _shared(found, entries) if found.replicas > 1 else _kind(found, [one.name for one in entries])
         entries.append(entry)
-        names[found.known_by] = entry.name
+        names[found.kind_key] = entry.name
     return entries, names
 
 
@@ -207,7 +204,7 @@ def _kind(found: FoundGpus, taken: Sequence[str]) -> Entry:
 
 
 def _shared(found: FoundGpus, gpus: list[Entry]) -> Entry:
-    """Return a share, adding the kind that it divides where it is not there yet."""
+    """Return a share. If the kind that it divides is not in ``gpus`` yet, add it."""
     own = found.match, found.spot
     whole = next((one for one in gpus if (one.values.get("match"), "spot" in one.values) == own), None)
     if whole is None:
@@ -216,16 +213,14 @@ def _shared(found: FoundGpus, gpus: list[Entry]) -> Entry:
             found.product, found.match, 0, 0, memory_bytes, found.profile, spot=found.spot, compute=found.compute
         )
         entry = _kind(undivided, [one.name for one in gpus])
-        note = "The kind that the share below divides. None of its devices stays whole, so no template offers it."
+        note = "The share below divides this kind. All of its devices are shared, so no template offers it."
         whole = Entry(entry.name, entry.values, (note, *entry.notes))
         gpus.append(whole)
     values: dict[str, Any] = {"title": f"1/{found.replicas} of {whole.values['title']}"[:100], "of": whole.name}
     if found.resource:
         values["resource"] = found.resource
     taken = [one.name for one in gpus]
-    notes = (
-        f"Each device serves {found.replicas} workspaces at once, who share its memory without a bound between them.",
-    )
+    notes = (f"{found.replicas} workspaces share each device. Nothing limits how much of its memory one of them uses.",)
     return Entry(
         named(f"{whole.name}-shared-{found.replicas}", taken, "gpu"), {**values, "shares": found.replicas}, notes
     )
@@ -242,9 +237,9 @@ def _of_profile(profile: str) -> int:
 
 
 def _templates(offered: dict[str, int], *, image: bool) -> Iterable[Entry]:
-    """Yield a template with all GPUs, where there are any, and one without."""
+    """Yield a template with all GPUs, if there are any, and one without GPUs."""
     if image:
-        choose = "Decide: image, the one that its workspaces have; without it the hub's own."
+        choose = "Decide: image. Without it, workspaces have the image of the hub."
         lines: tuple[str, ...] = (choose, "image: quay.io/jupyter/pytorch-notebook:cuda12-latest")
     else:
         lines = ()
@@ -257,7 +252,7 @@ def _templates(offered: dict[str, int], *, image: bool) -> Iterable[Entry]:
             "bounds": sizes,
             "default": {"gpu": first, "count": 1, "cpu": 2, "memory": "8GiB", "lifetime": "8h"},
         }
-        decide = "Decide: bounds, what people may ask for, and default, what they get without asking."
+        decide = "Decide: bounds, the sizes that users may choose, and default, the size that is preselected."
         yield Entry("gpu", values, (*lines, decide))
     yield Entry("notebook", {"title": "Notebook without a GPU"}, () if offered else lines)
 

@@ -1,4 +1,4 @@
-"""A draft of a catalog: entries with comments that name the decisions of a person, and the file they go into."""
+"""A draft of a catalog: entries with comments about what a person must decide, and the file that is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a section: its keys as the catalog has them, and the comments that stand before it."""
+    """One entry of a section: its keys and values, and the comments before it."""
 
     name: str
     values: Mapping[str, Any]
@@ -34,17 +34,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Draft:
-    """A catalog with one policy, which records only, and one quota."""
+    """A catalog with one quota, and with one policy, which only records."""
 
     head: tuple[str, ...]
     gpus: tuple[Entry, ...] = ()
     templates: tuple[Entry, ...] = ()
     more: tuple[str, ...] = field(default=())
-    """Comments at its end."""
+    """Comments at the end of the file."""
 
     @property
     def quota(self) -> int:
-        """How many GPUs each user may hold: as many as each template needs at least."""
+        """How many GPUs each user may hold. It is enough for the least request of each template."""
         least = [int(str(count).partition("-")[0]) for one in self.templates for count in _gpus(one).values()]
         usual = [int(one.values.get("default", {}).get("count", 0)) for one in self.templates]
         return max([MOST_GPUS, *least, *usual])
@@ -58,10 +58,12 @@ def _gpus(template: Entry) -> Mapping[str, Any]:
 POLICY = """\
 policies:
   default:
-    # observe: only record what would have been stopped. Check a week or two (gpuspawner server simulate), go on to
-    # warn, which tells people, and then to enforce, which stops. The end of a lifetime always stops.
+    # observe only records which workspaces would have been stopped. After a week or two, look at the records with
+    # gpuspawner server simulate. Then write warn, which warns users, and later enforce, which stops workspaces. A
+    # workspace always stops at the end of its lifetime.
     mode: observe
-    # Idle: every GPU below 5 % in every sample for 30 minutes; then a warning, and 10 minutes to object.
+    # A workspace is idle if every GPU is below 5 % in every sample for 30 minutes. Its user is then warned and has 10
+    # minutes to keep it.
     idle: {below: 5%, for: 30m, sample: 60s, grace: 10m}
     keep: {times: 3, each: 2h}
     extend: {each: 4h, total: 24h, warn: [1h, 10m]}
@@ -72,11 +74,11 @@ def render(draft: Draft) -> str:
     """Return the catalog as YAML."""
     lines = [*_comments(draft.head), "version: 1", ""]
     if draft.gpus:
-        lines.append("gpus: # what people may ask for")
+        lines.append("gpus: # the GPU kinds that users may choose")
         for gpu in draft.gpus:
             lines += [*_comments(gpu.notes, 2), f"  {_key(gpu.name)}: {_flow(gpu.values)}"]
         lines.append("")
-    lines.append("templates: # what a workspace can be; the first one is preselected")
+    lines.append("templates: # the kinds of workspace; the first one is preselected")
     for template in draft.templates:
         lines += [*_comments(template.notes, 2), f"  {_key(template.name)}:"]
         lines += [f"    {name}: {_flow(value)}" for name, value in template.values.items()]
@@ -108,7 +110,7 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a scalar as a person would write it, if YAML reads that as the same text."""
+    """Return a scalar without quotes if YAML reads it as the same text."""
     if _AMOUNT.fullmatch(text) or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS):
         return text
     return json.dumps(_printable(text), ensure_ascii=False)
@@ -119,7 +121,7 @@ def _printable(text: str) -> str:
 
 
 def named(text: str, taken: Iterable[str], otherwise: str) -> str:
-    """Return a name for an entry from its title: small letters, digits and dashes, and not taken."""
+    """Return a new name for an entry, made of its title: lower-case letters, digits and dashes."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: LONGEST_NAME - 4].strip("-") or otherwise
     used, name, number = set(taken), plain, 1
     while name in used:
@@ -129,11 +131,11 @@ def named(text: str, taken: Iterable[str], otherwise: str) -> str:
 
 
 def write_catalog(file: str, text: str, *, force: bool) -> None:
-    """Write a catalog that ``check`` finds good; ``-`` is standard output.
+    """Check a catalog and write it. ``-`` is standard output.
 
     Raises:
         RefusedError: the file exists, and ``force`` is not given.
-        CatalogError: the text is not a good catalog, which is a fault of ours.
+        CatalogError: the text is not a good catalog, which is an error of gpuspawner.
         OSError: the file cannot be written.
     """
     load_text(text, file)

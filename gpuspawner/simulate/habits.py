@@ -45,7 +45,7 @@ class Sharing(str, Enum):
     """nvidia-smi prints ``[N/A]`` for its utilization."""
 
 
-class Door(str, Enum):
+class Frontend(str, Enum):
     """The interface that a user works in, which decides what an activity culler sees."""
 
     NOTEBOOK = "notebook"
@@ -81,11 +81,11 @@ class Habits:
         (Work.ENDING, 0.05),
     )
     """Of sessions that use their GPU. Arbitrary."""
-    doors: tuple[tuple[Door, float], ...] = (
-        (Door.NOTEBOOK, 0.5),
-        (Door.TERMINAL, 0.15),
-        (Door.DETACHED, 0.15),
-        (Door.SSH, 0.2),
+    frontends: tuple[tuple[Frontend, float], ...] = (
+        (Frontend.NOTEBOOK, 0.5),
+        (Frontend.TERMINAL, 0.15),
+        (Frontend.DETACHED, 0.15),
+        (Frontend.SSH, 0.2),
     )
     """Arbitrary."""
     attended_seconds: float = 3 * HOUR

@@ -35,7 +35,7 @@ class Step:
     restarted: bool = False
 
 
-class Look(Protocol):
+class Sampler(Protocol):
     """Something that samples one workspace."""
 
     def __call__(self, seconds: float) -> Step | None:
@@ -84,7 +84,7 @@ _VERDICTS = {ArrivalStep.WARN: Verdict.BEGIN_GRACE, ArrivalStep.NOBODY_CAME: Ver
 
 
 def replay(
-    look: Look,
+    look: Sampler,
     policy: IdlePolicy,
     mode: Mode = Mode.ENFORCE,
     began_at: float = 0.0,
@@ -148,7 +148,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Judged:
+class SessionResult:
     """One workspace with its stops. Hours are of all its GPUs together."""
 
     stops: tuple[Stop, ...]
@@ -159,14 +159,14 @@ class Judged:
 
 
 def simulate(
-    look: Look,
+    look: Sampler,
     work: Timeline,
     gpus: int,
     end: float,
     policy: IdlePolicy,
     mode: Mode = Mode.ENFORCE,
     claim_seconds: float | None = None,
-) -> tuple[Judged, list[Replay]]:
+) -> tuple[SessionResult, list[Replay]]:
     """Judge a workspace by a policy from its start to its end, with one replay for each start.
 
     After a rightful stop its user starts it again for the next GPU work. After a wrong stop the work is lost.
@@ -197,7 +197,7 @@ def judged(
     gpus: int,
     end: float,
     policy: IdlePolicy,
-) -> Judged:
+) -> SessionResult:
     """Compare the stops of any rule with the truth; ``decide`` returns stop and warning of a start at a given time."""
     stops: list[Stop] = []
     begin: float | None = 0.0
@@ -210,7 +210,7 @@ def judged(
         begin = None if stop.wrong else stop.wanted_at
     window_seconds = policy.for_seconds + policy.grace_seconds
     winnable_seconds = sum(max(0.0, gap - window_seconds) for gap in gaps(work, end))
-    return Judged(tuple(stops), end * gpus / HOUR, winnable_seconds * gpus / HOUR)
+    return SessionResult(tuple(stops), end * gpus / HOUR, winnable_seconds * gpus / HOUR)
 
 
 def _stop(
@@ -232,7 +232,7 @@ def _stop(
     return Stop(at, warned_at, wrong=False, won_hours=won_hours, freed_after_seconds=at - last, wanted_at=wanted_at)
 
 
-class Then(str, Enum):
+class WarningOutcome(str, Enum):
     """The event after a warning."""
 
     STOPPED = "stopped"
@@ -243,32 +243,32 @@ class Then(str, Enum):
 
 
 @dataclass(frozen=True)
-class Warned:
+class WarningResult:
     """A warning, compared with the truth. Times are seconds since the workspace first ran."""
 
     at: float
     wrong: bool
     """The workspace was in use: GPU work in the idle minutes before the warning."""
-    then: Then
+    then: WarningOutcome
     then_at: float | None
     """None for its own end."""
 
 
-def warnings(replays: Iterable[Replay], work: Timeline, end: float, policy: IdlePolicy) -> list[Warned]:
+def warnings(replays: Iterable[Replay], work: Timeline, end: float, policy: IdlePolicy) -> list[WarningResult]:
     """Return every warning of a workspace that ended by itself at ``end``, in order, with what followed it."""
     return [_warned(one, grace, work, end, policy) for one in replays for grace in one.graces if grace.began_at < end]
 
 
-def _warned(one: Replay, grace: Grace, work: Timeline, end: float, policy: IdlePolicy) -> Warned:
+def _warned(one: Replay, grace: Grace, work: Timeline, end: float, policy: IdlePolicy) -> WarningResult:
     slack_seconds = min(policy.sample_seconds, policy.for_seconds)
     idle_since = max(one.began_at, grace.began_at - policy.for_seconds + slack_seconds)
     wrong = work.touches(idle_since, grace.began_at)
     if grace.over_by is not None:
-        then = Then.UNKNOWN if grace.over_by is SampleKind.UNKNOWN else Then.USED
-        return Warned(grace.began_at, wrong, then, grace.over_at)
+        then = WarningOutcome.UNKNOWN if grace.over_by is SampleKind.UNKNOWN else WarningOutcome.USED
+        return WarningResult(grace.began_at, wrong, then, grace.over_at)
     if one.stopped_at is None or one.stopped_at >= end:
-        return Warned(grace.began_at, wrong, Then.LEFT, None)
-    return Warned(grace.began_at, wrong, Then.STOPPED, one.stopped_at)
+        return WarningResult(grace.began_at, wrong, WarningOutcome.LEFT, None)
+    return WarningResult(grace.began_at, wrong, WarningOutcome.STOPPED, one.stopped_at)
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class Totals:
         return times[min(len(times) - 1, int(share * len(times)))] if times else None
 
 
-def totals(results: Iterable[tuple[Judged, float]]) -> Totals:
+def totals(results: Iterable[tuple[SessionResult, float]]) -> Totals:
     """Add up workspaces, each with its length in seconds."""
     rows = list(results)
     stops = [stop for row, _ in rows for stop in row.stops]

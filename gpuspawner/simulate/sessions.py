@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from gpuspawner.simulate.habits import HOUR, MINUTE, Door, Habits, Sharing, Work
+from gpuspawner.simulate.habits import HOUR, MINUTE, Frontend, Habits, Sharing, Work
 from gpuspawner.simulate.timeline import Span, Timeline, merged
 
 _T = TypeVar("_T")
@@ -23,7 +23,7 @@ importing a framework takes seconds of CPU.
 
 
 @dataclass(frozen=True)
-class Sparse:
+class SparseWork:
     """Rare bursts: their length, the mean time between two, each from and to, and the CPU time of one."""
 
     burst_seconds: tuple[float, float]
@@ -32,8 +32,8 @@ class Sparse:
 
 
 SPARSE = {
-    Work.ENDPOINT: Sparse((0.2, 0.6), (4 * MINUTE, 15 * MINUTE), 0.3),
-    Work.SPACED: Sparse((5.0, 20.0), (3 * MINUTE, 8 * MINUTE), 0.5),
+    Work.ENDPOINT: SparseWork((0.2, 0.6), (4 * MINUTE, 15 * MINUTE), 0.3),
+    Work.SPACED: SparseWork((5.0, 20.0), (3 * MINUTE, 8 * MINUTE), 0.5),
 }
 
 
@@ -52,7 +52,7 @@ class Session:
 
     seed: int
     work_kind: Work
-    door: Door
+    frontend: Frontend
     sharing: Sharing
     end: float
     work: tuple[Timeline, ...]
@@ -117,10 +117,10 @@ def sessions(seed: int, hours: float, habits: Habits | None = None) -> Iterator[
 
 def draw(seed: int, habits: Habits) -> Session:
     """Return the session of a seed."""
-    return _Drawn(random.Random(seed), habits).session(seed)  # noqa: S311 - not for secrets
+    return _SessionGenerator(random.Random(seed), habits).session(seed)  # noqa: S311 - not for secrets
 
 
-class _Drawn:
+class _SessionGenerator:
     """One session while it is drawn: what happens is appended in order of time."""
 
     def __init__(self, chance: random.Random, habits: Habits) -> None:
@@ -133,7 +133,7 @@ class _Drawn:
         self.terminal: list[Span] = []
         self.connected: list[Span] = []
         self.sharing = self.pick(habits.sharing)
-        self.door = self.pick(habits.doors)
+        self.frontend = self.pick(habits.frontends)
         never = chance.random() < habits.never_share
         self.kind = Work.NEVER if never else self.pick(habits.works)
 
@@ -152,7 +152,7 @@ class _Drawn:
         return Session(
             seed=seed,
             work_kind=self.kind,
-            door=self.door,
+            frontend=self.frontend,
             sharing=self.sharing,
             end=self.now,
             work=tuple(work if not one or number == gpus - 1 else Timeline() for number in range(gpus)),
@@ -206,7 +206,7 @@ class _Drawn:
         end = begin + min(self.around(self.habits.attended_seconds, 0.6), 10 * HOUR)
         self.now += min(self.around(3 * MINUTE), HOUR)
         while self.now < end:
-            self.task(self.task_seconds(), self.door)
+            self.task(self.task_seconds(), self.frontend)
             if self.chance.random() < self.habits.pause_share:
                 self.pause(min(self.around(self.habits.pause_seconds, 0.5), 3 * HOUR))
             else:
@@ -215,7 +215,7 @@ class _Drawn:
 
     def trace(self, begin: float, end: float) -> None:
         """Add the traffic or the connection of a present user."""
-        (self.connected if self.door is Door.SSH else self.browser).append((begin, end, 1.0))
+        (self.connected if self.frontend is Frontend.SSH else self.browser).append((begin, end, 1.0))
 
     def task_seconds(self) -> float:
         median, quartile = self.habits.task_seconds
@@ -223,16 +223,16 @@ class _Drawn:
 
     def gap(self, seconds: float) -> None:
         """Think, type, run small cells."""
-        if self.door is Door.NOTEBOOK:
+        if self.frontend is Frontend.NOTEBOOK:
             self.kernel.append((self.now, self.now + min(2.0, seconds), 1.0))
-        elif self.door is Door.TERMINAL:
+        elif self.frontend is Frontend.TERMINAL:
             self.terminal.append((self.now, self.now + min(2.0, seconds), 1.0))
         self.cpu.append((self.now, self.now + seconds, 0.03))
         self.now += seconds
 
     def pause(self, seconds: float) -> None:
         """Do nothing. Half of the notebooks are at a breakpoint, and their kernel is busy."""
-        if self.door is Door.NOTEBOOK and self.chance.random() < 0.5:  # noqa: PLR2004
+        if self.frontend is Frontend.NOTEBOOK and self.chance.random() < 0.5:  # noqa: PLR2004
             self.kernel.append((self.now, self.now + seconds, 1.0))
         self.now += seconds
 
@@ -240,7 +240,7 @@ class _Drawn:
         """Go home, perhaps with a job left running. Returns whether the workspace was stopped."""
         begin = self.now
         if self.kind is not Work.NEVER and self.chance.random() < self.habits.job_share:
-            self.task(min(self.around(self.habits.job_seconds, 0.7), 24 * HOUR), self.door)
+            self.task(min(self.around(self.habits.job_seconds, 0.7), 24 * HOUR), self.frontend)
         if tidy:
             return True
         self.now = max(self.now, begin + self.chance.uniform(12 * HOUR, 16 * HOUR))
@@ -248,7 +248,7 @@ class _Drawn:
             self.trace(begin, self.now)
         return False
 
-    def task(self, seconds: float, door: Door) -> None:
+    def task(self, seconds: float, frontend: Frontend) -> None:
         """Compute, on the GPU unless the session never does."""
         begin, end = self.now, self.now + seconds
         if self.kind is Work.NEVER:
@@ -265,9 +265,9 @@ class _Drawn:
             self.sparse(end, SPARSE[self.kind])
         else:
             self.bursts(end)
-        if door is Door.NOTEBOOK:
+        if frontend is Frontend.NOTEBOOK:
             self.kernel.append((begin, end, 1.0))
-        elif door is Door.TERMINAL:
+        elif frontend is Frontend.TERMINAL:
             self.terminal.append((begin, end, 1.0))
         self.now = end
 
@@ -293,7 +293,7 @@ class _Drawn:
             at = min(end, until + (until - begin) * (1 / duty - 1) * self.chance.uniform(0.5, 1.5))
             self.cpu.append((until, at, cores))
 
-    def sparse(self, end: float, how: Sparse) -> None:
+    def sparse(self, end: float, how: SparseWork) -> None:
         """Answer requests that come by chance (exponentially), at a rate of this task's own."""
         at, apart = self.now, self.chance.uniform(*how.apart_seconds)
         while (at := at + self.chance.expovariate(1.0) * apart) < end:

@@ -12,7 +12,7 @@ from traitlets.config import Config
 from gpuspawner.adoption.draft import render
 from gpuspawner.adoption.profiles.overrides import read_override
 from gpuspawner.adoption.profiles.sources import Source, read_source
-from gpuspawner.adoption.profiles.templates import imported
+from gpuspawner.adoption.profiles.templates import convert_profiles
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
@@ -78,7 +78,7 @@ SIZES = {
 
 def of(*profiles, base=None):
     """Import these profiles. Return the output and the catalog, which must be valid."""
-    found = imported(Source(profiles, "singleuser.profileList", base or {}), slugify)
+    found = convert_profiles(Source(profiles, "singleuser.profileList", base or {}), slugify)
     return found, load_text(render(found.draft))
 
 
@@ -220,7 +220,7 @@ def test_gpus_without_a_label_are_a_kind_whose_memory_a_person_must_write():
     )
     assert catalog.templates["one"].gpus == {"gpu": (2, 2)}
     assert catalog.gpus["gpu"].resource == "nvidia.com/gpu"
-    assert "# Decide: what memory one has nothing told" in render(found.draft)
+    assert "# Decide: memory. The memory of one GPU is unknown" in render(found.draft)
     assert found.stays == ("One: extra_resource_guarantees: a setting of the profile, which its template names.",)
 
 

@@ -157,10 +157,10 @@ def test_each_gpu_of_a_cluster_is_of_the_kind_that_was_written_for_it(nodes, kin
 
 
 def test_shared_gpus_are_counted_as_gpus_not_as_shares():
-    finding = of_nodes(
+    discovery = of_nodes(
         [a_node("a", SHARED, {"nvidia.com/gpu": 16}), a_node("b", RENAMED, {"nvidia.com/gpu.shared": 6})]
     )
-    assert [one.words for one in finding.gpus] == [
+    assert [one.words for one in discovery.gpus] == [
         "8 x A100 SXM4 80GB, each shared by 2",
         "2 x A100 SXM4 80GB, each shared by 4",
     ]
@@ -169,11 +169,11 @@ def test_shared_gpus_are_counted_as_gpus_not_as_shares():
 def test_a_resource_without_anything_allocatable_is_not_offered():
     both = {"nvidia.com/gpu": 4, "nvidia.com/gpu.shared": 16}
     nodes = [a_node("a", RENAMED, both, healthy={"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 15})]
-    finding = of_nodes(nodes)
-    assert [one.words for one in finding.gpus] == ["4 x A100 SXM4 80GB, each shared by 4"]
+    discovery = of_nodes(nodes)
+    assert [one.words for one in discovery.gpus] == ["4 x A100 SXM4 80GB, each shared by 4"]
     assert pools(nodes)[1].templates["gpu"].gpus == {"a100-80gb-shared-4": (1, 1)}
-    assert [line.partition(". ")[0] for line in finding.told] == [
-        "a: none of its 4 x nvidia.com/gpu can be given",
+    assert [line.partition(". ")[0] for line in discovery.notes] == [
+        "a: its 4 x nvidia.com/gpu cannot be allocated",
         "a: 1 x nvidia.com/gpu.shared are reported unhealthy.",
     ]
     none_left = of_nodes([a_node("a", healthy={"nvidia.com/gpu": 0})])
@@ -186,16 +186,16 @@ def test_decisions_for_a_person_are_next_to_the_setting():
         a_node("b", {}, {"nvidia.com/gpu.shared": 4}),
         a_node("c", ready=False),
     ]
-    finding = of_nodes(nodes)
-    assert [line.partition(",")[0] for line in finding.told] == [
+    discovery = of_nodes(nodes)
+    assert [line.partition(",")[0] for line in discovery.notes] == [
         "c is not ready: its GPUs are in the catalog",
         "a: 2 x nvidia.com/gpu",
         "b: 4 x nvidia.com/gpu.shared are shared",
     ]
-    text = render(to_draft(finding))
+    text = render(to_draft(discovery))
     lines = text.splitlines()
     here = next(number for number, line in enumerate(lines) if line.startswith("  gpu: {title: GPU, resource"))
-    assert lines[here - 1].lstrip(" #").startswith("Decide: what memory one has nothing told")
+    assert lines[here - 1].lstrip(" #").startswith("Decide: memory. The memory of one GPU is unknown")
 
 
 async def test_a_cluster_is_read_by_its_kubeconfig(tmp_path, monkeypatch, capsys):

@@ -10,7 +10,7 @@ from peers import PEERS, sampled, without
 from picture import picture
 from sources import FAMILIES_HEAD, families
 
-from gpuspawner.simulate.habits import Door, Sharing, Work
+from gpuspawner.simulate.habits import Frontend, Sharing, Work
 from gpuspawner.simulate.sessions import Session, sessions
 from gpuspawner.simulate.timeline import Timeline
 
@@ -29,7 +29,7 @@ def session(*work: Timeline, **more) -> Session:
     plain = Session(
         seed=2,
         work_kind=Work.STEADY,
-        door=Door.NOTEBOOK,
+        frontend=Frontend.NOTEBOOK,
         sharing=Sharing.EXCLUSIVE,
         end=END,
         work=work or (NEVER,),
@@ -58,7 +58,7 @@ def test_all_tools_stop_a_workspace_unused_for_half_an_hour() -> None:
         pytest.param(session(ALWAYS, kernel=ALWAYS), JUPYTER | GPU, id="a cell that prints, no browser"),
         pytest.param(session(ALWAYS, kernel=ALWAYS, seed=1), (JUPYTER | GPU) - {"idle-culler"}, id="one that does not"),
         pytest.param(session(ALWAYS, terminal=ALWAYS), (JUPYTER | GPU) - {"Kubeflow v1"}, id="in a terminal"),
-        pytest.param(session(ALWAYS, door=Door.DETACHED), GPU | {"SkyPilot"}, id="detached"),
+        pytest.param(session(ALWAYS, frontend=Frontend.DETACHED), GPU | {"SkyPilot"}, id="detached"),
         pytest.param(session(ALWAYS, connected=ALWAYS), GPU | CONNECTIONS, id="over SSH"),
         pytest.param(session(browser=ALWAYS), {"idle-culler", "Determined", "Coder"}, id="an open tab"),
         pytest.param(session(ALWAYS, NEVER), {"Run:ai", "average"} | {"cron script"}, id="one GPU of two"),

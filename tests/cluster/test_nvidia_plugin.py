@@ -116,7 +116,7 @@ async def test_shares_are_counted_offered_and_told_apart(
         gpus.set_sharing(4, renamed=renamed)  # renamed, a capacity of whole GPUs stays, of which nothing is allocatable
         first, told = await found_by_init(one_machine, file, capsys)
         assert first == "Found on this cluster: 2 x A100 SXM4 40GB, each shared by 4."
-        words = f"{NODE}: none of its 2 x nvidia.com/gpu can be given."
+        words = f"{NODE}: its 2 x nvidia.com/gpu cannot be allocated."
         assert any(line.startswith(words) for line in told) == renamed
         catalog = load_catalog(file)
         (share,) = catalog.templates["gpu"].gpus

@@ -11,9 +11,20 @@ from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuReading, Sample
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge, resume_streak
-from gpuspawner.simulate.habits import Door, Habits, Sharing, Work
-from gpuspawner.simulate.probe import Looking, Probe
-from gpuspawner.simulate.replay import Judged, Step, Stop, Then, Warned, judged, replay, simulate, totals, warnings
+from gpuspawner.simulate.habits import Frontend, Habits, Sharing, Work
+from gpuspawner.simulate.probe import GeneratedSampler, Probe
+from gpuspawner.simulate.replay import (
+    SessionResult,
+    Step,
+    Stop,
+    WarningOutcome,
+    WarningResult,
+    judged,
+    replay,
+    simulate,
+    totals,
+    warnings,
+)
 from gpuspawner.simulate.sessions import Restart, Session, draw, sessions
 from gpuspawner.simulate.timeline import Timeline, merged
 
@@ -26,7 +37,7 @@ def session(work: Timeline = NEVER, *others: Timeline, hours: float = 4.0, **mor
     plain = Session(
         seed=7,
         work_kind=Work.STEADY,
-        door=Door.NOTEBOOK,
+        frontend=Frontend.NOTEBOOK,
         sharing=Sharing.EXCLUSIVE,
         end=hours * HOUR,
         work=(work, *others),
@@ -37,7 +48,7 @@ def session(work: Timeline = NEVER, *others: Timeline, hours: float = 4.0, **mor
 
 
 def stopped(of: Session, policy: IdlePolicy = POLICY, probe: Probe = SURE) -> float | None:
-    return replay(Looking(of, policy, probe), policy).stopped_at
+    return replay(GeneratedSampler(of, policy, probe), policy).stopped_at
 
 
 def samples(*percents: float | None) -> Iterable[Step]:
@@ -90,33 +101,37 @@ class TestReplay:
 
 
 class TestWarnings:
-    def warned(self, *percents: float | None, mode: Mode = Mode.ENFORCE, work: Timeline = NEVER) -> list[Warned]:
+    def warned(self, *percents: float | None, mode: Mode = Mode.ENFORCE, work: Timeline = NEVER) -> list[WarningResult]:
         seen = replay(looking(samples(*percents)), POLICY, mode)
         return warnings([seen], work, 60.0 * len(percents), POLICY)
 
     def test_a_warning_that_is_carried_out(self) -> None:
-        assert self.warned(*60 * [0.0]) == [Warned(29 * 60.0, wrong=False, then=Then.STOPPED, then_at=39 * 60.0)]
+        assert self.warned(*60 * [0.0]) == [
+            WarningResult(29 * 60.0, wrong=False, then=WarningOutcome.STOPPED, then_at=39 * 60.0)
+        ]
 
     def test_one_after_which_it_is_used_again(self) -> None:
         first, second = self.warned(*35 * [0.0], 90.0, *45 * [0.0])
-        assert first == Warned(29 * 60.0, wrong=False, then=Then.USED, then_at=35 * 60.0)
-        assert second.then is Then.STOPPED
+        assert first == WarningResult(29 * 60.0, wrong=False, then=WarningOutcome.USED, then_at=35 * 60.0)
+        assert second.then is WarningOutcome.STOPPED
 
     def test_one_after_which_it_cannot_be_measured(self) -> None:
         assert self.warned(*35 * [0.0], *6 * [None]) == [
-            Warned(29 * 60.0, wrong=False, then=Then.UNKNOWN, then_at=40 * 60.0)
+            WarningResult(29 * 60.0, wrong=False, then=WarningOutcome.UNKNOWN, then_at=40 * 60.0)
         ]
 
     def test_one_in_whose_grace_it_ends(self) -> None:
-        assert self.warned(*35 * [0.0]) == [Warned(29 * 60.0, wrong=False, then=Then.LEFT, then_at=None)]
-        assert self.warned(*40 * [0.0])[0].then is Then.STOPPED
+        assert self.warned(*35 * [0.0]) == [
+            WarningResult(29 * 60.0, wrong=False, then=WarningOutcome.LEFT, then_at=None)
+        ]
+        assert self.warned(*40 * [0.0])[0].then is WarningOutcome.STOPPED
         seen = replay(looking(samples(*40 * [0.0])), POLICY)
         (at_its_end,) = warnings([seen], NEVER, seen.stopped_at, POLICY)
-        assert at_its_end.then is Then.LEFT
+        assert at_its_end.then is WarningOutcome.LEFT
 
     def test_mode_warn_stops_nothing_and_warns_once(self) -> None:
         assert self.warned(*90 * [0.0], mode=Mode.WARN) == [
-            Warned(29 * 60.0, wrong=False, then=Then.LEFT, then_at=None)
+            WarningResult(29 * 60.0, wrong=False, then=WarningOutcome.LEFT, then_at=None)
         ]
 
     @pytest.mark.parametrize(("begin", "wrong"), [(0.0, True), (-60.0, False)])
@@ -189,9 +204,9 @@ class TestTruth:
     def test_totals(self) -> None:
         stops = (a_stop(60.0, won=2.0, freed=90.0), a_stop(90.0, won=1.0, freed=30.0))
         rows = [
-            (Judged(stops, 4.0, 3.0), 2 * HOUR),
-            (Judged((a_stop(60.0, wrong=True),), 4.0, 1.0), 4 * HOUR),
-            (Judged((), 4.0, 0.0), 4 * HOUR),
+            (SessionResult(stops, 4.0, 3.0), 2 * HOUR),
+            (SessionResult((a_stop(60.0, wrong=True),), 4.0, 1.0), 4 * HOUR),
+            (SessionResult((), 4.0, 0.0), 4 * HOUR),
         ]
         seen = totals(rows)
         assert (seen.workspaces, seen.session_hours, seen.stops, seen.wrong) == (3, 10.0, 3, 1)
@@ -249,7 +264,7 @@ class TestWhatTheProbeSees:
         assert at is None, "idle for 2 min, away for an hour, idle for 11 min"
 
     def test_a_clock_set_back_gives_no_negative_interval(self) -> None:
-        look = Looking(session(restarts=(Restart(100.0, 10.0, -HOUR),)), POLICY, SURE)
+        look = GeneratedSampler(session(restarts=(Restart(100.0, 10.0, -HOUR),)), POLICY, SURE)
         intervals = [step.sample.interval_seconds for step in iter(lambda: look(60.0), None)]
         assert min(intervals) == 0.0
 
@@ -292,7 +307,7 @@ class TestDrawing:
 def test_after_a_stop_a_workspace_is_judged_from_its_next_start() -> None:
     work = Timeline([(60.0, 600.0, 60.0), (3 * HOUR, 3.2 * HOUR, 60.0)])
     one = session(work, hours=6.0)
-    seen, replays = simulate(Looking(one, POLICY, SURE), one.used, 1, one.end, POLICY)
+    seen, replays = simulate(GeneratedSampler(one, POLICY, SURE), one.used, 1, one.end, POLICY)
     assert len(replays) == len(seen.stops) == 2
     first, second = (stop.at for stop in seen.stops)
     assert 600 + 40 * MINUTE <= first <= 600 + 43 * MINUTE
@@ -303,7 +318,7 @@ def test_after_a_stop_a_workspace_is_judged_from_its_next_start() -> None:
 def test_ours_stops_none_in_use_and_wins_what_there_is_to_win() -> None:
     """A small share of what ``bench/idleness`` shows on many more hours."""
     rows = [
-        (simulate(Looking(one, POLICY), one.used, len(one.work), one.end, POLICY)[0], one.end)
+        (simulate(GeneratedSampler(one, POLICY), one.used, len(one.work), one.end, POLICY)[0], one.end)
         for one in sessions(5, 1000)
     ]
     seen = totals(rows)

@@ -8,24 +8,25 @@ import pytest
 
 from gpuspawner.core.idle.policies import IdlePolicy
 from gpuspawner.core.idle.readings import Measure, SourceReading
-from gpuspawner.simulate.habits import HOUR, Door, Habits, Sharing, Work
-from gpuspawner.simulate.probe import Looking, Probe
-from gpuspawner.simulate.replay import simulate, totals
-from gpuspawner.simulate.sessions import Session, sessions
-from gpuspawner.simulate.sources import (
+from gpuspawner.simulate.habits import HOUR, Frontend, Habits, Sharing, Work
+from gpuspawner.simulate.probe import (
     EXPORTER_LATE_SECONDS,
     MONITOR_LATE_SECONDS,
     Exporter,
+    GeneratedSampler,
+    Probe,
     by_exporter,
     by_monitor,
 )
+from gpuspawner.simulate.replay import simulate, totals
+from gpuspawner.simulate.sessions import Session, sessions
 from gpuspawner.simulate.timeline import Timeline
 
 NEVER = Timeline()
 PLAIN = Session(
     seed=7,
     work_kind=Work.ENDPOINT,
-    door=Door.SSH,
+    frontend=Frontend.SSH,
     sharing=Sharing.EXCLUSIVE,
     end=4 * HOUR,
     work=(Timeline([(100.0, 100.2, 50.0), (200.0, 210.0, 80.0)]),),
@@ -110,7 +111,7 @@ def test_continuous_sources_spare_an_endpoint_that_is_being_tested() -> None:
     policy, drawn = IdlePolicy(), list(sessions(5, 100, habits))
 
     def wrong(probe: Probe) -> int:
-        looked = ((Looking(one, policy, probe), one) for one in drawn)
+        looked = ((GeneratedSampler(one, policy, probe), one) for one in drawn)
         return totals((simulate(look, one.used, 1, one.end, policy)[0], one.end) for look, one in looked).wrong
 
     assert wrong(Probe()) > 0

@@ -10,7 +10,7 @@ from gpuspawner.core.idle.readings import Sample
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, classify
 
 
-class Judged(NamedTuple):
+class SessionResult(NamedTuple):
     """The kind of a sample, and the reason."""
 
     kind: SampleKind
@@ -18,8 +18,8 @@ class Judged(NamedTuple):
     gpus: tuple[GpuEvidence, ...]
 
 
-def judge_sample(sample: Sample, policy: IdlePolicy, since_busy_seconds: float = 60.0) -> Judged:
+def judge_sample(sample: Sample, policy: IdlePolicy, since_busy_seconds: float = 60.0) -> SessionResult:
     """Classify a sample that comes ``since_busy_seconds`` after the last GPU work."""
     evidence = read_evidence(sample, policy)
     before = Streak(since_busy_seconds=since_busy_seconds - min(sample.interval_seconds, 1.5 * policy.sample_seconds))
-    return Judged(*classify(before, evidence, policy), evidence.gpus)
+    return SessionResult(*classify(before, evidence, policy), evidence.gpus)

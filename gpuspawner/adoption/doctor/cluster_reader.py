@@ -116,7 +116,7 @@ def _is_object(item: Any) -> bool:
     return all(isinstance(part, dict) for part in (metadata, *others)) and isinstance(metadata.get("name"), str)
 
 
-async def examined(arguments: DoctorOptions, catalog: Catalog | None) -> tuple[list[Finding], Answer]:
+async def examine_cluster(arguments: DoctorOptions, catalog: Catalog | None) -> tuple[list[Finding], Answer]:
     """Return the findings of a cluster, and its answer about its version."""
     settings = base.cluster_settings(arguments.kubeconfig, arguments.context, arguments.namespace)
     try:

@@ -16,7 +16,7 @@ import click
 from gpuspawner import __version__
 from gpuspawner.adoption.doctor import hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
-from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, answered, bad, unknown
+from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, fetch_answer, unknown
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
@@ -102,21 +102,21 @@ def _token(arguments: DoctorOptions) -> str:
 
 def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     url = arguments.hub.rstrip("/")
-    hub, person = answered(f"{url}/"), answered(f"{url}/user", token)
+    hub, person = fetch_answer(f"{url}/"), fetch_answer(f"{url}/user", token)
     yield hub_checks.hub_reached(url, hub)
     if hub.ok:
         yield hub_checks.token_known(person)
         yield hub_checks.scopes(person)
-        yield hub_checks.cullers(answered(f"{url}/services", token))
+        yield hub_checks.cullers(fetch_answer(f"{url}/services", token))
         yield hub_checks.clock("The hub", hub)
     yield from hub_checks.restarts(running_hubs(), _process_at(url))
     service = arguments.service.rstrip("/")
-    ready = answered(f"{service}/readyz")
+    ready = fetch_answer(f"{service}/readyz")
     yield hub_checks.service_ready(service, ready)
     if ready.status:
         yield hub_checks.clock("The service", ready)
     base = urlsplit(url).path.removesuffix("/hub/api") if hub.status else ""
-    version = answered(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
+    version = fetch_answer(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from hub_checks.below_prefix(base, version) if ready.ok else ()
     yield from hub_checks.public_address(version)
     catalog: Catalog | None = None
@@ -136,11 +136,11 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
         yield from _of_machine(catalog)
         return
     try:
-        from gpuspawner.adoption.doctor.cluster_reader import examined  # noqa: PLC0415 - an extra of the package
+        from gpuspawner.adoption.doctor.cluster_reader import examine_cluster  # noqa: PLC0415 - an extra of the package
     except ImportError as error:
         yield bad("API server", f"{error.name} is not installed.", "pip install '.[kubernetes]' in a checkout")
         return
-    findings, kubernetes = asyncio.run(examined(arguments, catalog))
+    findings, kubernetes = asyncio.run(examine_cluster(arguments, catalog))
     yield from findings
     yield from hub_checks.versions(__version__, hub, version, kubernetes)
 
@@ -158,7 +158,9 @@ def _process_at(url: str) -> int | None:
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
     """Yield in which running workspaces the GPU monitor does not run."""
     if catalog is not None and catalog.gpus and not catalog.simulated:
-        yield from source_checks.monitors_running(answered(f"{service}/services/gpu/api/v1/workspaces?all=true", token))
+        yield from source_checks.monitors_running(
+            fetch_answer(f"{service}/services/gpu/api/v1/workspaces?all=true", token)
+        )
 
 
 def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:

@@ -104,7 +104,7 @@ class _NoRedirect(HTTPRedirectHandler):
 _OPENER = build_opener(_NoRedirect)
 
 
-def answered(url: str, token: str = "") -> Answer:
+def fetch_answer(url: str, token: str = "") -> Answer:
     """Return the answer to a GET. Never raises."""
     headers = {"Authorization": f"token {token}"} if token else {}
     began = time.time()

@@ -14,7 +14,7 @@ from slugify import slugify
 from gpuspawner.adoption.draft import render, write_catalog
 from gpuspawner.adoption.profiles.overrides import read_override
 from gpuspawner.adoption.profiles.sources import SETTING, Source, SourceError, read_source, settings_of_all
-from gpuspawner.adoption.profiles.templates import LIFETIME, Imported, imported
+from gpuspawner.adoption.profiles.templates import LIFETIME, ImportResult, convert_profiles
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError
 from gpuspawner.cli.output import say_lines
@@ -42,7 +42,7 @@ def import_profiles(source: str, file: str, *, force: bool) -> int:
     cannot be converted is named. CATALOG is catalog.yaml by default; - prints the catalog.
     """
     try:
-        found = imported(read_source(Path(source)), slugify)
+        found = convert_profiles(read_source(Path(source)), slugify)
         if found.profiles:
             write_catalog(file, render(found.draft), force=force)
     except SourceError as error:
@@ -58,7 +58,7 @@ def import_profiles(source: str, file: str, *, force: bool) -> int:
     return 0 if found.profiles else INVALID
 
 
-def _report(found: Imported, source: str, file: str) -> list[str]:
+def _report(found: ImportResult, source: str, file: str) -> list[str]:
     lines = [f"Not turned over: {line}" for line in found.lost]
     if not found.profiles:
         return [*lines, NO_PROFILE]
@@ -102,7 +102,7 @@ def use_profiles(c: Any) -> dict[str, Any]:
     # KubeSpawner takes the values of a dict in the order of their keys.
     listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
     base = settings_of_all({name: written_in(c.KubeSpawner, name, None) for name in c.KubeSpawner})
-    found = imported(Source(tuple(listed), WHERE, base), slugify)
+    found = convert_profiles(Source(tuple(listed), WHERE, base), slugify)
     lost = [f"gpuspawner: not turned over: {line}" for line in found.lost]
     if not found.profiles:
         raise SystemExit("\n".join(lost))

@@ -38,7 +38,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadValue:
     """A value that only running the configuration would tell: its source."""
 
     source: str
@@ -158,7 +158,7 @@ def _python(path: Path, tree: ast.Module) -> Source:
             f"{path} has no line c.KubeSpawner.{SETTING} = ... outside of functions and conditions. If it is made "
             f"elsewhere: {DUMP[0].lower()}{DUMP[1:]}."
         )
-    if isinstance(settings[SETTING], Unread):
+    if isinstance(settings[SETTING], UnreadValue):
         raise SourceError(f"{path}:{line}: {settings[SETTING].source} is not a list that can be read. {DUMP}.")
     return Source(_listed(path, settings[SETTING]), f"c.KubeSpawner.{SETTING}", settings_of_all(settings), tuple(told))
 
@@ -182,7 +182,7 @@ def _adds(node: ast.AST) -> bool:
 
 
 def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    """Return the value of a literal expression, else :class:`Unread`."""
+    """Return the value of a literal expression, else :class:`UnreadValue`."""
     if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
         pairs = zip(node.keys, node.values, strict=True)
         return {key.value: _value(value, names) for key, value in pairs if isinstance(key, ast.Constant)}
@@ -193,7 +193,7 @@ def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError):
-        return Unread(ast.unparse(node)[:80])
+        return UnreadValue(ast.unparse(node)[:80])
 
 
 def _listed(path: Path, profiles: Any) -> tuple[Any, ...]:
@@ -210,7 +210,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def as_json(value: Any) -> str:
     """Return a value for a sentence."""
-    if isinstance(value, Unread):
+    if isinstance(value, UnreadValue):
         return value.source
     try:
         return json.dumps(value, default=str)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuspawner.adoption.discovered_gpus import FoundGpus, KnownBy, kinds_of
+from gpuspawner.adoption.discovered_gpus import FoundGpus, KindKey, kinds_of
 from gpuspawner.adoption.draft import Draft, Entry, named
 from gpuspawner.adoption.profiles.overrides import (
     Amount,
@@ -50,7 +50,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """A catalog; ``lost`` and ``stays``, a sentence each; and what is to be done with ``profile_list`` then.
 
     ``kept`` are the profiles that ``profile_list`` must still have. There are none if nothing stays.
@@ -69,10 +69,10 @@ class _Kinds:
     """GPUs that templates name, gathered."""
 
     gpus: list[FoundGpus] = field(default_factory=list)
-    names: Mapping[KnownBy, str] = field(default_factory=dict)
+    names: Mapping[KindKey, str] = field(default_factory=dict)
 
 
-def imported(source: Source, slug_of: Any) -> Imported:
+def convert_profiles(source: Source, slug_of: Any) -> ImportResult:
     """Convert profiles. ``slug_of`` makes KubeSpawner's slug of a title."""
     base = read_override(source.base)
     lost = [f"{source.where}: {line}" for line in source.told] + [f"settings of all: {line}" for line in base.told]
@@ -93,7 +93,7 @@ def imported(source: Source, slug_of: Any) -> Imported:
         templates += _templates(one, names, [each.name for each in templates], names_profile=bool(stays))
     draft = Draft(_head(source, lost, stays), tuple(entries), tuple(templates))
     kept = tuple(one.kept for one in profiles) if stays else ()
-    return Imported(draft, tuple(lost), tuple(stays), tuple(_next(source, base, profiles)), len(profiles), kept)
+    return ImportResult(draft, tuple(lost), tuple(stays), tuple(_next(source, base, profiles)), len(profiles), kept)
 
 
 def _read(written: Mapping[str, Any], base: Override, slug_of: Any) -> Profile:
@@ -146,7 +146,7 @@ def _asked(profile: Profile, choice: Choice | None) -> tuple[FoundGpus, ...]:
 
 
 def _templates(
-    profile: Profile, names: Mapping[KnownBy, str], taken: Iterable[str], *, names_profile: bool
+    profile: Profile, names: Mapping[KindKey, str], taken: Iterable[str], *, names_profile: bool
 ) -> list[Entry]:
     """Return a profile's template; where people choose its image, one for each."""
     used, made = list(taken), []
@@ -173,7 +173,7 @@ def _what(profile: Profile, own: Override, *, names_profile: bool) -> dict[str, 
     return values
 
 
-def _sizes(own: Override, sizes: tuple[Choice, ...], names: Mapping[KnownBy, str]) -> dict[str, Any]:
+def _sizes(own: Override, sizes: tuple[Choice, ...], names: Mapping[KindKey, str]) -> dict[str, Any]:
     """Return GPUs, bounds, defaults and guarantees: those of the profile, or from the least choice to the largest."""
     choices = [own.under(one.override) for one in sizes] or [own]
     usual = choices[next((number for number, one in enumerate(sizes) if one.default), 0)]
@@ -181,13 +181,13 @@ def _sizes(own: Override, sizes: tuple[Choice, ...], names: Mapping[KnownBy, str
     gpus: dict[str, list[int]] = {}
     for one in choices:
         for gpu in one.gpus or ():
-            gpus.setdefault(names[gpu.known_by], []).append(gpu.count)
+            gpus.setdefault(names[gpu.kind_key], []).append(gpu.count)
     bounds: dict[str, Any] = {}
     default: dict[str, Any] = {}
     if gpus:
         values["gpus"] = {name: _range(counts) for name, counts in gpus.items()}
         first = next(iter(usual.gpus or ()), None)
-        default |= {"gpu": "none"} if first is None else {"gpu": names[first.known_by], "count": first.count}
+        default |= {"gpu": "none"} if first is None else {"gpu": names[first.kind_key], "count": first.count}
     for name, show in (("cpu", show_cpu), ("memory", written_size)):
         amounts = [asked for one in choices if (asked := _amount(one, name).asked)]
         if amounts:

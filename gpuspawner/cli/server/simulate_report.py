@@ -15,12 +15,21 @@ from gpuspawner.core.errors import GpuspawnerError
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.store import recordings
-from gpuspawner.simulate.probe import Looking
-from gpuspawner.simulate.replay import Judged, Replay, Stop, Then, Warned, simulate, totals, warnings
+from gpuspawner.simulate.probe import GeneratedSampler
+from gpuspawner.simulate.replay import (
+    Replay,
+    SessionResult,
+    Stop,
+    WarningOutcome,
+    WarningResult,
+    simulate,
+    totals,
+    warnings,
+)
 from gpuspawner.simulate.sessions import sessions
 from gpuspawner.simulate.timeline import Timeline
 
-Told = Callable[[float, float], None]
+ProgressCallback = Callable[[float, float], None]
 """Called with the amount that is done and the total."""
 
 
@@ -59,8 +68,8 @@ class Case:
     work: Timeline
     replays: list[Replay]
     """One for each start: after a rightful stop its user is taken to start it again for the next GPU work."""
-    judged: Judged
-    warned: list[Warned]
+    judged: SessionResult
+    warned: list[WarningResult]
     not_recorded: frozenset[str] = frozenset()
     """Softer evidence that was not recorded: while a policy counts it, the workspace is unknown."""
     stops_without: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
@@ -68,7 +77,7 @@ class Case:
 
 
 def history(
-    draft: Draft, url: str, since: float, now: float, told: Told, password_file: Path | None = None
+    draft: Draft, url: str, since: float, now: float, told: ProgressCallback, password_file: Path | None = None
 ) -> list[Case]:
     """Replay the recorded history.
 
@@ -113,13 +122,15 @@ def history(
     return cases
 
 
-def generated(draft: Draft, seed: int, hours: float, told: Told) -> list[Case]:
+def generated(draft: Draft, seed: int, hours: float, told: ProgressCallback) -> list[Case]:
     """Replay sessions drawn from a seed."""
     cases, policy, done = [], draft.of("default"), 0.0
     for one in sessions(seed, hours):
         told(done, hours)
         gpus, work = len(one.work), one.used
-        result, replays = simulate(Looking(one, policy.idle), work, gpus, one.end, policy.idle, mode_of(policy))
+        result, replays = simulate(
+            GeneratedSampler(one, policy.idle), work, gpus, one.end, policy.idle, mode_of(policy)
+        )
         told_them = warnings(replays, work, one.end, policy.idle)
         kind = one.work_kind.value
         cases.append(Case(str(one.seed), kind, policy, gpus, None, one.end, work, replays, result, told_them))
@@ -136,7 +147,7 @@ def report(cases: Sequence[Case], source: str, file: str) -> dict[str, Any]:
     total = totals((case.judged, case.end) for case in cases)
     stops = sorted(((case, stop) for case in cases for stop in case.judged.stops), key=_when)
     warned = sorted(((case, one) for case in cases for one in case.warned), key=_when)
-    only = [_warned(case, one) for case, one in warned if one.then is not Then.STOPPED]
+    only = [_warned(case, one) for case, one in warned if one.then is not WarningOutcome.STOPPED]
     policies = {case.policy.name: case.policy for case in cases}
     blind = sum(bool(case.not_recorded & set(case.policy.idle.soft_names)) for case in cases)
     return {
@@ -186,12 +197,12 @@ def _policy(policy: LifecyclePolicy) -> dict[str, Any]:
     }
 
 
-def _when(pair: tuple[Case, Stop | Warned]) -> tuple[float, str]:
+def _when(pair: tuple[Case, Stop | WarningResult]) -> tuple[float, str]:
     case, one = pair
     return (case.start or 0.0) + one.at, case.id
 
 
-def _warned(case: Case, one: Warned) -> dict[str, Any]:
+def _warned(case: Case, one: WarningResult) -> dict[str, Any]:
     start = case.start or 0.0
     return {
         "workspace": case.id,

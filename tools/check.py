@@ -101,17 +101,17 @@ def _check_all(steps: Steps, python: Path, env: dict[str, str], *, slow: bool, w
 def decisions_stage(*, slow: bool) -> Stage:
     """Return the stage that measures coverage. It runs first: the others do not need what that costs."""
     chosen = THOROUGH if slow else NOT_SLOW
-    return Stage("Decisions", (*DECISIONS, "--cov", "--cov-report=", *chosen), 1, ("--cov-append",))
+    return Stage("Decisions", (*DECISIONS, "--cov", "--cov-report=", *chosen), 2, ("--cov-append",))
 
 
 def stages(*, slow: bool, with_cluster: bool) -> list[Stage]:
-    """Return the stages that run in parallel. Most of their six processes wait, so they keep two cores busy."""
+    """Return the stages that run in parallel. Most of their seven processes wait, so they keep two cores busy."""
     chosen = THOROUGH if slow else NOT_SLOW
     separate = [f"--ignore={folder}" for folder in (CLUSTER, *DECISIONS, *JOURNEYS)]
     return [
         *([cluster_stage(slow=slow)] if with_cluster else []),
         Stage("In process", ("tests", *separate, *chosen), 2),
-        Stage("Journeys", (*JOURNEYS, *chosen), 3),
+        Stage("Journeys", (*JOURNEYS, *chosen), 4),
     ]
 
 

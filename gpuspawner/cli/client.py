@@ -32,7 +32,7 @@ SCHEMES_WITH_BODY = {"token", "ticket"}
 STATUSES_OF_OTHERS = {403, 404, 405}
 """Answers of a hub, a proxy or another server at an address without the service, in addition to redirects. The
 service's own have a message."""
-FIRST_ERROR, SERVER_ERROR = 400, 500
+FIRST_ERROR, FORBIDDEN, SERVER_ERROR = 400, 403, 500
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -166,6 +166,8 @@ def fetch(
             message = wordless.format(status=error.code) or _without_message(service, error.code)
         if error.code >= SERVER_ERROR:
             raise AwayError(message) from error
+        if error.code == FORBIDDEN and message.startswith("Only "):  # a login is without roles by default
+            message += " If you have such a role, sign in with gpuspawner login --admin."
         raise RefusedError(message, error.code) from error
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise _no_service(service) from error

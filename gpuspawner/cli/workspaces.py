@@ -90,7 +90,7 @@ def _print_list(workspaces: list[dict[str, Any]], *, all_users: bool, disputed: 
         say("There are no workspaces.")
     else:
         say(
-            "You have no workspaces. Start one with gpuspawner start, or on the hub's page Home. Administrators see "
+            "You have no workspaces. Start one with gpuspawner start, or on the hub's page Start. Administrators see "
             "those of all users with --all."
         )
 

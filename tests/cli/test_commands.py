@@ -312,6 +312,7 @@ def test_list_of_all_is_for_administrators(ask):
     refused = ask("ada", "list", "--all")
     assert (refused.returncode, refused.stdout) == (REFUSED, "")
     assert refused.stderr.startswith("Only team leads, auditors, operators and administrators may see other users'")
+    assert refused.stderr.endswith(" If you have such a role, sign in with gpuspawner login --admin.\n")
     everybody = ask("admin", "list", "--all")
     assert everybody.returncode == DONE
     assert [line.split()[1] for line in everybody.stdout.splitlines()[1:]] == ["ada", "bob"]
@@ -335,7 +336,7 @@ def test_explain_says_what_the_page_says(hub, ask):
         return re.sub(r"[\d.]+", "N", text)  # each call is a second later than the one before
 
     def same(user, *arguments):
-        lease = hub.lease(user)
+        (lease,) = json.loads(ask(user, "list", "--json").stdout)["workspaces"]
         answer = ask(user, "explain", *arguments)
         first = f"{user}: default workspace ({lease['id'][:8]}). {lease['words']}."
         return shape(answer.stdout) == shape("\n".join([first, *lease["explained"], ""]))
@@ -421,7 +422,7 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert hub.until_ended("ada", "stopped")["end"]["by"] == "ada"
     eventually(lambda: hub.server("ada") is None, what="the hub has no server of it any more")
     assert ask("ada", "list").stdout.startswith(
-        "You have no workspaces. Start one with gpuspawner start, or on the hub's page Home. "
+        "You have no workspaces. Start one with gpuspawner start, or on the hub's page Start. "
     )
     ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
     assert re.search(r"It was stopped \(ada\) +\d\d:\d\d:\d\d$", ended), ended  # and when

@@ -63,7 +63,7 @@ def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(wor
 
 def test_a_user_without_the_right_is_told_the_alternatives(world, run):
     code, _, err = run("stop", "runs", "--reason", "done", name="alice")
-    assert (code, "with gpuspawner login --admin. You stop and extend your own workspaces without" in err) == (2, True)
+    assert (code, "sign in with gpuspawner login --admin." in err) == (2, True)
     assert run("stop", "runs", name="alice")[0] == 0
 
 

@@ -39,19 +39,18 @@ NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 def test_before_start_the_place_is_the_one_that_it_would_give():
     words = waits(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
-    assert words == (
-        "All 4 A100 80 GB are in use. You would be 1st in line. We do not know yet how long it takes. "
-        "Once you have pressed Start, you can close this page."
-    )
+    assert words == ("All 4 A100 80 GB are in use. You would be 1st in line. We do not know yet how long it takes.")
+
+
+def test_who_did_not_ask_for_it_reads_about_it_and_not_about_you():
+    words = waits(QueuePosition(1, 1, None, None), a_request(count=2), CATALOG, offer(free=1), is_own=False)
+    assert words.startswith("1 of 4 A100 80 GB are free, and it needs 2. It is 1st in line. ")
 
 
 def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
     words = waits(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
-    assert words == (
-        f"{short} You are 2nd in line. It starts by itself as soon as it can. "
-        "You can close this page. Your place is kept."
-    )
+    assert words == (f"{short} You are 2nd in line. It starts by itself as soon as it can.")
 
 
 def test_a_node_that_has_to_start_first_is_said():
@@ -169,7 +168,7 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             offer(),
             (
                 "All 4 A100 80 GB are in use. You are 2nd in line. Too few past workspaces are known to estimate "
-                "the start. You can close this page. Your place is kept."
+                "the start."
             ),
         ),
         (
@@ -178,38 +177,32 @@ def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, senten
             offer(free=2),
             (
                 "2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. Too few past workspaces are "
-                "known to estimate the start. You can close this page. Your place is kept."
+                "known to estimate the start."
             ),
         ),
         (
             a_request(),
             QueuePosition(1, 1, None, None),
             offer(simulated=True),
-            (
-                "All 4 simulated A100 80 GB are in use. You are 1st in line. We do not know yet how long it takes. "
-                "You can close this page. Your place is kept."
-            ),
+            ("All 4 simulated A100 80 GB are in use. You are 1st in line. We do not know yet how long it takes."),
         ),
         (
             a_request(),
             QueuePosition(11, 12, None, None),
             offer(),
-            (
-                "All 4 A100 80 GB are in use. You are 11th in line. We do not know yet how long it takes. "
-                "You can close this page. Your place is kept."
-            ),
+            ("All 4 A100 80 GB are in use. You are 11th in line. We do not know yet how long it takes."),
         ),
         (
             a_request(),
             QueuePosition(1, 1, None, None),
             offer(free=None, total=None),
-            "The A100 80 GB can't be counted at this moment. You are 1st in line. Your place is kept.",
+            "The A100 80 GB can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu="gone"),
             QueuePosition(1, 1, None, None),
             None,
-            "The gone can't be counted at this moment. You are 1st in line. Your place is kept.",
+            "The gone can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu=None),
@@ -321,7 +314,7 @@ def test_a_start_is_told_as_precisely_as_it_is_known(seconds, shown, words):
 
 def test_before_the_request_the_page_says_when_its_start_is_estimated():
     words = start_words(QueuePosition(1, 1, 90.0, 90.0), None, asked_for=False)
-    assert words == "You see when it probably starts once you have pressed Start."
+    assert words == "You see when it probably starts once you have requested it."
 
 
 @pytest.mark.parametrize(
@@ -388,7 +381,7 @@ def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, word
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
     assert found.replace(", but none of this template is that short", "") == words.format(until)
     sentence = waits(
-        QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, reach="A message comes."
+        QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, then="A message comes."
     )
     assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line. ")
-    assert sentence.endswith("You can close this page. Your place is kept. A message comes.")
+    assert sentence.endswith(" A message comes.")

@@ -67,6 +67,9 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     told = Browser(world, "admin").look("workspaces/mine").text
     assert "carol, 2 simulated A100 80 GB" in told
     assert "Full queue" in told
+    assert "2nd of 2 in line" in told
+    assert not re.search(r"\bYou (are|need)\b|your place", told)
+    assert "your place is kept" in text
 
 
 @pytest.mark.parametrize(

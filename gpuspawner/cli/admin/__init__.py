@@ -39,7 +39,10 @@ COMMANDS = {
         "cli.admin.reports:statement",
         "Show the statement of a team for a month: GPU hours and cost by member.",
     ),
-    "report": ("cli.admin.reports:report", "Report the GPU hours of a month: allocated, busy, idle, saved, and cost."),
+    "report": (
+        "cli.admin.reports:report",
+        "Report the GPU hours of a month: allocated, active, idle, reclaimed, and cost.",
+    ),
 }
 
 

@@ -14,7 +14,6 @@ from gpuspawner.cli.client import Session, title_of
 from gpuspawner.cli.errors import REFUSED, InvalidError, RefusedError
 from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_progress, short_id, show_time
 
-FORBIDDEN = 403
 ENDING = frozenset({"stop", "move"})
 """Actions that end work. At a terminal they need a confirmation."""
 UNTIL_FORMS = 'for example Friday, "2026-12-24 18:00", 2h or 3d'
@@ -136,17 +135,8 @@ def has_reason(reason: str, needing: Mapping[str, object]) -> bool:
 
 
 def ask_admin(session: Session, path: str, method: str = "GET", body: Any = None) -> dict[str, Any]:
-    """Return the answer of the API below ``/admin``. An error for other users has a hint."""
-    try:
-        return session.ask(f"/admin{path}", method, body)
-    except RefusedError as error:
-        if error.status != FORBIDDEN:
-            raise
-        hint = (
-            "Administrators sign in with gpuspawner login --admin. You stop and extend your own workspaces without "
-            "--reason."
-        )
-        raise RefusedError(f"{error} {hint}", error.status) from error
+    """Return the answer of the API below ``/admin``."""
+    return session.ask(f"/admin{path}", method, body)
 
 
 def find_ids(session: Session, names: Sequence[str]) -> list[str]:

@@ -187,7 +187,7 @@ gpuspawner admin report --by kind --since 2026-11-01 --until 2026-11-15 --csv > 
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @base.session_options
 def report(session: Session, by: str, month: str | None, since: str | None, until: str | None, *, as_csv: bool) -> None:
-    """Report the GPU hours of a month: allocated, busy, idle, saved, and cost.
+    """Report the GPU hours of a month: allocated, active, idle, reclaimed, and cost.
 
     The numbers are those of the console's page Usage. Time that was not sampled counts as not measured, never as idle.
     """

@@ -264,7 +264,7 @@ def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
 
 
 def _queue_row(state: Parts, lease: Lease) -> QueueRow:
-    shown, now = present_waiting(state, lease), state.clock.now()
+    shown, now = present_waiting(state, lease, is_own=False), state.clock.now()
     assert shown is not None  # it waits
     held, held_words = shown.wait_reason, shown.wait_reason.words if shown.wait_reason else ""
     return QueueRow(

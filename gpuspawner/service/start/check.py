@@ -31,7 +31,16 @@ from gpuspawner.service.start.consequences import (
 )
 from gpuspawner.service.start.models import Outlook
 from gpuspawner.service.start.substitutes import instead, present_substitute
-from gpuspawner.service.waiting.presenter import outage_words, preview_start, reach_words, start_limit, starts_at, waits
+from gpuspawner.service.waiting.presenter import (
+    KEEPS_PLACE,
+    STARTS_THEN,
+    outage_words,
+    preview_start,
+    reach_words,
+    start_limit,
+    starts_at,
+    waits,
+)
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.idle_words import hours_words
@@ -108,9 +117,10 @@ def _sentence(
         shown, reach = preview_start(state, place), reach_words(state, claim.user, key)
         kept = kept_free_words(would.kept_free, request, catalog, now)
         offer = state.queue.offer(request.gpu, hold_user_of(claim))
+        then = f"{KEEPS_PLACE if keeps else STARTS_THEN} {reach}"
         words = waits(
             place, request, catalog, offer, shortage,
-            asked_for=keeps, shown=shown, kept=kept, reach=reach, outage=outage,
+            asked_for=keeps, shown=shown, kept=kept, outage=outage, then=then,
         )  # fmt: skip
         return _Sentence(words, waits=True, limited=False)
     if limit := start_limit(state, key):

@@ -24,6 +24,9 @@ from gpuspawner.service.waiting.accuracy import hit_rate_words
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 from gpuspawner.service.web.permissions import Permission, Person
 
+KEEPS_PLACE = "You do not have to wait here: your place is kept."
+STARTS_THEN = "It starts by itself then."
+
 
 def waits(
     place: QueuePosition,
@@ -33,40 +36,39 @@ def waits(
     shortage: str = "",
     *,
     asked_for: bool = True,
+    is_own: bool = True,
     shown: ShownStart | None = None,
     kept: str = "",
-    reach: str = "",
     outage: str = "",
+    then: str = "",
 ) -> str:
     """Return the sentence about a queue position, or about the one that Start would give if not ``asked_for``.
 
     ``shown`` is the estimated start. ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is
-    why free GPUs are not granted. ``reach`` is a sentence about how a user who closed the page learns of the start.
-    ``outage`` are sentences about what prevents every start now.
+    why free GPUs are not granted. ``outage`` are sentences about what prevents every start now. ``then`` are sentences
+    for the end, such as ``KEEPS_PLACE``. ``is_own`` is false for a reader who did not ask for it.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
-    line = f"You {'are' if asked_for else 'would be'} {number}in line"
-    stays = "You can close this page. Your place is kept."
-    if not asked_for:
-        stays = "Once you have pressed Start, you can close this page."
-    if reach:
-        stays = f"{stays} {reach}"
-    if outage:
-        return f"{outage} {stays}"
-    if place.says:
-        return f"{place.says} {stays}"
+    line = f"{'You' if is_own else 'It'} {('are' if is_own else 'is') if asked_for else 'would be'} {number}in line"
+    words = [outage or place.says or _wait_words(request, catalog, offer, shortage, line, is_own=is_own, kept=kept)]
+    if request.gpu is not None and not (outage or place.says or shortage or offer is None or offer.free is None):
+        words.append(start_words(place, shown, asked_for=asked_for))
+    return " ".join(filter(None, [*words, then]))
+
+
+def _wait_words(
+    request: Request, catalog: Catalog, offer: Offer | None, shortage: str, line: str, *, is_own: bool, kept: str
+) -> str:
+    """Return what a request waits for, and its position."""
     if shortage:
-        return f"{shortage} {line}. It starts by itself as soon as it can. {stays}"
+        return f"{shortage} {line}. It starts by itself as soon as it can."
     if request.gpu is None:
         return f"Many workspaces start at this moment. {line}. It starts by itself."
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
-        return f"The {title} can't be counted at this moment. {line}.{' Your place is kept.' if asked_for else ''}"
-    free = _how_free(title, offer, catalog.gpus.get(request.gpu))
-    asked = f", and you need {request.count}" if request.count > 1 else ""
-    if kept:
-        asked = f", {kept}"
-    return f"{free}{asked}. {line}. {start_words(place, shown, asked_for=asked_for)} {stays}"
+        return f"The {title} can't be counted at this moment. {line}."
+    asked = f", and {'you need' if is_own else 'it needs'} {request.count}" if request.count > 1 else ""
+    return f"{_how_free(title, offer, catalog.gpus.get(request.gpu))}{f', {kept}' if kept else asked}. {line}."
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
@@ -97,7 +99,7 @@ def after_other_starts(most: int, whose: str) -> str:
 
 
 FEW_PAST = "Too few past workspaces are known to estimate the start."
-NOT_ASKED = "You see when it probably starts once you have pressed Start."
+NOT_ASKED = "You see when it probably starts once you have requested it."
 """The reasons why no time is shown."""
 
 
@@ -237,8 +239,11 @@ def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     return start_limit(state, lease.key) if place.unchanged_seconds == 0 else ""
 
 
-def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
-    """Return the position of a waiting request and its likely start, None if it does not wait."""
+def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> models.Standing | None:
+    """Return the position of a waiting request and its likely start, None if it does not wait.
+
+    ``is_own`` is false for a reader who did not ask for it.
+    """
     if lease.phase not in WAITING:
         return None
     queue, place, now = state.queue, state.queue.place(lease), state.clock.now()
@@ -249,8 +254,9 @@ def present_waiting(state: Parts, lease: Lease) -> models.Standing | None:
     kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
     outage = outage_words(state, lease.request.gpu)
     sentence = waits(
-        place, lease.request, state.catalog, offer, shortage, shown=shown, kept=kept, reach=reach, outage=outage
-    )
+        place, lease.request, state.catalog, offer, shortage,
+        is_own=is_own, shown=shown, kept=kept, outage=outage, then=f"{KEEPS_PLACE} {reach}" if is_own else "",
+    )  # fmt: skip
     if not outage:
         sentence = _held_up_words(state, lease, place) or sentence
     if lease.passed_why:
@@ -304,7 +310,7 @@ def present_queue(state: Parts, leases: Iterable[Lease], person: Person, kinds: 
 
 def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> models.WaitingRequest:
     place, now = state.queue.place(lease), state.clock.now()
-    told = present_waiting(state, lease) if named else None
+    told = present_waiting(state, lease, is_own=mine) if named else None
     simulated = lease.kind in {offer.kind for offer in state.queue.offers if offer.simulated}
     return models.WaitingRequest(
         id=lease.id if named else None,

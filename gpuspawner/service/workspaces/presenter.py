@@ -63,7 +63,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
         host_memory_used_bytes=newest.host_memory_bytes if newest and lease.phase in UP else None,
         simulated=simulated,
-        queue=present_waiting(state, lease),
+        queue=present_waiting(state, lease, is_own=person is None or person.owns(lease)),
         policy=present_policy(state, lease.request.policy),
         idle=present_idle(state, lease),
         keep=present_keep(state, lease),

@@ -111,5 +111,4 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     shown, outage = preview_start(parts, would.place), parts.queue.outages.of_kind(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)
     waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, shown=shown, outage=away)
-    waiting = waiting.removesuffix(" Once you have pressed Start, you can close this page.")
     return f"It would wait, and this workspace ends first. {waiting}"

@@ -14,9 +14,6 @@ from gpuspawner.service.waiting.presenter import outage_words, preview_start, wa
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces import models
 
-PAGE_WORDS = (" Once you have pressed Start, you can close this page.", " You can close this page. Your place is kept.")
-"""What is true of waiting requests only: this workspace runs on."""
-
 
 def size_of(parts: Parts, request: Request) -> str:
     """Return ``2 A100 80 GB, 16 cores, 128 GiB memory``."""
@@ -47,7 +44,7 @@ def _sentence(parts: Parts, lease: Lease, change: SizeChange, found: Preview | N
         return "We look for its GPUs."
     if found.slots is not None:
         return "It can start now."
-    words = waits(
+    return waits(
         found.place,
         request,
         parts.catalog,
@@ -58,6 +55,3 @@ def _sentence(parts: Parts, lease: Lease, change: SizeChange, found: Preview | N
         kept=kept_free_words(found.kept_free, request, parts.catalog, now),
         outage=outage_words(parts, request.gpu),
     )
-    for one in PAGE_WORDS:
-        words = words.replace(one, "")
-    return words

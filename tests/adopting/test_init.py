@@ -177,7 +177,7 @@ def test_a_resource_without_anything_allocatable_is_not_offered():
         "a: 1 x nvidia.com/gpu.shared are reported unhealthy.",
     ]
     none_left = of_nodes([a_node("a", healthy={"nvidia.com/gpu": 0})])
-    assert (none_left.gpus, len(none_left.told)) == ((), 1), "it does not say that no node advertises GPUs"
+    assert (none_left.gpus, len(none_left.notes)) == ((), 1), "it does not say that no node advertises GPUs"
 
 
 def test_decisions_for_a_person_are_next_to_the_setting():

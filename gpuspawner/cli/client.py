@@ -44,7 +44,7 @@ class _NoRedirect(HTTPRedirectHandler):
         """Follow nothing, so that urllib raises HTTPError."""
 
 
-_OPENER = build_opener(_NoRedirect)
+OPENER = build_opener(_NoRedirect)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def fetch(
         },
     )
     try:
-        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
+        with OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
             note_zone(response.headers)
             return bytes(response.read())
     except HTTPError as error:

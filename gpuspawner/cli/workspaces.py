@@ -23,7 +23,7 @@ from gpuspawner.cli.admin.actions import (
 )
 from gpuspawner.cli.client import Session, find_one, find_to_change, title_of
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_lines, short_id, show_time
+from gpuspawner.cli.output import Column, counted, escape, or_dash, print_table, say, say_lines, short_id, show_time
 from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
@@ -207,7 +207,7 @@ def keep(session: Session, name: str) -> None:
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/keep", "POST")
     left = answer["keep"]["left"]
-    more = f"You can keep it {left} more time{'' if left == 1 else 's'}."
+    more = f"You can keep it {counted(left, 'more time')}."
     session.show(answer, lambda _: say(f"{title_of(one)} keeps running. {more}"))
 
 

@@ -10,8 +10,9 @@ from enum import Enum
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import Request
 
+from gpuspawner.cli.client import OPENER
 from gpuspawner.core.units import show_bytes
 
 
@@ -94,16 +95,6 @@ MOST_BYTES = 4 * 2**20
 """Of an answer of hub or service: many times what either has to tell. Arbitrary."""
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """Follows none: the token would go with it."""
-
-    def redirect_request(self, *_arguments: Any) -> None:
-        """Return nothing to follow."""
-
-
-_OPENER = build_opener(_NoRedirect)
-
-
 def fetch_answer(url: str, token: str = "") -> Answer:
     """Return the answer to a GET. Never raises."""
     headers = {"Authorization": f"token {token}"} if token else {}
@@ -111,7 +102,7 @@ def fetch_answer(url: str, token: str = "") -> Answer:
     try:
         if not url.startswith(("http://", "https://")):
             return Answer(0, problem="it is no http address")
-        with _OPENER.open(Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - checked
+        with OPENER.open(Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - checked
             return _answer(response.status, response.read(MOST_BYTES + 1), response.headers.get("Date"), began)
     except HTTPError as error:
         with error:

@@ -16,6 +16,7 @@ from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.catalog import Catalog, Exporter, HttpSchedulerAddress
 from gpuspawner.catalog.models import MONITOR
+from gpuspawner.cli.output import counted
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.readings import Measure
 from gpuspawner.schedulers.base import UnusableScheduler
@@ -156,7 +157,7 @@ def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -
         )
     count = len({(one.uuid, one.instance) for one in of_activity or series})
     what = "engine activity" if of_activity else "utilization"
-    return good(SOURCE, f"{SOURCE} reports the {what} of {count} GPU{'s' if count > 1 else ''}.")
+    return good(SOURCE, f"{SOURCE} reports the {what} of {counted(count, 'GPU')}.")
 
 
 def monitor_here() -> Finding:

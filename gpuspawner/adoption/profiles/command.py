@@ -17,7 +17,7 @@ from gpuspawner.adoption.profiles.sources import SETTING, Source, SourceError, r
 from gpuspawner.adoption.profiles.templates import LIFETIME, ImportResult, convert_profiles
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError
-from gpuspawner.cli.output import say_lines
+from gpuspawner.cli.output import counted, say_lines
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub.service import written_in
 
@@ -62,8 +62,8 @@ def _report(found: ImportResult, source: str, file: str) -> list[str]:
     lines = [f"Not turned over: {line}" for line in found.lost]
     if not found.profiles:
         return [*lines, NO_PROFILE]
-    counts = f"{_count(found.profiles, 'profile')} of {source}: {_count(len(found.draft.templates), 'template')}, "
-    lines = [f"{counts}{_count(len(found.draft.gpus), 'GPU kind')}.", *lines]
+    counts = f"{counted(found.profiles, 'profile')} of {source}: {counted(len(found.draft.templates), 'template')}, "
+    lines = [f"{counts}{counted(len(found.draft.gpus), 'GPU kind')}.", *lines]
     lines += [f"Stays in profile_list: {line}" for line in found.stays]
     lines += [LIFETIME, *found.next_steps]
     if file != "-":
@@ -71,10 +71,6 @@ def _report(found: ImportResult, source: str, file: str) -> list[str]:
     if found.draft.gpus:
         lines.append("Compare its gpus with those that the cluster has: gpuspawner server init - --kubernetes.")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 WHERE = f"c.KubeSpawner.{SETTING}"

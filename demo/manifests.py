@@ -8,7 +8,7 @@ from typing import Any
 
 from demo.data import DEMO, NO_NEWS, PEOPLE, SIMULATED_DRIVER, Settings
 from demo.place import MARK, Images, Place
-from tools.cluster.kubectl import Kubectl
+from tools.cluster.clients import Kubectl
 from tools.install import ROOT
 
 RIGHTS = (ROOT / "hub_config" / "kubernetes-hub.yaml", ROOT / "hub_config" / "kubernetes-service-rbac.yaml")

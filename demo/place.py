@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.cluster.__main__ import launch
+from tools.cluster.clients import Kubectl
 from tools.cluster.cluster import Cluster
 from tools.cluster.gpus import node_gpus
 from tools.cluster.hub import ensure_hub_image
-from tools.cluster.kubectl import Kubectl
 from tools.cluster.node_gpus import NodeGpus
 from tools.cluster.nvidia_gpus import NvidiaGpus
 from tools.cluster.standin_gpus import StandinGpus

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gpuspawner import __version__
 from tools import images, package
-from tools.cluster.helm import Helm
+from tools.cluster.clients import Helm
 from tools.install import ROOT
 from tools.progress import StepError, Steps, report_failure, run_logged, say
 from tools.versions import find_versions, write_version

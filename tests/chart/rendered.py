@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.cluster.helm import Helm
+from tools.cluster.clients import Helm
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "gpuspawner"

@@ -7,8 +7,8 @@ import yaml
 from nodes import ROOT
 from reach import Reach
 
-from tools.cluster.helm import Helm
-from tools.cluster.service import ensure_service_image
+from tools.cluster.clients import Helm
+from tools.cluster.hub import ensure_service_image
 
 CHART = ROOT / "helm" / "gpuspawner"
 NAME = "gpuspawner"

@@ -9,7 +9,7 @@ from kubernetes import client
 from nodes import ROOT
 
 from gpuspawner.catalog.resources.definitions import API_GROUP, KINDS, REQUESTS
-from tools.cluster.helm import Helm
+from tools.cluster.clients import Helm
 
 CHART = ROOT / "helm" / "gpuspawner-crds"
 EXTRA = """

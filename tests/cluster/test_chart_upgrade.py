@@ -16,7 +16,7 @@ from kube_hub import eventually
 from nodes import ROOT
 
 from gpuspawner import __version__
-from tools.cluster.service import ensure_service_image
+from tools.cluster.hub import ensure_service_image
 
 pytestmark = pytest.mark.slow
 

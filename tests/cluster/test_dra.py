@@ -19,7 +19,7 @@ from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
 from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
-from tools.cluster.standin_claims import Board, StandinClaims
+from tools.cluster.standin_gpus import Board, StandinClaims
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from chart_release import CATALOG, CHART
 from nodes import wait_for
 from policies import enforced
 
-from tools.cluster.helm import Helm
+from tools.cluster.clients import Helm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "chart"))
 

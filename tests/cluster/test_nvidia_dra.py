@@ -22,8 +22,7 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import GpuKind, Group
 from tools.cluster.cluster import Cluster
 from tools.cluster.gpus import why_not_nvidia
-from tools.cluster.nvidia_claims import CLAIM_PROGRAMS, NvidiaClaims
-from tools.cluster.nvidia_gpus import NODE_PROGRAMS, NvidiaGpus
+from tools.cluster.nvidia_gpus import CLAIM_PROGRAMS, NODE_PROGRAMS, NvidiaClaims, NvidiaGpus
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from kubernetes.stream import stream
 from kueue_world import API, apply, installed
 from nodes import ROOT, wait_for
 
-from tools.cluster.helm import Helm
+from tools.cluster.clients import Helm
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tarfile
 
-from tools.cluster.images import write_layer
+from tools.cluster.layers import write_layer
 
 RUNS = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -23,7 +23,7 @@ def test_modules_are_compiled_for_the_python_that_runs_here_and_the_bytes_are_th
     layer = write_layer(tmp_path / "layer.tar", files, RUNS)
     tag = sys.implementation.cache_tag
     assert names(layer) == ["opt/one/one.py", f"opt/one/__pycache__/one.{tag}.pyc", "opt/one/text.txt"]
-    script = "import sys; from pathlib import Path; from tools.cluster.images import write_layer; "
+    script = "import sys; from pathlib import Path; from tools.cluster.layers import write_layer; "
     script += f"print(write_layer(Path(sys.argv[1]), {{'opt/one': Path(sys.argv[2])}}, {RUNS!r}).digest)"
     again = subprocess.run(
         [sys.executable, "-c", script, tmp_path / "again.tar", source], check=True, capture_output=True, text=True

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tools.cluster import images, settings
+from tools.cluster import layers, settings
 from tools.cluster.build import cache
-from tools.cluster.kubectl import Kubectl
+from tools.cluster.clients import Kubectl
 from tools.cluster.namespaces import Namespaces, create_cgroup, remove_cgroup, started_at
 from tools.cluster.pki import Authority
 from tools.progress import StepError
@@ -287,8 +287,8 @@ class Cluster:
 
         self._wait(answers, "containerd does not answer", "containerd")
         archive = self.folder / "pause.tar"
-        layer = images.write_layer(self.folder / "pause.layer.tar", {"pause": programs.pause})
-        images.write_archive(archive, settings.PAUSE_IMAGE, [layer], {"Entrypoint": ["/pause"]})
+        layer = layers.write_layer(self.folder / "pause.layer.tar", {"pause": programs.pause})
+        layers.write_archive(archive, settings.PAUSE_IMAGE, [layer], {"Entrypoint": ["/pause"]})
         self.import_image(archive)
 
     def _wait(self, done: Callable[[], bool], otherwise: str, name: str) -> None:

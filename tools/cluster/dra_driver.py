@@ -8,7 +8,7 @@ It reads one JSON file, again for each claim:
      "mounts": {path in the container: path on the node}}
 
 A claim's container gets what NVIDIA's driver gives it by the Container Device Interface (CDI): one file for each claim.
-ResourceSlices are posted by `tools.cluster.standin_claims`. It is run as a module, with grpcio and protobuf installed.
+ResourceSlices are posted by `tools.cluster.standin_gpus`. It is run as a module, with grpcio and protobuf installed.
 """
 
 from __future__ import annotations

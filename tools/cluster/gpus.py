@@ -13,12 +13,9 @@ from pathlib import Path
 
 from tools.cluster.__main__ import FOLDER
 from tools.cluster.cluster import Cluster
-from tools.cluster.node_claims import NodeClaims
-from tools.cluster.node_gpus import NodeGpus
-from tools.cluster.nvidia_claims import CLAIM_PROGRAMS, NvidiaClaims
-from tools.cluster.nvidia_gpus import NODE_PROGRAMS, NvidiaGpus
-from tools.cluster.standin_claims import Board, StandinClaims
-from tools.cluster.standin_gpus import StandinGpus
+from tools.cluster.node_gpus import NodeClaims, NodeGpus
+from tools.cluster.nvidia_gpus import CLAIM_PROGRAMS, NODE_PROGRAMS, NvidiaClaims, NvidiaGpus
+from tools.cluster.standin_gpus import Board, StandinClaims, StandinGpus
 from tools.nvidia import ensure_nvidia_smi, find_files, most_gpus
 from tools.progress import StepError, say
 

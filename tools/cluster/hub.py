@@ -1,16 +1,17 @@
-"""The hub's image: Debian, Python, JupyterHub with its proxy, KubeSpawner, and this checkout's `gpuspawner`.
+"""Images of the hub and of the GPU service: Debian, Python, JupyterHub with its proxy, KubeSpawner and this checkout.
 
-All but the package are layers in the cache; Debian is the workspaces' own. The proxy's Node comes as a Python package.
+All layers but the package are in the cache. The workspaces' image has the same Debian. The proxy's Node comes as a
+Python package.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from tools.cluster.build import run_with_progress
-from tools.cluster.images import Layer
-from tools.cluster.layers import PYTHON, ensure_debian, ensure_layer, install_wheels, pack, unpacked, write_image
+from tools.cluster.layers import PYTHON, Layer, ensure_debian, ensure_layer, install_wheels, pack, unpacked, write_image
 from tools.install import PROXY_VERSION, ROOT
 
 WHEELS = (
@@ -81,3 +82,25 @@ def _build_hub(work: Path, base: Layer) -> None:
         program.write_text(f'#!/bin/sh\nexec /{NODE}/bin/node {script} "$@"\n')
         program.chmod(0o755)
         pack(root, work, PREFIX)
+
+
+SERVICE_NAME = "localhost/gpuspawner/service"
+SERVICE_COMMAND = f'#!/bin/sh\nexec /{PREFIX}/bin/python -m gpuspawner.cli "$@"\n'
+
+
+def ensure_service_image(folder: Path, checkout: Path = ROOT) -> tuple[str, Path]:
+    """Write the image's archive in ``folder``; return its whole name, which changes with its contents, and its path.
+
+    The package is that of ``checkout``, which may be one of an earlier version.
+
+    Raises:
+        StepError: it could not be built.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        command = Path(made) / "gpuspawner"
+        command.write_text(SERVICE_COMMAND)
+        command.chmod(0o755)
+        files = {f"{SITE}/gpuspawner": checkout / "gpuspawner", f"{PREFIX}/bin/gpuspawner": command}
+        return write_image(
+            folder, SERVICE_NAME, ensure_hub_layers(), files, {**CONFIG, "Cmd": ["gpuspawner", "server", "serve"]}
+        )

@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 
 from tools.cluster.build import run_with_progress
-from tools.cluster.images import Layer
 from tools.cluster.layers import (
     PYTHON,
     RECIPE,
+    Layer,
     ensure_debian,
     ensure_layer,
     install_wheels,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 import requests
@@ -82,12 +83,14 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
     ]
     begins = [
         "grant: Team: You asked for 'ghost'",
-        "grant: what: You asked for '0 GPUs'",
+        "grant: Amount: You asked for '0 GPUs'",
         "take a grant back: admin has taken it back already",
-        "correct the use: amount: You asked for 'much'",
+        "correct usage: Amount: You asked for 'much'",
     ]
     for line, words in zip(lines[::-1], [*begins, "lift: ", "lift: "], strict=True):
         assert line["why"].startswith(words), line["why"]
+    page = re.sub(r"<dialog.*?</dialog>", "", browser.look("console/audit?what=refused").text, flags=re.DOTALL)
+    assert len(re.findall(r"</svg>\s*Refused", page)) == len(lines), "the page says it once a row"
 
 
 @pytest.mark.postgresql

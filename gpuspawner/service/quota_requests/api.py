@@ -144,8 +144,18 @@ async def _account(actor: Actor, body: RequestInput) -> Account:
         if raises_a_bound(state, replace(one, account=account).grant_of()):
             return account
     choices = [choice.title for choice in choices_of(state, person.name, created, teams)]
-    limit = ". ".join(choices) or "nothing, because no quota limits you"
-    raise RequestRefused("what", one.words, limit, "Ask for more of a quota that limits you, and name its team.")
+    limit = "; ".join(choices) or "nothing, because no quota limits you"
+    others = [
+        words
+        for team in teams
+        for account, words in (
+            (Account(team, created), f"for yourself in team {team} (--team {team})"),
+            (Account(team, ""), f"for the whole team {team} (--team {team} --whole-team)"),
+        )
+        if raises_a_bound(state, replace(one, account=account).grant_of())
+    ]
+    remedy = f"You can ask for it {' or '.join(others)}." if others else "No quota limits this amount."
+    raise RequestRefused("what", one.words, limit, remedy)
 
 
 @router.post("/api/v1/quota-requests/{request}/approve", Permission.ANSWER_REQUESTS, audit="approve a request")

@@ -16,8 +16,7 @@ from gpuspawner.core.quotas.ledger import QuotaAmount
 from gpuspawner.core.quotas.quota_requests import QuotaRequest
 from gpuspawner.core.rules import Account, LimitedResource, Rate
 from gpuspawner.service.administration.dialogs import DIALOGS, DialogPage
-from gpuspawner.service.api.rest.document import METHODS
-from gpuspawner.service.api.rest.route import route_of
+from gpuspawner.service.api.rest.document import METHODS, route_of
 from gpuspawner.service.api.routes import ROUTERS, ROUTES
 from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.web.admin_page import TABS, AdminPage

@@ -14,7 +14,7 @@ from gpuspawner.core.calendar import date_of, milliseconds, parse_day
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable, quoted
 from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest import PageQuery
-from gpuspawner.service.api.rest.paging import page
+from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import Grant, GrantInput, ReasonInput
@@ -22,7 +22,7 @@ from gpuspawner.service.quotas.presenter import event_of_grant, present_grant, p
 from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.parsing import refused_as
+from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.web.permissions import Permission, Reach, refusal_words
 
 log = logging.getLogger("gpuspawner")

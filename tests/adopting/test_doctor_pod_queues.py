@@ -2,9 +2,8 @@
 
 import copy
 
+import manifests
 import pytest
-import yaml
-from harness.hub import REPO
 
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.adoption.doctor.queue_checks import QUEUES, REVIEWS, judge_pod_queues, rights_of
@@ -120,12 +119,7 @@ async def test_an_unanswerable_question_is_no_fault():
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
-    role = next(yaml.safe_load_all((REPO / "hub_config" / "kubernetes-podgroups-rbac.yaml").read_text()))
     written = {
-        (verb, resource, group)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+        (verb, resource, group) for verb, resource, _, group in manifests.rights_of("kubernetes-podgroups-rbac.yaml")
     }
     assert {(x.verb, x.resource, x.group) for one in SYSTEMS.values() for x in rights_of(one)} == written

@@ -10,13 +10,14 @@ import sqlalchemy as sa
 from databases import Database
 from harness.waiting import eventually
 from lease_builders import a_lease
+from manifests import opened
 from store_builders import FULL_LEASE, line, reading
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import Store, schema
+from gpuspawner.service.store import schema
 from gpuspawner.service.store.backup import DATABASE
 
 DONE, INVALID = 0, 1
@@ -164,12 +165,6 @@ def data(tmp_path):
     store.save([FULL_LEASE, waits, ended], [line()], [reading(1.0, 90.0)])
     store.close()
     return folder
-
-
-def opened(folder):
-    store = Store(f"sqlite:///{folder / DATABASE}")
-    store.open()
-    return store
 
 
 def contents(folder):

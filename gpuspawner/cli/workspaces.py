@@ -219,7 +219,8 @@ def keep(session: Session, name: str) -> None:
 def extend(session: Session, name: str, until: str, reason: str, *, dry_run: bool) -> int:
     """Move the end of a workspace.
 
-    Without options it moves by as much as the workspace's policy gives at once.
+    Without options it moves by as much as the workspace's policy gives at once. For a workspace of another user, an
+    administrator writes USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     if has_reason(reason, {"--until": until, "--dry-run": dry_run}):
@@ -239,7 +240,8 @@ def extend(session: Session, name: str, until: str, reason: str, *, dry_run: boo
 def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, yes: bool, dry_run: bool) -> int:
     """Stop a workspace, or withdraw a waiting one.
 
-    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice.
+    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice. Its
+    NAME is then USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     reason = ask_reason_to_stop(session, one, reason)

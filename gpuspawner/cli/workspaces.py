@@ -263,7 +263,7 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
 def done(session: Session, name: str, minutes: int) -> None:
     """Say when you will be done with a workspace.
 
-    The workspace does not end by that. It makes the times better that those who wait for such a GPU see.
+    The workspace does not end then. Estimates for users who wait for your GPU become more precise.
     """
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})

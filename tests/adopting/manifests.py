@@ -1,4 +1,4 @@
-"""What tests of the adoption share: manifests of hub_config, API servers with prepared answers, and opened stores."""
+"""Shared by tests of the adoption: manifests of hub_config, API servers with prepared answers, and opened stores."""
 
 import copy
 
@@ -53,5 +53,5 @@ def rights_of(manifest):
 
 
 def asked_for(rights):
-    """Return the same of rights that ``gpuspawner server doctor`` asks for."""
+    """Return the rights that ``gpuspawner server doctor`` asks for, in the same form."""
     return {(one.verb, one.resource, one.everywhere, one.group) for one in rights}

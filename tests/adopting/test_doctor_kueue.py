@@ -1,4 +1,4 @@
-"""``gpuspawner server doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
+"""``gpuspawner server doctor`` finds the one fault of each Kueue, and its remedy."""
 
 import pytest
 from manifests import PreparedApi, asked_for, rights_of

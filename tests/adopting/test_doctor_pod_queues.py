@@ -1,4 +1,4 @@
-"""``gpuspawner server doctor`` on a Volcano or KAI that is broken in one way each: it finds the remedy."""
+"""``gpuspawner server doctor`` finds the one fault of each Volcano and KAI, and its remedy."""
 
 import manifests
 import pytest

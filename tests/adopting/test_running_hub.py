@@ -1,4 +1,4 @@
-"""Whether a hub that runs ends its servers at the restart that adopting it takes: said before, by init and doctor."""
+"""init and doctor say beforehand whether a running hub ends its servers when it restarts."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ COMMAND = ["/opt/hub/bin/python3", "/opt/hub/bin/jupyterhub"]
 
 @pytest.fixture
 def hub(tmp_path):
-    """Return a function that makes a process of a hub with a configuration; ``changed``: it was written later."""
+    """Return a function that makes the process of a hub. ``changed``: the configuration is newer than the process."""
 
     def make(text, *arguments, changed=False, command=COMMAND, name="jupyterhub_config.py"):
         folder = tmp_path / "proc" / "4242"

@@ -1,4 +1,4 @@
-"""The store backed up while it is used, and restored: nothing of it is lost."""
+"""A store is backed up while it is in use, and restored without a loss."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The tutorials of The Littlest JupyterHub and of one server: what can be run here runs as they have it."""
+"""The commands of the tutorials for The Littlest JupyterHub and for one server run as they are written."""
 
 import os
 import re
@@ -19,7 +19,7 @@ LINES = pages.commands(TLJH)
 
 
 class LittleHub(RealHub):
-    """A hub whose configuration loads another first, as TLJH's does here, and its service by its unit's command."""
+    """A hub whose configuration first loads another one, as TLJH does. Its service runs by the command of its unit."""
 
     service = None
     snippet = ""

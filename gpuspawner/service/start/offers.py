@@ -9,7 +9,7 @@ from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.calendar.entries import CalendarReader, PlannedUse, for_words, planned_uses
+from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, planned_uses
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start import models
 

@@ -13,16 +13,17 @@ SETTING = re.compile(r"^[^#\n]*\bcleanup_servers\b\s*=\s*(True|False)", re.MULTI
 CONFIGURED = re.compile(r"^\s*(\w+\.)*configure\(", re.MULTILINE)
 """configure() sets ``cleanup_servers`` to False, unless the configuration sets it."""
 START_FIELD = 19
-"""Of /proc/PID/stat, after the name of the program: when it started, in clock ticks since the boot."""
+"""The field of /proc/PID/stat with the start of a process, in clock ticks since the boot. The fields are counted after
+the program's name."""
 CLOCK_SECONDS = 2.0
-"""The kernel tells the time of its boot in whole seconds."""
+"""The precision of a start time. The kernel reports its boot time in whole seconds."""
 OTHER_FILES = re.compile(r"^[^#\n]*\b(load_subconfig|exec)\(", re.MULTILINE)
 
 BY_DEFAULT = "{hub} ends every server when it stops: c.JupyterHub.cleanup_servers is True, JupyterHub's default."
 BY_SETTING = "{hub} ends every server when it stops: its configuration sets c.JupyterHub.cleanup_servers to True."
 UNKNOWN = (
-    "{hub} may end every server when it stops: its configuration does not tell what c.JupyterHub.cleanup_servers was "
-    "when it started."
+    "{hub} may end every server when it stops: its configuration does not show the value that "
+    "c.JupyterHub.cleanup_servers had when the hub started."
 )
 KEEP_SERVERS = (
     "Do not restart it yet. Stop it by its API, which leaves the servers running: see Adopt a running hub, "
@@ -34,9 +35,9 @@ SETTING_REMEDY = f"To let workspaces outlive a restart, set it to False before t
 
 @dataclass(frozen=True)
 class RunningHub:
-    """A hub's process. ``ends_servers`` is None where its configuration does not tell.
+    """A hub's process. ``ends_servers`` is None if its configuration does not show the value.
 
-    ``is_set`` tells whether its configuration or its command sets this.
+    ``is_set`` is whether its configuration or its command line sets it.
     """
 
     pid: int
@@ -46,12 +47,12 @@ class RunningHub:
 
     @property
     def words(self) -> str:
-        """Which hub it is, for people."""
+        """The hub in words."""
         return f"The hub that runs here (process {self.pid}, {self.file})"
 
 
 def warning_of(hub: RunningHub) -> str:
-    """Return a sentence on what a restart of a hub may do to its servers."""
+    """Return a sentence about what a restart of the hub does to its servers."""
     words = UNKNOWN if hub.ends_servers is None else BY_SETTING if hub.is_set else BY_DEFAULT
     return words.format(hub=hub.words)
 
@@ -73,7 +74,7 @@ def running_hubs(proc: Path = Path("/proc")) -> Iterator[RunningHub]:
             if not _is_hub(arguments):
                 continue
             file = (folder / "cwd").readlink() / _file_of(arguments)
-            # A hub in a container has its file there.
+            # The file of a hub in a container is below this folder.
             seen_file = folder / "root" / file.relative_to("/")
             ends_servers, is_set = _ends_servers(arguments, seen_file, _started_at(folder))
         except OSError:  # it ended meanwhile, or belongs to another user
@@ -82,7 +83,7 @@ def running_hubs(proc: Path = Path("/proc")) -> Iterator[RunningHub]:
 
 
 def _started_at(folder: Path) -> float:
-    """Return when a process started, in seconds since the epoch. Its folder has the time of the first look."""
+    """Return when a process started, in seconds since the epoch. The time of its folder is that of the first read."""
     ticks = int((folder / "stat").read_text().rpartition(")")[2].split()[START_FIELD])
     lines = (folder.parent / "stat").read_text().splitlines()
     booted_at = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
@@ -107,10 +108,10 @@ def _file_of(arguments: Sequence[str]) -> str:
 def _ends_servers(arguments: Sequence[str], file: Path, started_at: float) -> tuple[bool | None, bool]:
     """Return whether a hub ends its servers, and whether a setting says so.
 
-    The first is None where nothing tells, or its file was changed since it started.
+    The first is None if that is unknown, or if the file was changed after the hub's start.
     """
-    if told := SETTING.findall("\n".join(word.lstrip("-") for word in arguments)):
-        return bool(told[-1] == "True"), True
+    if values := SETTING.findall("\n".join(word.lstrip("-") for word in arguments)):
+        return bool(values[-1] == "True"), True
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
         changed = file.stat().st_mtime > started_at + CLOCK_SECONDS
@@ -118,8 +119,8 @@ def _ends_servers(arguments: Sequence[str], file: Path, started_at: float) -> tu
         return None, False
     if changed:
         return None, False
-    if told := SETTING.findall(text):
-        return bool(told[-1] == "True"), True
+    if values := SETTING.findall(text):
+        return bool(values[-1] == "True"), True
     if CONFIGURED.search(text):
         return False, False
     return None if OTHER_FILES.search(text) else True, False

@@ -128,6 +128,7 @@ def _default_url() -> str:
     return default_url()
 
 
+PATH: click.ParamType[Path] = click.Path(path_type=Path)
 url_option = click.option(
     "--url",
     metavar="URL",

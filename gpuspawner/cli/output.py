@@ -64,6 +64,11 @@ def say_progress(text: str) -> None:
     say_lines(escape(text), to_stderr=True)
 
 
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return a count with its noun: ``1 stop`` or ``2 stops``. ``several`` is the plural if it is no -s."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
 def plain(value: Any) -> str:
     """Return a cell of the value itself; null is empty."""
     return "" if value is None else str(value)

@@ -10,7 +10,7 @@ import click
 from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import dry_run_option, why_option
 from gpuspawner.cli.client import Session, find_by_id, query_of, without_empty
-from gpuspawner.cli.output import Column, or_dash, plain, print_list, print_table, say, short_id, show_time
+from gpuspawner.cli.output import Column, counted, or_dash, plain, print_list, print_table, say, short_id, show_time
 from gpuspawner.core.units import show_bytes, show_money, show_wait
 
 
@@ -56,7 +56,7 @@ def _print_queue(answer: dict[str, Any]) -> None:
         say("You are not waiting for a GPU.")
     others = Counter(one["asked"] for one in answer["queue"] if not one["id"])
     for asked, count in others.items():
-        say(f"{count} other {'request waits' if count == 1 else 'requests wait'} for {asked}.")
+        say(f"{counted(count, 'other request waits', 'other requests wait')} for {asked}.")
 
 
 def _reason(one: dict[str, Any]) -> str:

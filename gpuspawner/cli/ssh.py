@@ -34,7 +34,6 @@ HOST_ALIAS = "workspace"
 FORBIDDEN = 403
 LOGIN_TOKEN = "gpucli-"  # noqa: S105 - the beginning of a kind of token, not a token
 """The beginning of tokens that ``gpuspawner login`` gets."""
-PATH: click.ParamType[Path] = click.Path(path_type=Path)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 KEY = re.compile(r"[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\s]*)?")
 WORDLESS = "it answered {status}. Its image needs the package gpuspawner, in this version."
@@ -74,9 +73,12 @@ scp model.pt gpu-train:""",
 )
 @click.option("--config", is_flag=True, help="Print the lines for ~/.ssh/config instead.")
 @click.option("--proxy", is_flag=True, help="Be the ProxyCommand of ssh: pass its bytes on.")
-@click.option("--key", type=PATH, metavar="FILE", help="Your key. Default: every ~/.ssh/id_*.pub.")
+@click.option("--key", type=base.PATH, metavar="FILE", help="Your key. Default: every ~/.ssh/id_*.pub.")
 @click.option(
-    "--token-file", type=PATH, metavar="FILE", help="A file with your hub token. Default: $GPUSPAWNER_TOKEN or login."
+    "--token-file",
+    type=base.PATH,
+    metavar="FILE",
+    help="A file with your hub token. Default: $GPUSPAWNER_TOKEN or login.",
 )
 @base.url_option
 @base.name_argument()

@@ -23,7 +23,7 @@ from gpuspawner.cli.admin.actions import (
 )
 from gpuspawner.cli.client import Session, find_one, find_to_change, title_of
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, escape, or_dash, print_table, say, say_lines, short_id, show_time
+from gpuspawner.cli.output import Column, counted, escape, or_dash, print_table, say, say_lines, short_id, show_time
 from gpuspawner.core.leases.exits import FINAL_WARNINGS
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
@@ -207,7 +207,7 @@ def keep(session: Session, name: str) -> None:
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/keep", "POST")
     left = answer["keep"]["left"]
-    more = f"You can keep it {left} more time{'' if left == 1 else 's'}."
+    more = f"You can keep it {counted(left, 'more time')}."
     session.show(answer, lambda _: say(f"{title_of(one)} keeps running. {more}"))
 
 
@@ -219,7 +219,8 @@ def keep(session: Session, name: str) -> None:
 def extend(session: Session, name: str, until: str, reason: str, *, dry_run: bool) -> int:
     """Move the end of a workspace.
 
-    Without options it moves by as much as the workspace's policy gives at once.
+    Without options it moves by as much as the workspace's policy gives at once. For a workspace of another user, an
+    administrator writes USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     if has_reason(reason, {"--until": until, "--dry-run": dry_run}):
@@ -239,7 +240,8 @@ def extend(session: Session, name: str, until: str, reason: str, *, dry_run: boo
 def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, yes: bool, dry_run: bool) -> int:
     """Stop a workspace, or withdraw a waiting one.
 
-    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice.
+    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice. Its
+    NAME is then USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     reason = ask_reason_to_stop(session, one, reason)

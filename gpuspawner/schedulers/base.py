@@ -7,13 +7,16 @@ is gone. It also returns a grant that was not taken, because its claim still wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import inf
 from typing import Any, Protocol
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds, Slot
-from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import Reservation
 from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers
@@ -148,6 +151,60 @@ class Answer:
     def last_changed(self) -> float:
         """Time of the last change. Pages are updated then."""
         return self.as_of if self.changed_at is None else self.changed_at
+
+
+def join_answers(as_of: float, answers: Sequence[Answer]) -> Answer:
+    """Return one answer about the claims of several answers, without reservations."""
+    return Answer(
+        as_of,
+        lambda: [grant for one in answers for grant in one.grants()],
+        lambda: {name: place for one in answers for name, place in one.places().items()},
+        lambda: {name: rule for one in answers for name, rule in one.wait_reasons().items()},
+        tuple(chain.from_iterable(one.refused for one in answers)),
+        preempted=tuple(chain.from_iterable(one.preempted for one in answers)),
+    )
+
+
+def without_gpu_claims(seen: Snapshot) -> Snapshot:
+    """Return the snapshot without the waiting GPU requests, which another scheduler decides."""
+    return replace(seen, leases=tuple(x for x in seen.leases if x.phase not in WAITING or x.request.gpu is None))
+
+
+def unknown_position(says: str) -> QueuePosition:
+    """Return the position of a request of which the scheduler reports no position. ``says`` is for its user."""
+    return QueuePosition(None, None, None, None, says=says)
+
+
+async def run_limited(calls: Iterable[Coroutine[Any, Any, None]], concurrent: int, until: float = inf) -> bool:
+    """Run calls until a time of the event loop, or until one of them raises Unavailable, which is then raised.
+
+    Returns:
+        Whether all calls ran.
+    """
+    failed: list[Unavailable] = []
+    clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(concurrent)
+
+    async def one(call: Coroutine[Any, Any, None]) -> None:
+        async with turns:  # Otherwise all would have begun before the first fails.
+            if failed or clock() > until:
+                call.close()
+                return
+            try:
+                await call
+            except Unavailable as error:
+                failed.append(error)
+
+    await asyncio.gather(*(one(call) for call in calls))
+    if failed:
+        raise failed[0]
+    return clock() <= until
+
+
+async def stop_task(task: asyncio.Task[None] | None) -> None:
+    """Cancel a background task, if there is one, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -340,7 +397,12 @@ class DelegatingScheduler:
         return self._own_queue.node_seconds(lease)
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
-        """Preview a new or changed claim."""
+        """Preview a new or changed claim. Our own queue previews workspaces without a GPU."""
+        if claim.request.gpu is None:
+            return await self._own_queue.offers(without_gpu_claims(seen), claim)
+        return await self._preview(seen, claim)
+
+    async def _preview(self, seen: Snapshot, claim: Claim) -> Preview:
         return await self._own_queue.offers(seen, claim)
 
     async def extend(self, lease: Lease, until: float) -> None:

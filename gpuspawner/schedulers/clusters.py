@@ -18,7 +18,6 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Kinds
 from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.queue.decisions import BlockingRule
-from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.schedulers.base import (
     SCHEDULER,
@@ -28,6 +27,9 @@ from gpuspawner.schedulers.base import (
     Preempted,
     Preview,
     Scheduler,
+    join_answers,
+    stop_task,
+    unknown_position,
 )
 
 log = logging.getLogger("gpuspawner.scheduler")
@@ -87,9 +89,7 @@ class BoundedScheduler:
     async def close(self) -> None:
         """Stop all background tasks."""
         self._notify = lambda: None
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_task(self._task)
         await self.scheduler.close()
 
     async def ask(self, seen: Snapshot) -> Answer:
@@ -150,7 +150,7 @@ class BoundedScheduler:
         """Return the last state: no new grants, all notices stay, and all held-back claims stay held back."""
         outage, name = self._outages.outage, self.scheduler.capabilities.title
         says = outage.waiting_words(seen.now) if outage else f"{name} in {self._title} has not answered yet."
-        places = {x.id: QueuePosition(None, None, None, None, says=says) for x in seen.leases if x.phase in WAITING}
+        places = {x.id: unknown_position(says) for x in seen.leases if x.phase in WAITING}
         if not self.away and self._answer is not None:
             places |= {lease: place for lease, place in self._answer.places().items() if lease in places}
         held = {
@@ -218,20 +218,11 @@ class ClustersScheduler(DelegatingScheduler):
         asked = (one.ask(self.part(seen, cluster)) for cluster, one in self._others.items())
         theirs = await asyncio.gather(*asked)
         ours = await self._own_queue.sync(self.part(seen, ""))
-        answers = (ours, *theirs)
         version = (seen.leases, seen.hub_answers, *(one.version for one in self._others.values()))
         if version != self._version:
             self._version, self._changed_at = version, seen.now
-        return Answer(
-            ours.as_of,
-            lambda: [grant for one in answers for grant in one.grants()],
-            lambda: {name: place for one in answers for name, place in one.places().items()},
-            lambda: {name: held for one in answers for name, held in one.wait_reasons().items()},
-            tuple(chain.from_iterable(one.refused for one in answers)),
-            ours.reservations,
-            tuple(chain.from_iterable(one.preempted for one in answers)),
-            self._changed_at,
-        )
+        joined = join_answers(ours.as_of, [ours, *theirs])
+        return replace(joined, reservations=ours.reservations, changed_at=self._changed_at)
 
     async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
         """Ask the scheduler of the GPU kind. Raises Unavailable if it does not answer."""

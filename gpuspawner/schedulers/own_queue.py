@@ -23,7 +23,7 @@ from gpuspawner.core.gpus.placement import (
     sample_demand,
     used_shares,
 )
-from gpuspawner.core.leases.lease import WAITING, Lease
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import GPU_SOURCE
 from gpuspawner.core.queue.decisions import ClusterLimits, Decision, decide, reserved_for_others
@@ -172,11 +172,6 @@ def to_answer(as_of: float, decided: Callable[[], Decision], places: Callable[[]
         lambda: once().wait_reasons,
         reservations=lambda: once().reservations,
     )
-
-
-def without_gpu_claims(seen: Snapshot) -> Snapshot:
-    """Return the snapshot without the waiting GPU requests, which another scheduler decides."""
-    return replace(seen, leases=tuple(x for x in seen.leases if x.phase not in WAITING or x.request.gpu is None))
 
 
 def use_slots(used: dict[str, Fraction], slots: Iterable[Slot]) -> None:

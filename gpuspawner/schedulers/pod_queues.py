@@ -34,8 +34,12 @@ from gpuspawner.schedulers.base import (
     Preview,
     Scheduler,
     UnusableScheduler,
+    join_answers,
+    stop_task,
+    unknown_position,
+    without_gpu_claims,
 )
-from gpuspawner.schedulers.own_queue import use_slots, without_gpu_claims
+from gpuspawner.schedulers.own_queue import use_slots
 
 Json = Mapping[str, Any]
 
@@ -210,9 +214,7 @@ class PodGroups:
 
     async def close(self) -> None:
         """Stop to watch."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        await stop_task(self._following)
 
 
 def _trim(one: Mapping[str, Any]) -> PodGroup:
@@ -270,17 +272,16 @@ class PodQueueScheduler(DelegatingScheduler):
     async def sync(self, seen: Snapshot) -> Answer:
         """Grant all waiting GPU requests, so that their pods are made."""
         without = await self._own_queue.sync(without_gpu_claims(seen))
-        return Answer(
+        own = Answer(
             seen.now,
-            lambda: [*without.grants(), *self._grants(seen)],
-            lambda: {**without.places(), **{x.id: self._place(x.request) for x in seen.claims if x.request.gpu}},
-            without.wait_reasons,
+            lambda: self._grants(seen),
+            lambda: {x.id: self._place(x.request) for x in seen.claims if x.request.gpu},
+            dict,
         )
+        return join_answers(seen.now, [without, own])
 
-    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+    async def _preview(self, seen: Snapshot, claim: Claim) -> Preview:
         """Return which kind is free and where the pod would wait. The systems tell no more before a request."""
-        if claim.request.gpu is None:
-            return await self._own_queue.offers(without_gpu_claims(seen), claim)
         free = _place_free(seen, claim, seen.used)
         instead = "" if free is None or free[0].name == claim.request.gpu else free[0].name
         most = show_duration(self._queues.wait_seconds)
@@ -290,7 +291,7 @@ class PodQueueScheduler(DelegatingScheduler):
     def _place(self, request: Request) -> QueuePosition:
         """Return a place without a position: the systems report none."""
         where = self._system.where(queue_of(request, self._queues))
-        return QueuePosition(None, None, None, None, says=f"{self._system.title} decides when it starts, {where}.")
+        return unknown_position(f"{self._system.title} decides when it starts, {where}.")
 
     def _grants(self, seen: Snapshot) -> list[Grant]:
         found, used = list[Grant](), dict(seen.used)

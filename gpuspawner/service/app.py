@@ -27,16 +27,14 @@ from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.administration.gpu_health import quarantine_round
 from gpuspawner.service.administration.reservations import refresh_class_members
-from gpuspawner.service.announcements.announcements import Announcements
-from gpuspawner.service.announcements.inboxes import Inboxes
-from gpuspawner.service.api import callback, internal
+from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
+from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
 from gpuspawner.service.custom_resources.controller import ROUND_SECONDS, Operator
-from gpuspawner.service.custom_resources.relay import Relay
-from gpuspawner.service.custom_resources.route import add_operating
+from gpuspawner.service.custom_resources.relay import Relay, add_operating
 from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.actions import LeaseActions
@@ -197,7 +195,7 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
-        for path, handler in [*internal.ROUTES, *callback.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
+        for path, handler in [*internal.ROUTES, *API_ROUTES, *metrics.ROUTES, *WEB_ROUTES]
     ]
     routes += [(path, handler, {"health": health}) for path, handler in HEALTH_ROUTES if health]
     return Application(

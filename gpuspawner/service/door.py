@@ -20,10 +20,10 @@ from tornado.routing import Router
 from tornado.web import Application, HTTPError, stream_request_body
 
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
-from gpuspawner.service.api import callback
 from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
+from gpuspawner.service.api.internal import CALLBACK_PATH
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
-from gpuspawner.service.custom_resources import route
+from gpuspawner.service.custom_resources.relay import OPERATOR_PATH
 from gpuspawner.service.health import ALIVE, READY
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
@@ -47,9 +47,9 @@ class Door(Router):
         self._application, self._parts = application, parts
         self.waits_for = STARTING
         prefix = parts.prefix.rstrip("/")
-        self._signed = prefix + callback.PATH
+        self._signed = prefix + CALLBACK_PATH
         """Senders to this path sign the body, which is short."""
-        self._operator = prefix + route.PATH
+        self._operator = prefix + OPERATOR_PATH
         """The operator process sends all resources of a cluster to this path."""
         self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
 

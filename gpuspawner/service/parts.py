@@ -10,8 +10,7 @@ from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.announcements.announcements import Announcements
-from gpuspawner.service.announcements.inboxes import Inboxes
+from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api.signed import SignedRequests
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.actions import LeaseActions

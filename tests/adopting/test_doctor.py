@@ -300,7 +300,7 @@ async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_pat
     assert found["hub"]["state"] == "bad"
     told = found.get("rights", found["API server"])["words"] + found["hub"]["words"]
     assert any(
-        part in told for part in ("no JSON object", "longer than 1 MiB", "did not say which rights the account has")
+        part in told for part in ("not a JSON object", "longer than 1 MiB", "did not say which rights the account has")
     ), told
 
 
@@ -308,7 +308,7 @@ def test_a_token_without_the_service_s_scopes():
     held = [scope for scope in SERVICE_SCOPES if scope != "delete:servers"]
     found = hub_checks.scopes(Answer(200, {"kind": "service", "name": "gpu", "scopes": held}))
     assert (found.state, found.words) == (State.BAD, "The service lacks the scopes delete:servers.")
-    assert "configure(c, ...) be the last" in found.remedy
+    assert "configure(c, ...) the last line" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
     assert "absent cannot be read as a secret: No such file or directory." in capsys.readouterr().err
     (tmp_path / "secret").write_text("no digits\n")
     assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
-    assert "secret cannot be read as a secret: it is not of 64 hexadecimal digits." in capsys.readouterr().err
+    assert "secret cannot be read as a secret: it does not consist of 64 hexadecimal digits." in capsys.readouterr().err
     (tmp_path / "catalog.yaml").write_text("version: 2\n")
     assert main(["server", "doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     out = capsys.readouterr().out

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from demo.ports import pick_free
 from gpuspawner.backends.local import nvidia
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.rest.route import route_of
+from gpuspawner.service.api.rest.document import route_of
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
 

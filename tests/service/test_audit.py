@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 import requests
@@ -53,6 +54,9 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
         ("admin", "the API, as administrator", "quota granted", "alice", "", "done"),
     ]
     assert all("The driver is changed" in x["why"] for x in lines if x["action"] in {"drained", "extended"})
+    rows = re.findall(r'data-label="What">(.*?)</td>', Browser(world, "admin").look("console/audit").text)
+    (refused,) = [row for row in rows if "Refused" in row]
+    assert (refused.count("Refused"), refused.endswith(" drain")) == (1, True)
 
 
 def told(world, query="by=people"):

@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.catalog import load_text
 from gpuspawner.core.leases.request import Request
-from gpuspawner.service.start.consequences import where_words
+from gpuspawner.service.start.check import where_words
 
 CATALOG = """
 version: 1

@@ -11,7 +11,7 @@ from gpuspawner.core.leases.lease import UP, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.core.rules import ClassHold, Rules
 from gpuspawner.service.notifications.messages import message_of
-from gpuspawner.service.start.consequences import starts_now
+from gpuspawner.service.start.check import starts_now
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 EVERY_DAY = frozenset(range(7))

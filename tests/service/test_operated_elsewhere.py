@@ -15,8 +15,7 @@ from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.custom_resources.controller import Operator
-from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen
-from gpuspawner.service.custom_resources.route import add_operating
+from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen, add_operating
 from gpuspawner.service.door import Door
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 

@@ -16,8 +16,7 @@ from gpuspawner.core.quotas.ledger import QuotaAmount
 from gpuspawner.core.quotas.quota_requests import QuotaRequest
 from gpuspawner.core.rules import Account, LimitedResource, Rate
 from gpuspawner.service.administration.dialogs import DIALOGS, DialogPage
-from gpuspawner.service.api.rest.document import METHODS
-from gpuspawner.service.api.rest.route import route_of
+from gpuspawner.service.api.rest.document import METHODS, route_of
 from gpuspawner.service.api.routes import ROUTERS, ROUTES
 from gpuspawner.service.engine.allocation.start_attempts import WORKSPACE_TOKEN_PREFIX, hash_token
 from gpuspawner.service.web.admin_page import TABS, AdminPage
@@ -259,6 +258,8 @@ def test_the_roles_are_listed_with_their_scopes_and_the_people_who_used_them(wor
     assert (people["operator"], people["auditor"], people["administrator"]) == (["vera"], ["otto"], ["admin"])
     assert roles["team lead"]["scope"] == "custom:gpu:lead"
     assert roles["team lead"]["may"][Permission.GRANT.value] == "team"
+    assert roles["user"]["may"]["see workspaces"] == "own"
+    assert not [act for act in roles["user"]["may"] if "other users" in act]
     page = Browser(world, "vera").get(f"{world.home}console/roles").text
     assert all(one in page for one in ("lena", "custom:gpu:operate", "Give extra quota or take it back"))
     assert api(world, "lena", "").json()["roles"] == ["user", "team lead"]

@@ -10,7 +10,7 @@ from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.engine.hub.client import HubClient
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.start.presets import MAX_PRESETS
+from gpuspawner.service.start.api import MAX_PRESETS
 
 NIGHTLY = {"template": "pytorch", "gpu": "a100", "count": "4", "substitutes": ["t4"], "tools": ["nlp"]}
 NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"

@@ -38,7 +38,7 @@ from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.preemption.preemptions import new_claim
 from gpuspawner.service.preemption.words import notice_words, why_words
 from gpuspawner.service.quotas.rules_page import rules_of
-from gpuspawner.service.start.consequences import starts_now
+from gpuspawner.service.start.check import starts_now
 from gpuspawner.service.waiting.positions import PlaceChanges
 from gpuspawner.service.waiting.presenter import waits
 from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE

@@ -26,10 +26,10 @@ from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
 from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.start.consequences import starts_now, stops_when_idle
+from gpuspawner.service.start.check import starts_now, stops_when_idle
 from gpuspawner.service.waiting.presenter import start_words, waits
 from gpuspawner.service.waiting.reasons import kept_free_words
-from gpuspawner.service.workspaces.idle_words import idle_words
+from gpuspawner.service.workspaces.idleness import idle_words
 from gpuspawner.service.workspaces.models import Unreadable
 from gpuspawner.service.workspaces.presenter import phase_words, present_workspace
 

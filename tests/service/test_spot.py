@@ -4,7 +4,7 @@ import pytest
 
 from gpuspawner.catalog import load_text
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
-from gpuspawner.service.start.consequences import spot_words
+from gpuspawner.service.start.check import spot_words
 
 CATALOG = """
 version: 1

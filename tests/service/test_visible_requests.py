@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.backends.custom_resources.base import ENDED, REFUSED, Resource
-from gpuspawner.service.custom_resources.visible import LONGEST, LONGEST_OPTION, NEW_BYTES, visible_requests
+from gpuspawner.service.custom_resources.decisions import LONGEST, LONGEST_OPTION, NEW_BYTES, visible_requests
 
 SPEC = {"user": "alice", "server": "one", "template": "lab", "lifetime": "8h"}
 

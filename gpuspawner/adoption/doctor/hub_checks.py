@@ -1,4 +1,4 @@
-"""Checks of hub and service: reached, known to each other, allowed what they need, alone, in time. Pure."""
+"""Checks of hub and service: addresses, tokens, scopes, cullers, clocks, restarts and versions. No I/O."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpuspawner.spawner.hub.service import SERVICE, SERVICE_SCOPES
 
 FORBIDDEN = {401, 403}
 OLDEST_HUB, NEWEST_HUB = (5, 5), 7
-"""As pyproject.toml has it: from this version on, below that one."""
+"""The supported versions, as in pyproject.toml. The second one is not supported."""
 SKEW_SECONDS = 10.0
-"""Between two clocks. Tickets of the hub's pages, and the hub's signed calls of the service, are good for 60 s, and
-HTTP tells whole seconds. Arbitrary below."""
+"""The largest difference of two clocks. Arbitrary: tickets and signed calls are valid for 60 s, and HTTP sends whole
+seconds."""
 ITS_ROLE = "Take its role out of c.JupyterHub.load_roles, too: the hub does not start with a role of a missing service."
-AN_ADMINISTRATORS = "ask with an administrator's token: GPUSPAWNER_TOKEN, made on the hub's page Token with all scopes"
+AN_ADMINISTRATORS = "set GPUSPAWNER_TOKEN to an administrator's token with all scopes from the hub's page Token"
 THE_SERVICES = (
-    "Ask with the service's token: --secret-file, of the secret that hub and service share, or --token-file. Is it the "
-    f"secret of this hub? To see the hub's other services, {AN_ADMINISTRATORS}."
+    "Use the service's token: name the secret of hub and service by --secret-file, or the token by --token-file. Check "
+    f"that it is the secret of this hub. To see the hub's other services, {AN_ADMINISTRATORS}."
 )
 
 
@@ -34,13 +34,13 @@ def hub_reached(url: str, answer: Answer) -> Finding:
         words = f"{url} answered {answer.status}, and is not a hub's API."
         return bad("hub", words, "Name the hub's API by --hub: it ends in /hub/api, after the hub's base_url.")
     remedy = (
-        "Is the hub running? Name its API by --hub, for example http://hub:8081/hub/api; a network policy may block it."
+        "Is the hub running? Name its API by --hub, for example http://hub:8081/hub/api. A network policy may block it."
     )
     return bad("hub", f"No hub answers at {url} ({answer.problem}).", remedy)
 
 
 def token_known(answer: Answer) -> Finding:
-    """Judge the hub's answer to whose token it is."""
+    """Judge the hub's answer about the owner of the token."""
     if answer.ok and isinstance(answer.body, dict):
         kind, name = answer.body.get("kind", "user"), answer.body.get("name")
         return good("token", f"The hub knows the token: {kind} {name}.")
@@ -50,7 +50,7 @@ def token_known(answer: Answer) -> Finding:
 
 
 def scopes(answer: Answer) -> Finding:
-    """Judge the scopes of the service's token, as the hub tells them."""
+    """Judge the scopes of the service's token."""
     body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
     if (body.get("kind"), body.get("name")) != ("service", SERVICE):
         return unknown("scopes", "The service's scopes were not checked, because this is not its token.", THE_SERVICES)
@@ -60,14 +60,14 @@ def scopes(answer: Answer) -> Finding:
     if not missing:
         return good("scopes", f"The service {body.get('name')} has the scopes that it needs.")
     remedy = (
-        "configure() gives them to its role gpuspawner-service: let configure(c, ...) be the last that the hub's "
-        "configuration does, and nothing set c.JupyterHub.load_roles after it. Then restart the hub."
+        "configure() gives them to its role gpuspawner-service. Make configure(c, ...) the last line of the hub's "
+        "configuration, so that nothing sets c.JupyterHub.load_roles after it. Then restart the hub."
     )
     return bad("scopes", f"The service lacks the scopes {', '.join(missing)}.", remedy)
 
 
 def cullers(answer: Answer) -> Finding:
-    """Judge the hub's other services: one that culls ends what GPUs compute."""
+    """Judge the hub's other services. A culler would end GPU work."""
     if not answer.ok or not isinstance(answer.body, dict):
         return unknown("cullers", "The hub did not list its other services.", f"To see them, {AN_ADMINISTRATORS}.")
     named = [name for name, model in answer.body.items() if _culls(name, model)]
@@ -91,7 +91,7 @@ def _culls(name: str, model: Any) -> bool:
 def restarts(hubs: Iterable[RunningHub], pid: int | None) -> Iterable[Finding]:
     """Yield whether a restart ends the servers of the examined hub, whose process is ``pid``.
 
-    Other hubs of this machine are not examined. None: the hub's process can't be seen from here.
+    Other hubs of this machine are not examined. ``pid`` is None if the hub's process cannot be seen from here.
     """
     for hub in (one for one in hubs if one.pid == pid):
         if hub.ends_servers is False:
@@ -105,28 +105,30 @@ def clock(whose: str, answer: Answer) -> Finding:
     """Compare the clock of the other side with this machine's."""
     if answer.date is None:
         return unknown("clock", f"{whose} did not send its time.", f"Fix the finding about {whose.lower()} first.")
-    skew = answer.date + 0.5 - answer.at  # it tells whole seconds, rounded down
+    skew = answer.date + 0.5 - answer.at  # HTTP sends whole seconds, rounded down
     if abs(skew) <= SKEW_SECONDS:
         return good("clock", f"{whose}'s clock is this machine's.")
     ahead = "ahead of" if skew > 0 else "behind"
-    words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are good for 60 s."
+    words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are valid for 60 s."
     return bad("clock", words, "Set both clocks by NTP. chronyc tracking or timedatectl shows which clock is wrong.")
 
 
 def service_ready(url: str, answer: Answer) -> Finding:
     """Judge the service's answer to /readyz."""
     if answer.ok:
-        return good("service", f"The service answers at {url}, and may give GPUs.")
+        return good("service", f"The service answers at {url} and can grant GPUs.")
     if answer.status == 503:  # noqa: PLR2004 - HTTP's own
         remedy = "Read its log, and fix the other findings here first: it may be waiting for one of them."
         return bad("service", f"The service at {url} {str(answer.body)[:200]}.", remedy)
     if answer.status:
         words = f"{url} answered {answer.status}, and is not the GPU service."
         return bad(
-            "service", words, "Name it by --service, as configure(service_url=...) has it; something else is there."
+            "service",
+            words,
+            "Something else answers there. Name the service by --service, as configure(service_url=...) has it.",
         )
     remedy = (
-        "Is it running? Its log says why it ended. Name its address by --service; a network policy may block its port."
+        "Is it running? Its log says why it ended. Name its address by --service. A network policy may block its port."
     )
     return bad("service", f"No GPU service answers at {url} ({answer.problem}).", remedy)
 
@@ -139,7 +141,7 @@ def below_prefix(base: str, answer: Answer) -> Iterable[Finding]:
 
 
 def public_address(answer: Answer) -> Iterable[Finding]:
-    """Yield whether the service knows where people open its pages: mails, chat and `status.page` link there."""
+    """Yield whether the service knows the public address of its pages, to which mails, chat and `status.page` link."""
     if not answer.ok or not isinstance(answer.body, dict):
         return
     if pages := _told(answer, "pages"):
@@ -154,7 +156,7 @@ def public_address(answer: Answer) -> Iterable[Finding]:
 
 
 def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) -> Iterable[Finding]:
-    """Yield versions that do not fit together."""
+    """Yield versions that do not fit together, or one finding that all fit."""
     found: list[Finding] = []
     told = [f"gpuspawner {own}"]
     if hub_version := _told(hub, "version"):
@@ -171,7 +173,7 @@ def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) 
             )
     if kubernetes is not None and (version := _told(kubernetes, "gitVersion")):
         told.append(f"Kubernetes {version.removeprefix('v')}")
-    return found or [good("versions", f"The versions go together: {', '.join(told)}.")]
+    return found or [good("versions", f"The versions fit together: {', '.join(told)}.")]
 
 
 def _told(answer: Answer, name: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session, find_by_id
-from gpuspawner.cli.output import Column, say, short_id, show_time
+from gpuspawner.cli.output import Column, counted, say, short_id, show_time
 
 TEXT_LETTERS = 60
 """How much of a text the table shows. JSON has all of it."""
@@ -84,7 +84,7 @@ def withdraw(session: Session, announcement_id: str) -> None:
 
 
 def _print_sent(one: dict[str, Any]) -> None:
-    people = f"{one['reaches']} {'person' if one['reaches'] == 1 else 'people'} ({one['to_words']})"
+    people = f"{counted(one['reaches'], 'person', 'people')} ({one['to_words']})"
     by_mail = "also by mail" if one["mailed"] else "mail is not set up"
     what = "It would reach" if one["dry_run"] else f"Sent ({short_id(one['id'])}): it reaches"
     say(f"{what} {people} until {one['until_words']}; {by_mail}.")

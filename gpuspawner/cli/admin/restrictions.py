@@ -21,7 +21,7 @@ from gpuspawner.cli.admin.actions import (
 )
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, escape, say, short_id, show_time
+from gpuspawner.cli.output import Column, counted, escape, say, short_id, show_time
 
 LIFT_ID = "Lift the one with this ID, or of this user, team, GPU kind or USER/SERVER."
 NOUNS = {"reserve": "reservation", "exempt": "exemption"} | {x: x for x in ("drain", "quarantine", "pause")}
@@ -199,7 +199,7 @@ def _run(
 def conflict_lines(answer: dict[str, Any]) -> list[str]:
     """Return the conflicts of a reservation, and what fits instead, as lines."""
     conflicts, choices = answer["conflicts"], answer["choices"]
-    title = [f"{len(conflicts)} {'conflict' if len(conflicts) == 1 else 'conflicts'}:"] if conflicts else []
+    title = [f"{counted(len(conflicts), 'conflict')}:"] if conflicts else []
     fits = ["What fits instead:", *(f"  {one['words']}" for one in choices)] if choices else []
     return [*title, *(f"  {one['words']}" for one in conflicts), *fits]
 

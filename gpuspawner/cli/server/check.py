@@ -14,7 +14,7 @@ from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session
 from gpuspawner.cli.errors import INVALID, AwayError, RefusedError
-from gpuspawner.cli.output import print_json, say, say_lines, say_progress
+from gpuspawner.cli.output import counted, print_json, say, say_lines, say_progress
 from gpuspawner.core.errors import CatalogError
 
 HUB_HELP = (
@@ -51,9 +51,9 @@ def check(file: str, hub: str | None, *, as_json: bool) -> int:
     for warning in warnings:
         say_progress(f"warning: {warning}")
     counts = (
-        _count(len(catalog.templates), "template", "templates"),
-        _count(len(catalog.gpus), "GPU kind", "GPU kinds"),
-        _count(len(catalog.policies), "policy", "policies"),
+        counted(len(catalog.templates), "template"),
+        counted(len(catalog.gpus), "GPU kind"),
+        counted(len(catalog.policies), "policy", "policies"),
     )
     say(f"{file}: good ({', '.join(counts)}).")
     if need_pods:
@@ -76,7 +76,3 @@ def _ask_hub(url: str | None) -> tuple[frozenset[str] | None, Mapping[str, int],
     except (RefusedError, AwayError) as error:
         return None, {}, f"It is not known whether the hub has the groups of this catalog. {error}"
     return frozenset(groups), {one["kind"]: one["total"] for one in offers if one["total"] is not None}, ""
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

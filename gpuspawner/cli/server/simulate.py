@@ -22,7 +22,6 @@ from gpuspawner.service.store.databases import engine_to_read
 MOST_DAYS = 30
 """Ten-minute maxima are kept this long."""
 MOST_HOURS = 1_000_000
-PATH: click.ParamType[Path] = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,11 @@ gpuspawner server simulate draft.yaml --sessions 10000            generated sess
 @click.option("--policy", metavar="NAME", help="Judge all by this policy. Default: each workspace by its own.")
 @click.option("--data", metavar="DIR", help="The service's folder: replay what it recorded.")
 @click.option("--store", metavar="URL", help="The service's database, if it is not in a folder.")
-@click.option("--store-password-file", type=PATH, metavar="FILE", help="A file with the password for --store.")
+@click.option("--store-password-file", type=base.PATH, metavar="FILE", help="A file with the password for --store.")
 @click.option("--sessions", type=float, metavar="HOURS", help="Generate sessions of this many hours together.")
 @click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Seed of generated sessions.")
 @click.option("--days", type=float, default=MOST_DAYS, show_default=True, metavar="N", help="Replay the last N days.")
-@click.option("--html", type=PATH, metavar="FILE", help="Also write a page with charts.")
+@click.option("--html", type=base.PATH, metavar="FILE", help="Also write a page with charts.")
 @base.json_option
 def simulate(file: str, policy: str | None, html: Path | None, *, as_json: bool, **source: object) -> None:
     """Replay recorded or generated sessions against a draft policy.

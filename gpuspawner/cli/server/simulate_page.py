@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gpuspawner.cli.output import counted
 from gpuspawner.cli.server.simulate_report import Case, heading, policy_sentence, sentences, show_moment, show_outcome
 from gpuspawner.core.units import show_duration
 from gpuspawner.simulate.replay import HOUR
@@ -139,11 +140,11 @@ def _strip(case: Case) -> Strip:
             words = "stopped in use" if stop.wrong else f"{stop.won_hours:.1f} GPU hours won"
             seen.append(piece(begin, until, "lost" if stop.wrong else "won", words))
             begin = until
-    count = len(case.judged.stops)
+    stops = counted(len(case.judged.stops), "stop")
     rightly = "IN USE" if _wrong(case) else "rightly"
     return Strip(
-        name=f"{case.user}, {case.gpus} GPU{'s' if case.gpus > 1 else ''}",
-        words=f"{show_duration(end)}, {count} stop{'s' if count > 1 else ''}, {rightly}, {_won(case):.1f} GPU h won",
+        name=f"{case.user}, {counted(case.gpus, 'GPU')}",
+        words=f"{show_duration(end)}, {stops}, {rightly}, {_won(case):.1f} GPU h won",
         seen=tuple(one for one in seen if one.width),
         work=_work(case, end),
         warned=tuple(round(100 * at / end, 3) for replay in case.replays for at in replay.warned_at),

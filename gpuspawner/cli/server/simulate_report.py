@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.cli.output import Column, format_table, short_id
+from gpuspawner.cli.output import Column, counted, format_table, short_id
 from gpuspawner.core.errors import GpuspawnerError
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
@@ -274,32 +274,28 @@ def policy_sentence(policy: dict[str, Any]) -> str:
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def sentences(report: dict[str, Any]) -> list[str]:
     """Return the results in sentences."""
     freed = report["freed_after_seconds"]
-    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {_counted(report['stopped'], 'stop')}"
+    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {counted(report['stopped'], 'stop')}"
     winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
-    warned = _counted(report["warned"], "time")
+    warned = counted(report["warned"], "time")
     said = [
-        f"{_counted(report['workspaces'], 'workspace')} held GPUs for {report['gpu_hours']:.1f} GPU hours.",
+        f"{counted(report['workspaces'], 'workspace')} held GPUs for {report['gpu_hours']:.1f} GPU hours.",
         f"It would have warned {warned} and {stopped}: {report['stopped_in_use']} while in use.",
         f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
     ]
     if report["nobody_came"]:
         were = "was" if report["nobody_came"] == 1 else "were"
         said.append(
-            f"{_counted(report['nobody_came'], 'stop')} {were} because the user did not open a workspace that started "
+            f"{counted(report['nobody_came'], 'stop')} {were} because the user did not open a workspace that started "
             "while they were away."
         )
     if report["warned_only"]:
         then = Counter(one["then"] for one in report["warned_only"])
         wrong = sum(not one["rightly"] for one in report["warned_only"])
         said.append(
-            f"Only warned: {_counted(len(report['warned_only']), 'time')}, {wrong} while in use. Outcomes: "
+            f"Only warned: {counted(len(report['warned_only']), 'time')}, {wrong} while in use. Outcomes: "
             f"{', '.join(f'{what} {count}' for what, count in then.most_common())}."
         )
     if freed["median"] is not None:
@@ -308,7 +304,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"{show_duration(freed['p95'])} for all but 5 %."
         )
     said += [
-        f"Without {one['source']} it would have been {_counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "
+        f"Without {one['source']} it would have been {counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "
         "while in use."
         for one in report["without_sources"]
     ]
@@ -319,7 +315,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
         )
     if report["without_evidence"]:
         said.append(
-            f"Of {_counted(report['without_evidence'], 'workspace')} softer evidence that the policy counts was not "
+            f"Of {counted(report['without_evidence'], 'workspace')} softer evidence that the policy counts was not "
             "recorded: while it would count they are unknown, and not stopped."
         )
     return said

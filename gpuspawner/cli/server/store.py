@@ -59,7 +59,7 @@ class StoreAddress:
 data_option = click.option(
     "--data",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=base.PATH,
     envvar="GPUSPAWNER_SERVE_DATA",
     default="gpuspawner-data",
     show_default=True,
@@ -77,7 +77,7 @@ _ADDRESS_OPTIONS = base.join_options(
     click.option(
         "--store-password-file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=base.PATH,
         envvar="GPUSPAWNER_SERVE_STORE_PASSWORD_FILE",
         help="A file with the password for --store.",
     ),

@@ -28,6 +28,10 @@ from gpuspawner.schedulers.base import (
     Preview,
     Refusal,
     Scheduler,
+    join_answers,
+    stop_task,
+    unknown_position,
+    without_gpu_claims,
 )
 from gpuspawner.schedulers.http.claims import (
     claim_body,
@@ -43,7 +47,7 @@ from gpuspawner.schedulers.http.client import CallbackVerifier, RequestRejected,
 from gpuspawner.schedulers.http.models import Capabilities as ContractCapabilities
 from gpuspawner.schedulers.http.models import ClaimPhase, State, StockList, write_timestamp
 from gpuspawner.schedulers.http.sync import ClaimStates, ClaimSync
-from gpuspawner.schedulers.own_queue import use_slots, without_gpu_claims
+from gpuspawner.schedulers.own_queue import use_slots
 
 log = logging.getLogger("gpuspawner.scheduler")
 
@@ -123,9 +127,7 @@ class HttpScheduler(DelegatingScheduler):
 
     async def close(self) -> None:
         """Stop all background tasks."""
-        if self._poll is not None:
-            self._poll.cancel()
-            await asyncio.gather(self._poll, return_exceptions=True)
+        await stop_task(self._poll)
 
     async def connect(self) -> None:
         """Ask once what the scheduler can do. Raises Unavailable with the reason."""
@@ -149,21 +151,19 @@ class HttpScheduler(DelegatingScheduler):
         stock = None if self._stock is None else self._stock.stock
         return merge_stock(self._own_queue.stock(seen), stock, self._client.name)
 
-    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+    async def _preview(self, seen: Snapshot, claim: Claim) -> Preview:
         """Ask what a claim would get. Nothing changes."""
-        if claim.request.gpu is None:
-            return await self._own_queue.offers(without_gpu_claims(seen), claim)
         self._set_clock(seen.now)
         name = self._client.name
         if not seen.fleet.complete:
-            return Preview(QueuePosition(None, None, None, None, says="The GPUs have not been observed yet."))
+            return Preview(unknown_position("The GPUs have not been observed yet."))
         try:
             answer = await self._client.offers(claim_body(claim, self.states.number(claim), self._write_time))
         except RequestRejected as error:
-            return Preview(QueuePosition(None, None, None, None, says=f"{name} says: {error.words}"))
+            return Preview(unknown_position(f"{name} says: {error.words}"))
         if not answer.offers:
             why = answer.refused.words if answer.refused else "it is not available."
-            return Preview(QueuePosition(None, None, None, None, says=f"{name} would refuse it: {why}"))
+            return Preview(unknown_position(f"{name} would refuse it: {why}"))
         best = answer.offers[0]
         place = to_offered_place(best, name, seen.now, self._ahead_seconds)
         kind = "" if best.kind is None or best.kind == claim.request.gpu else best.kind
@@ -225,14 +225,9 @@ class HttpScheduler(DelegatingScheduler):
         granted = {grant.claim.id for grant in grants}
         held = {claim.id: held for claim, state in states if state and (held := held_by(state.reason)) is not None}
         places = {claim.id: self._place(claim, state) for claim, state in states if claim.id not in granted}
-        return Answer(
-            self._as_of,
-            lambda: [*without.grants(), *grants],
-            lambda: {**without.places(), **places},
-            lambda: {**without.wait_reasons(), **held},
-            tuple(_refusals(states)),
-            preempted=tuple(self._preempted(seen)),
-        )
+        refused, preempted = tuple(_refusals(states)), tuple(self._preempted(seen))
+        own = Answer(self._as_of, lambda: grants, lambda: places, lambda: held, refused, preempted=preempted)
+        return join_answers(self._as_of, [without, own])
 
     def _place(self, claim: Claim, state: State | None) -> QueuePosition:
         name = self._client.name
@@ -240,7 +235,7 @@ class HttpScheduler(DelegatingScheduler):
             return to_place(state, name, self._as_of, self._ahead_seconds)
         why = self._claims.why_rejected(claim.id)
         says = f"{name} says: {why}" if why else f"{name} has not answered yet."
-        return QueuePosition(None, None, None, None, says=says)
+        return unknown_position(says)
 
     def _grant(self, claim: Claim, state: State | None, seen: Snapshot, used: Mapping[str, Fraction]) -> Grant | None:
         """Return a grant of observed GPUs that the user consented to, else None."""

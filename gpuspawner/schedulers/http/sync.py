@@ -6,14 +6,13 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Collection
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
-from gpuspawner.schedulers.base import SCHEDULER
+from gpuspawner.schedulers.base import SCHEDULER, run_limited
 from gpuspawner.schedulers.http.claims import Clock, is_claimed, is_up_to_date, lease_body, natural_revision
 from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
 from gpuspawner.schedulers.http.models import ClaimPhase, Claims, State
@@ -25,8 +24,6 @@ FULL_SECONDS = 40.0
 SEND_SECONDS = 20.0
 """Longest duration of one send. The next one sends the rest."""
 GONE, CONFLICT = 410, 409
-
-Call = Coroutine[Any, Any, None]
 
 
 class ClaimStates:
@@ -156,32 +153,14 @@ class ClaimSync:
                 del kept[name]
         until = asyncio.get_running_loop().time() + SEND_SECONDS
         gone = [name for name in self.states.by_claim if name not in leases]
-        await self._run((self._release(name) for name in gone), until)
+        finished = await run_limited((self._release(name) for name in gone), MAX_CONCURRENT, until)
         in_order = sorted(leases.values(), key=lambda x: (x.asked_at, x.id))
         for holding, concurrent in ((True, MAX_CONCURRENT), (False, 1)):  # The first request must arrive first.
             batch = [lease for lease in in_order if (lease.phase in HOLDING) is holding]
-            await self._run((self._send(lease, seen.fleet, write_time) for lease in batch), until, concurrent)
-        await self._run((self._acknowledge(lease) for lease in in_order), until)
-
-    async def _run(self, calls: Iterable[Call], until: float, concurrent: int = MAX_CONCURRENT) -> None:
-        """Run calls until the time is over or the scheduler does not answer."""
-        failed: list[Unavailable] = []
-        clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(concurrent)
-
-        async def one(call: Call) -> None:
-            async with turns:  # Otherwise all would have begun before the first fails.
-                if failed or clock() > until:
-                    call.close()
-                    return
-                try:
-                    await call
-                except Unavailable as error:
-                    failed.append(error)
-
-        await asyncio.gather(*(one(call) for call in calls))
-        if failed:
-            raise failed[0]
-        if clock() > until:
+            calls = (self._send(lease, seen.fleet, write_time) for lease in batch)
+            finished &= await run_limited(calls, concurrent, until)
+        finished &= await run_limited((self._acknowledge(lease) for lease in in_order), MAX_CONCURRENT, until)
+        if not finished:
             self.request_sync()
 
     async def _release(self, name: str) -> None:

@@ -15,7 +15,7 @@ from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.schedulers.base import UnusableScheduler
+from gpuspawner.schedulers.base import UnusableScheduler, run_limited, stop_task
 from gpuspawner.schedulers.kueue.models import (
     DRY_RUN,
     GROUP,
@@ -123,30 +123,22 @@ class KueueCluster:
         Raises:
             Unavailable: The API server does not answer.
         """
-        turns, failed, refused = asyncio.Semaphore(MAX_CONCURRENT), list[Unavailable](), dict[str, str]()
+        refused = dict[str, str]()
 
         async def one(write: Write) -> None:
-            async with turns:  # Otherwise all would have begun before the first fails.
-                if failed:
-                    return
-                try:
-                    await self._write(write)
-                except ApiRefused as error:
-                    if error.status not in {NOT_FOUND, CONFLICT}:
-                        name = write.body["metadata"]["name"]
-                        log.warning("Kueue: %s of %s: %s", write.verb.value, name, error)
-                        refused[name] = str(error)
-                except Unavailable as error:
-                    failed.append(error)
+            try:
+                await self._write(write)
+            except ApiRefused as error:
+                if error.status not in {NOT_FOUND, CONFLICT}:
+                    name = write.body["metadata"]["name"]
+                    log.warning("Kueue: %s of %s: %s", write.verb.value, name, error)
+                    refused[name] = str(error)
 
         made, changed = list[Write](), list[Write]()
         for write in writes:
             (made if write.verb is Verb.CREATE else changed).append(write)
-        for write in made:
-            await one(write)  # One after the other, because Kueue orders by creation.
-        await asyncio.gather(*map(one, changed))
-        if failed:
-            raise failed[0]
+        await run_limited(map(one, made), 1)  # One after the other, because Kueue orders by creation.
+        await run_limited(map(one, changed), MAX_CONCURRENT)
         return refused
 
     async def _write(self, write: Write) -> None:
@@ -251,9 +243,7 @@ class KueueCluster:
 
     async def close(self) -> None:
         """Stop to watch."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        await stop_task(self._following)
 
     async def _cached(self, key: str, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
         until, known = self._cache.get(key, (0.0, None))

@@ -25,6 +25,9 @@ from gpuspawner.schedulers.base import (
     Preview,
     Refusal,
     Scheduler,
+    join_answers,
+    unknown_position,
+    without_gpu_claims,
 )
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.models import VERSION, Pending, Queue, Workload, Write
@@ -49,7 +52,7 @@ from gpuspawner.schedulers.kueue.workloads import (
     why_evicted,
 )
 from gpuspawner.schedulers.kueue.writes import SyncTime, finish_write, next_write
-from gpuspawner.schedulers.own_queue import use_slots, without_gpu_claims
+from gpuspawner.schedulers.own_queue import use_slots
 
 
 class KueueScheduler(DelegatingScheduler):
@@ -133,18 +136,14 @@ class KueueScheduler(DelegatingScheduler):
             await self._cluster.connect()
             self._connected = True
 
-    async def offers(self, seen: Snapshot, claim: Claim) -> Preview:
+    async def _preview(self, seen: Snapshot, claim: Claim) -> Preview:
         """Preview a claim from the queue's state. Kueue has no dry run."""
-        if claim.request.gpu is None:
-            return await self._own_queue.offers(without_gpu_claims(seen), claim)
         queue = await self._cluster.queue(queue_of(claim.request, self._queues), as_now=True)
         if queue.why_refused:
-            return Preview(QueuePosition(None, None, None, None, says=queue.why_refused))
+            return Preview(unknown_position(queue.why_refused))
         where = f"the cluster's queue {queue.cluster_queue or queue.name}"
         if queue.stopped:
-            return Preview(
-                QueuePosition(None, None, None, None, says=f"{where} is on hold. Nothing new starts from it.")
-            )
+            return Preview(unknown_position(f"{where} is on hold. Nothing new starts from it."))
         pending = await self._cluster.pending(queue.name, as_now=True)
         priority = await self._priority(claim.request)
         before = [one.position for one in pending.values() if one.priority >= priority]
@@ -243,14 +242,8 @@ class KueueScheduler(DelegatingScheduler):
         state = (places, held, granted, preempted)
         if state != self._last_state:
             self._last_state, self._as_of = state, max(seen.now, self._as_of)
-        return Answer(
-            self._as_of,
-            lambda: [*without.grants(), *grants],
-            lambda: {**without.places(), **places},
-            lambda: {**without.wait_reasons(), **held},
-            tuple(refused),
-            preempted=preempted,
-        )
+        own = Answer(self._as_of, lambda: grants, lambda: places, lambda: held, tuple(refused), preempted=preempted)
+        return join_answers(self._as_of, [without, own])
 
     def _grants(self, seen: Snapshot, waiting: Mapping[str, Lease], queues: Mapping[str, Queue]) -> list[Grant]:
         """Return grants of admitted Workloads, on free GPUs of their flavor's nodes."""

@@ -22,6 +22,7 @@ from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.text_fields import sanitize_text
+from gpuspawner.schedulers.base import unknown_position
 from gpuspawner.schedulers.kueue.models import GROUP, POD_SET, VERSION, Flavor, Json, Pending, Queue, Workload
 
 WHOLE_GPU = "nvidia.com/gpu"
@@ -246,9 +247,9 @@ def to_place(workload: Workload | None, queue: Queue, pending: Pending | None, u
     """Return the queue position of a claim. ``unknown`` says why no position is known."""
     where = f"in the cluster's queue {queue.cluster_queue or queue.name}"
     if workload is None:
-        return QueuePosition(None, None, None, None, says=f"{TITLE} has not accepted it yet. {unknown}".rstrip())
+        return unknown_position(f"{TITLE} has not accepted it yet. {unknown}".rstrip())
     if workload.evicted:
-        return QueuePosition(None, None, None, None, says=f"{TITLE} returns its quota first. Then it waits {where}.")
+        return unknown_position(f"{TITLE} returns its quota first. Then it waits {where}.")
     if workload.admitted:
         says = f"{TITLE} admitted it {where}. It waits for free GPUs on the nodes of its flavor."
         return QueuePosition(1, None, None, None, says=says)

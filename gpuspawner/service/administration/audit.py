@@ -13,8 +13,8 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.web.lists import Column, Filter, Table, parse_list_state
-from gpuspawner.service.web.parsing import refused_as
 from gpuspawner.service.web.permissions import Permission
 
 router = Router()

@@ -329,7 +329,7 @@ async def list_roles(actor: Actor) -> RoleList:
         RoleEntry(
             role=role.value,
             scope=scope,
-            may={one.value: REACH_WORDS[reaches[role]].lower() for one, reaches in ALLOWED.items() if role in reaches},
+            may={one.act: REACH_WORDS[reaches[role]].lower() for one, reaches in ALLOWED.items() if role in reaches},
             people=[RolePerson(name=one.name, scopes=sorted(one.scopes)) for one in used if role in one.roles],
         )
         for role, scope in SCOPES.items()
@@ -347,7 +347,7 @@ class RolesPage(AdminPage):
         parse_list_state(NO_LIST, self.arguments_of_address())
         rows = [
             PermissionRow(
-                f"{one.value[:1].upper()}{one.value[1:]}".replace(" other users'", ""),
+                f"{one.act[:1].upper()}{one.act[1:]}",
                 tuple(REACH_WORDS[reaches[role]] if role in reaches else "" for role in SCOPES),
             )
             for one, reaches in ALLOWED.items()

@@ -12,7 +12,8 @@ from tornado.web import HTTPError
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.rest import Query, route
+from gpuspawner.service.api.rest.document import read_arguments, route
+from gpuspawner.service.api.rest.models import Query
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.permissions import Permission, Person
 
@@ -72,24 +73,24 @@ class Events(ApiHandler):
     @route(answer="text/event-stream", query=EventsQuery, refuses=(429,))
     async def get(self) -> None:
         """Stream events until the client disconnects or loses its rights. 429 if too many streams are open."""
-        person, streams = self.must(), self.parts.streams
+        person, streams, since = self.must(), self.parts.streams, read_arguments(self, EventsQuery).get("since", "")
         who = (person.name, person.owner)
         if streams[who] >= STREAMS_EACH or streams.total() >= STREAMS:
             raise HTTPError(429, reason="Too many pages listen already: ask again every half minute instead.")
         self._over, self._who = False, who
         streams[who] += 1
         try:
-            await self._tell(person)
+            await self._tell(person, since)
         except StreamClosedError:
             pass  # who listened has gone
         finally:
             self._leave()
 
-    async def _tell(self, person: Person) -> None:
+    async def _tell(self, person: Person, since: str) -> None:
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep the events until it has a page full of them
         time = asyncio.get_running_loop().time
-        own, _, shared = self.get_argument("since", "").partition(".")
+        own, _, shared = since.partition(".")
         shared_at, heartbeat_at = time() + SPREAD_SECONDS * random.random(), time()  # noqa: S311 - it spreads
         check_at = time()
         while not self._over:

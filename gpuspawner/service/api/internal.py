@@ -1,6 +1,6 @@
-"""Routes for the spawner: acquire, wait, acknowledge, heartbeat and release.
+"""Routes for the spawner (acquire, wait, acknowledge, heartbeat and release) and for a scheduler that owns the queue.
 
-The spawner proves that it knows the shared secret. A hub token is never enough.
+The spawner proves that it knows the shared secret. A hub token is never enough. The scheduler signs its callback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from tornado.web import HTTPError
+from tornado.web import HTTPError, RequestHandler
 
 from gpuspawner.core.authentication import DIGEST_HEADER, digest
 from gpuspawner.core.errors import Unavailable
@@ -20,9 +20,11 @@ from gpuspawner.core.gpus.placement import interchangeable_kinds
 from gpuspawner.core.leases.lease import WAITING, Key, Lease
 from gpuspawner.core.leases.reports import OUTCOMES
 from gpuspawner.core.queue.snapshot import end_at
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.api.base import ApiHandler, is_spawner
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import lease_variables
+from gpuspawner.service.parts import Parts
 from gpuspawner.service.workspaces.notice_file import notice_variables
 from gpuspawner.service.workspaces.presenter import present_workspace
 
@@ -255,6 +257,44 @@ class Added(SpawnerHandler):
         self.answer({"version": version, "added": None if known == version else added})
 
 
+CALLBACK_PATH = "/scheduler/changed"
+
+
+class Changed(RequestHandler):
+    """Nothing that is said is believed: it is asked what stands, as soon as it says that something changed."""
+
+    def initialize(self, parts: Parts) -> None:
+        """Keep the service's parts."""
+        self.parts = parts
+
+    def check_xsrf_cookie(self) -> None:
+        """No page sends this: a signature proves it."""
+
+    async def post(self) -> None:
+        """Answer 204 for what is signed, new and not had before; 401 for the rest."""
+        scheduler = self.parts.scheduler
+        if not isinstance(scheduler, HttpScheduler) or not scheduler.callback_url:
+            self.refuse(404, "not_found", "No scheduler sends callbacks here: the catalog's scheduler names none.")
+            return
+        headers = self.request.headers
+        signed, delivery = headers.get("X-Signature", ""), headers.get("X-Delivery", "")
+        try:
+            why = await scheduler.why_refused(signed, delivery, self.request.body)
+        except Unavailable as error:
+            self.refuse(503, "unavailable", str(error))
+            return
+        if why:
+            self.refuse(401, "unauthorized", why)
+            return
+        scheduler.receive_callback()
+        self.set_status(204)
+
+    def refuse(self, status: int, code: str, words: str) -> None:
+        """Answer as the contract does."""
+        self.set_status(status)
+        self.finish({"error": code, "words": words})
+
+
 ROUTES = [
     (r"/internal/added", Added),
     (r"/internal/acquire", Acquire),
@@ -266,4 +306,5 @@ ROUTES = [
     (r"/internal/leases/([^/]+)/park", Park),
     (r"/internal/leases/([^/]+)/release", Release),
     (r"/internal/leases/([^/]+)/requeue", Requeue),
+    (CALLBACK_PATH, Changed),
 ]

@@ -9,8 +9,7 @@ from gpuspawner.service.administration import audit, bulk_actions, gpu_health, p
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
-from gpuspawner.service.api.rest import route
-from gpuspawner.service.api.rest.document import document
+from gpuspawner.service.api.rest.document import document, read_arguments, route
 from gpuspawner.service.calendar import api as calendar
 from gpuspawner.service.catalog_editor import api as catalog_editor
 from gpuspawner.service.notifications import preferences
@@ -18,9 +17,8 @@ from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
 from gpuspawner.service.sign_in import api as sign_in
-from gpuspawner.service.sign_in import ssh_tickets
 from gpuspawner.service.start import api as start
-from gpuspawner.service.start import presets, schedules, secret_values
+from gpuspawner.service.start import schedules, secret_values
 from gpuspawner.service.stored_data import api as stored_data
 from gpuspawner.service.usage import api as usage
 from gpuspawner.service.waiting import api as waiting
@@ -34,6 +32,7 @@ class Document(BaseHandler):
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
         """Return this API as an OpenAPI document."""
+        read_arguments(self, None)
         self.answer({**document_of_all(), "servers": [{"url": self.parts.prefix.rstrip("/") or "/"}]})
 
 
@@ -51,7 +50,6 @@ ROUTERS = (
     stored_data.router,
     announcements.router,
     calendar.router,
-    presets.router,
     schedules.router,
     secret_values.router,
     preferences.router,
@@ -60,7 +58,6 @@ ROUTERS = (
     waiting.router,
     workspaces.router,
     sizes.router,
-    ssh_tickets.router,
 )
 """The endpoints of each noun."""
 ROUTES: list[tuple[str, type]] = [

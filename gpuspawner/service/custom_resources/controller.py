@@ -1,4 +1,7 @@
-"""Carries out the decisions about custom resources, and creates a resource for each other workspace."""
+"""Carries out the decisions about custom resources, also of scheduled ones.
+
+It creates a resource for each other workspace.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from typing import Any
 from gpuspawner.backends.custom_resources.base import ENDED, LIFETIME, REFUSED, SCHEDULED, WAITS, Resource, Resources
 from gpuspawner.catalog import AllRefused, all_words, to_options
 from gpuspawner.core.errors import Conflict, RequestRefused, Superseded, Unavailable
-from gpuspawner.core.leases.lease import UP, Key, Lease
+from gpuspawner.core.leases.lease import UP, Key, Lease, Owner
+from gpuspawner.core.schedules import parse_time_of_day, parse_weekdays
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.custom_resources import schedules, status
+from gpuspawner.service.custom_resources import status
 from gpuspawner.service.custom_resources.decisions import (
     Action,
     ResourceStep,
@@ -25,6 +29,8 @@ from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
+from gpuspawner.service.start.schedules import add_schedule, delete_schedule, present_schedule
+from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.workspaces.actions import stop
 
 log = logging.getLogger("gpuspawner.operator")
@@ -154,7 +160,7 @@ class Operator:
         elif step.do is Action.SCHEDULE:
             if resource.is_new:
                 await self._must_accept()
-            await self._resources.tell(resource, await schedules.kept(self._parts, resource, WHERE))
+            await self._resources.tell(resource, await keep_schedule(self._parts, resource, WHERE))
         elif step.do in {Action.RELEASE, Action.FORGET, Action.DELETE}:
             await self._let_go(step.do, resource)
         elif step.lease is not None and (lease := self._parts.registry.get(step.lease.id)) is not None:
@@ -172,7 +178,7 @@ class Operator:
 
     async def _let_go(self, do: Action, resource: Resource) -> None:
         if do is Action.FORGET:
-            await schedules.forget(self._parts, resource, WHERE)
+            await forget_schedule(self._parts, resource, WHERE)
         await self._resources.release(resource)
         if do is Action.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
             await self._resources.delete(resource)
@@ -264,3 +270,42 @@ def spec_of(lease: Lease) -> dict[str, Any]:
     asked = to_options(lease.request) if lease.request.template else {}
     listed: dict[str, Any] = {key: asked[key].split(",") for key in ("substitutes", "tools") if key in asked}
     return {"user": lease.user, "server": lease.key.server, **asked, **listed}
+
+
+TAKEN_BACK = "It is asked for no more: that was removed on a page or by a command. Delete this, and apply a new one."
+
+
+async def keep_schedule(parts: Parts, resource: Resource, where: str) -> dict[str, Any]:
+    """Create or change the schedule of a resource, and return the status."""
+    (user, server), now, name = resource.place, parts.clock.now(), resource.own_lease
+    created = await parts.hub.created(user)
+    if created is None:
+        return status.refused(resource, f"The hub has no user {user}. Have them log in once.", now)
+    owner = Owner(parts.hub_id, created)
+    found = [one for one in await parts.store.read(parts.store.schedules.of, owner) if one.id == name]
+    if not found and not resource.is_new:
+        return status.forgotten(resource, now, TAKEN_BACK)
+    options = resource.options
+    if found and found[0].options != options:  # its lifetime was edited
+        changed = partial(replace, options=options)
+        after = await parts.store.write(parts.store.schedules.change, owner, name, changed)
+        if after is None:
+            return status.forgotten(resource, now, TAKEN_BACK)
+        found = [after]
+    if not found:
+        try:
+            minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
+            days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
+            key = Key(*owner, await read_server(parts, user, server))
+            found = [await add_schedule(parts, key, user, options, (minute, days), where, name)]
+        except RequestRefused as error:
+            return status.refused(resource, all_words(error), now)
+    return status.scheduled(resource, await present_schedule(parts, owner, found[0]), now)
+
+
+async def forget_schedule(parts: Parts, resource: Resource, where: str) -> None:
+    """Delete the schedule of a resource."""
+    user = resource.place[0]
+    created = await parts.hub.created(user)
+    if created is not None:
+        await delete_schedule(parts, Owner(parts.hub_id, created), user, resource.own_lease, where)

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tornado.web import Application, HTTPError
 
 from gpuspawner.backends.custom_resources.base import Resource, Resources
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.api.internal import SpawnerHandler
 from gpuspawner.service.custom_resources.controller import Operator
+from gpuspawner.service.parts import Parts
 
 LEADS_SECONDS = 10.0
 """A process that was silent for this long, five rounds, loses the lead."""
@@ -109,3 +112,29 @@ class Relay:
     async def delete(self, resource: Resource) -> None:
         """Add a deletion."""
         self._writes.append({"do": "delete", "uid": resource.uid})
+
+
+OPERATOR_PATH = "/internal/operator"
+
+
+def add_operating(pages: Application, parts: Parts, relay: Relay, operator: Operator) -> None:
+    """Add the endpoint to the service's application."""
+    asked = {"parts": parts, "relay": relay, "operator": operator}
+    pages.add_handlers(".*", [(parts.prefix.rstrip("/") + OPERATOR_PATH, Operate, asked)])
+
+
+class Operate(SpawnerHandler):
+    """POST: the resources that the process sees."""
+
+    def initialize(self, parts: Parts, relay: Relay, operator: Operator) -> None:  # type: ignore[override]
+        """Keep the relay and the operator."""
+        super().initialize(parts)
+        self._relay, self._operator = relay, operator
+
+    async def post(self) -> None:
+        """Answer what to write. 409 if another process leads."""
+        try:
+            seen = Seen.model_validate_json(self.request.body)
+        except ValidationError as error:
+            raise HTTPError(400, reason="The operator is not understood: is its version the same?") from error
+        self.answer({"writes": await self._relay.round(seen, self._operator)})

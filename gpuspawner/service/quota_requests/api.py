@@ -15,7 +15,7 @@ from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.quota_requests import MAX_A_DAY, MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, QuotaGrant
-from gpuspawner.service.api.rest.paging import page
+from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.notifications.messages import ASKS
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts

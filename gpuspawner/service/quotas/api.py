@@ -25,7 +25,7 @@ from gpuspawner.core.quotas.months import closes_at, first_day, last_day, month_
 from gpuspawner.core.rules import Account, BudgetUnit, QuotaGrant, Rate
 from gpuspawner.core.units import show_money
 from gpuspawner.service.api.rest import PageQuery
-from gpuspawner.service.api.rest.paging import page
+from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import CorrectedSide, Correction, CorrectionInput, Grant, GrantInput, ReasonInput
@@ -34,7 +34,7 @@ from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.parsing import refused_as
+from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.web.permissions import Permission, Reach, refusal_words
 
 log = logging.getLogger("gpuspawner")

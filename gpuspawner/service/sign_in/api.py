@@ -1,4 +1,4 @@
-"""The API of sign-in: a login by a code, and the tokens of the command line."""
+"""The API of sign-in: a login by a code, the tokens of the command line, and tickets for SSH."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Any
 from pydantic import Field
 from tornado.web import HTTPError
 
+from gpuspawner.core.authentication import TICKET_SECONDS, read_ssh_ticket, sign_ssh_ticket
+from gpuspawner.core.errors import Conflict
+from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.api.rest import Answer, PageQuery, Query, route
-from gpuspawner.service.api.rest.paging import page
+from gpuspawner.service.api.rest.document import read_arguments, route
+from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page, understood
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login
 from gpuspawner.service.sign_in.tokens import make_token, revoke
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces.presenter import opens_of
 
 router = Router()
 
@@ -80,10 +84,10 @@ class Begin(ApiHandler):
     async def prepare(self) -> None:
         """Answer without authentication."""
 
-    @route(answer=Begun, status=201, everybody=True, keyed=False)
-    def post(self, *, query: LoginQuery) -> None:
+    @route(answer=Begun, status=201, query=LoginQuery, everybody=True)
+    def post(self) -> None:
         """Begin a sign-in of the command line."""
-        parts = self.parts
+        parts, query = self.parts, understood(LoginQuery, read_arguments(self, LoginQuery))
         device = "".join(one for one in query.device if one.isprintable()) or "a machine without a name"
         login = parts.logins.begin(device, parts.clock.now(), admin=query.admin)
         begun = Begun(
@@ -110,9 +114,10 @@ class Taken(ApiHandler):
             raise HTTPError(403, reason=NOT_WAITING)
         return found
 
-    @route(answer=Allowed, everybody=True, keyed=False)
+    @route(answer=Allowed, everybody=True)
     async def post(self) -> None:
         """Return the token of an allowed sign-in, once. Send ``Authorization: login SECRET``."""
+        read_arguments(self, None)
         login = self.login()
         if login.owner is None:
             self.answer(Allowed(token=None, user=None, about=None).as_json())
@@ -156,6 +161,50 @@ def present_token(row: TokenRow, now: float) -> Token:
         admin_until=row.admin_until if is_admin else None,
         now=now,
     )
+
+
+# Tickets for SSH by a login. A workspace's Jupyter server does not know our tokens. It has each ticket checked here.
+
+
+class SshTicket(Answer):
+    """A ticket for one workspace, and for how long it is valid."""
+
+    ticket: str
+    seconds: float
+
+
+class SshTicketBody(Body):
+    """A ticket to check."""
+
+    ticket: str = Field(min_length=1, max_length=2000)
+
+
+class SshTicketUser(Answer):
+    """The user of a valid ticket."""
+
+    user: str
+
+
+@router.post("/api/v1/workspaces/{workspace}/ssh", Permission.OPEN_SSH, idempotent=False)
+async def make_ticket(actor: Actor, workspace: str) -> SshTicket:
+    """Make a ticket that is valid for a minute. 409 if the workspace does not run or does not open SSH."""
+    state, lease = actor.state, await actor.find_lease(workspace, Permission.OPEN_SSH)
+    if lease.phase not in UP:
+        raise Conflict("This workspace does not run now.")
+    if "ssh" not in opens_of(state, lease):
+        raise Conflict(f"This workspace does not open SSH: its template {lease.request.template} has no ssh.")
+    ticket = sign_ssh_ticket(state.secret, lease.id, actor.person.name, state.clock.wall())
+    return SshTicket(ticket=ticket, seconds=TICKET_SECONDS)
+
+
+@router.post("/api/v1/workspaces/{workspace}/ssh/check", Permission.REPORT, idempotent=False)
+async def check_ticket(actor: Actor, workspace: str, *, body: SshTicketBody) -> SshTicketUser:
+    """Check the ticket of a workspace. 403 if it is expired, forged or for another workspace."""
+    lease = await actor.find_lease(workspace, Permission.REPORT)
+    user = read_ssh_ticket(actor.state.secret, lease.id, body.ticket, actor.state.clock.wall())
+    if user is None:
+        raise HTTPError(403, reason="This ticket has expired, or it is for another workspace.")
+    return SshTicketUser(user=user)
 
 
 ROUTES: list[Any] = [(r"/api/v1/login", Begin), (r"/api/v1/login/token", Taken)]

@@ -12,8 +12,7 @@ from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.schedules import MOST_MISSED, Schedule
 from gpuspawner.service.rules.policies import policy_now
-from gpuspawner.service.start.schedule_estimates import times_of
-from gpuspawner.service.start.schedules import change_schedule, present_schedule, remove_schedule
+from gpuspawner.service.start.schedules import change_schedule, present_schedule, remove_schedule, times_of
 from gpuspawner.service.start.secret_values import delete_secret, list_secrets, save_secret
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler

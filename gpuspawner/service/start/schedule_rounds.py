@@ -25,7 +25,7 @@ from gpuspawner.core.schedules import (
 )
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.start.schedule_estimates import decided, estimate
+from gpuspawner.service.start.schedules import decided, estimate
 
 log = logging.getLogger("gpuspawner.ready")
 

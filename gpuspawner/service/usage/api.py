@@ -14,8 +14,7 @@ from gpuspawner.service.usage.alerts import leads_of, statement_mails
 from gpuspawner.service.usage.statements import Statement, StatementList, find_statement, find_statements
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.inputs import MAX_NAME_LETTERS, allows
-from gpuspawner.service.web.parsing import refused_as
+from gpuspawner.service.web.inputs import MAX_NAME_LETTERS, allows, refused_as
 from gpuspawner.service.web.permissions import Permission, Reach, refusal_words
 
 router = Router()

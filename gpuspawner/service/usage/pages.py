@@ -46,8 +46,8 @@ from gpuspawner.service.usage.statements import (
     shown_by_member,
 )
 from gpuspawner.service.web.admin_page import FORMS, AdminPage
+from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, json_rows, list_part, parse_list_state, select_rows
-from gpuspawner.service.web.parsing import refused_as
 
 TICKS = 3
 HEADROOM = 1.12

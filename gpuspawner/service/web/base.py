@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from tornado.web import HTTPError, StaticFileHandler
 
 from gpuspawner.core.errors import Unavailable, split_sentences
+from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
@@ -21,7 +23,6 @@ from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.actor import Actor
-from gpuspawner.service.web.navigation import current_entry, icon_of
 from gpuspawner.service.web.permissions import ACTS, Permission, Person, Role
 from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
 from gpuspawner.version import describe_version
@@ -300,3 +301,32 @@ class SignIn(ErrorPages, HubOAuthCallbackHandler):
                 "The hub did not take this sign-in, or does not answer. Open the page again from the hub. If it stays "
                 "so, tell your administrator: this may be the GPU service of another hub."
             ) from error
+
+
+ENTRIES = {
+    "home": ("", "workspaces", "calendar"),
+    "usage": ("quota",),
+    "inbox": ("inbox",),
+    "admin": ("console", "quotas", "messages"),
+}
+"""The entries of the navigation (see gs_shell.html), each with the first parts of its pages' addresses."""
+
+
+def current_entry(path: str) -> str:
+    """Return the entry of the navigation that a page belongs to, "" if it belongs to none.
+
+    Args:
+        path: the page's address below the service's prefix.
+    """
+    first = path.strip("/").split("/")[0]
+    return next((entry for entry, firsts in ENTRIES.items() if first in firsts), "")
+
+
+def icon_of(leases: Iterable[Lease]) -> str:
+    """Return the file of the tab's icon for a person's live workspaces: the state that needs the person most."""
+    phases = {lease.phase for lease in leases}
+    if Phase.RECLAIMING in phases:
+        return "gpu-warned.svg"
+    if phases & WAITING:
+        return "gpu-waiting.svg"
+    return "gpu-running.svg" if phases & {Phase.RUNNING, Phase.STARTING, Phase.RESERVED} else "gpu.svg"

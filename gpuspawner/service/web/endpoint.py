@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel
 
 from gpuspawner.service.api.base import ApiHandler
+from gpuspawner.service.api.rest.document import Route, read_arguments
 from gpuspawner.service.api.rest.keys import KEY, once
 from gpuspawner.service.api.rest.models import Answer, understood
-from gpuspawner.service.api.rest.route import Route, read_arguments
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.inputs import NoInput, parse_input
 from gpuspawner.service.web.permissions import ACTS, Permission
@@ -85,17 +85,14 @@ class Endpoint:
     @property
     def route(self) -> Route:
         """The entry for the OpenAPI document."""
-        body, query = self.types.get("body"), self.types.get("query")
         return Route(
             self.function,
             self.answer,
             self.status,
             self.other_status,
-            body,
-            query,
+            self.types.get("body"),
+            self.types.get("query"),
             self.idempotent,
-            everybody=False,
-            refuses=(),
         )
 
     async def act(

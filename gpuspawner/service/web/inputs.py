@@ -17,8 +17,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function, with_inf
 from gpuspawner.core.calendar import parse_from, parse_until
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue
-from gpuspawner.service.api.rest.descriptions import field_descriptions
-from gpuspawner.service.api.rest.models import Body
+from gpuspawner.service.api.rest.models import Body, field_descriptions
 
 REFUSED = "refused"
 TYPE_WORDS = {"bool_type": "true or false"}
@@ -144,3 +143,12 @@ NO_BODY = "Send the request without a body."
 
 class NoInput(Body):
     """The body of a request that takes no fields."""
+
+
+def refused_as(field: str, parse: Any, value: object, *arguments: Any) -> Any:
+    """Return the parsed value. Raises RequestRefused with the name of the field for a wrong one."""
+    try:
+        return parse(value, *arguments)
+    except BadValue as error:
+        right = error.right.removeprefix("write ")
+        raise RequestRefused(field, quoted(value), right, f"{error.wrong[:1].upper()}{error.wrong[1:]}.") from error

@@ -12,24 +12,19 @@ from gpuspawner.service.catalog_editor import pages as catalog_editor
 from gpuspawner.service.notifications import preferences
 from gpuspawner.service.quota_requests import pages as quota_requests
 from gpuspawner.service.quotas import pages as quotas
-from gpuspawner.service.sign_in import package
 from gpuspawner.service.sign_in import pages as sign_in
 from gpuspawner.service.start import pages as start
 from gpuspawner.service.stored_data import pages as stored_data
 from gpuspawner.service.usage import pages as usage
 from gpuspawner.service.web.base import SignIn
-from gpuspawner.service.workspaces import size_page
-from gpuspawner.service.workspaces.api import ACTIONS
+from gpuspawner.service.workspaces import pages as workspaces
 from gpuspawner.service.workspaces.home import Home
-from gpuspawner.service.workspaces.pages import Act, WorkspacePage
 
 STATIC = Path(__file__).parent / "static"
 
 ROUTES: list[Any] = [
     (r"/?", Home),
-    (r"/workspaces/([^/]+)", WorkspacePage),
-    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
-    *size_page.ROUTES,
+    *workspaces.ROUTES,
     *preferences.ROUTES,
     *quotas.ROUTES,
     *quota_requests.ROUTES,
@@ -40,7 +35,6 @@ ROUTES: list[Any] = [
     *calendar.ROUTES,
     *announcements.ROUTES,
     *sign_in.ROUTES,
-    *package.ROUTES,
     *start.ROUTES,
     (r"/oauth_callback", SignIn),
 ]

@@ -80,11 +80,16 @@ class Permission(Enum):
     SEE_CLAIMS = "see requests with priority"
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
-    SEE_STORED = "see what is stored of other users"
+    SEE_STORED = "see what is stored of a user"
     FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
     SEE_CATALOG = "see the catalog and its versions"
     EDIT_CATALOG = "change the catalog"
+
+    @property
+    def act(self) -> str:
+        """The act without its users, for a table that says for each role whose things it reaches."""
+        return self.value.replace(" other users'", "")
 
 
 _OWN = {Role.USER: Reach.OWN}

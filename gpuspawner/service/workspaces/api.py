@@ -12,11 +12,10 @@ from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.service.announcements.presenter import present_shown
-from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, PageQuery
-from gpuspawner.service.api.rest.paging import Order, after_of, cursor_of, page
+from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, Order, PageQuery, after_of, cursor_of, page
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.start.options import StartBody
+from gpuspawner.service.start.models import StartBody
 from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.store.rows import is_of
 from gpuspawner.service.web.actor import Actor

@@ -17,8 +17,16 @@ from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.start.offers import present_offer
 from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.workspaces import links
-from gpuspawner.service.workspaces.cards import HOUR_SECONDS, Card, points_of, sooner_options, summary_of
+from gpuspawner.service.workspaces.cards import (
+    HOUR_SECONDS,
+    Card,
+    open_links,
+    points_of,
+    sooner_options,
+    ssh_line,
+    start_again_links,
+    summary_of,
+)
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import present_workspace
 
@@ -99,10 +107,10 @@ class Home(PageHandler):
             Card(
                 shown=shown[x.id],
                 summary=summary_of(shown[x.id]),
-                opens=links.open_links(self.hub_prefix, x, shown[x.id]) if x.phase in UP else [],
+                opens=open_links(self.hub_prefix, x, shown[x.id]) if x.phase in UP else [],
                 points=points_of(minutes.get(x.id, ()), state.clock.now()),
                 sooner=sooner_options(shown[x.id], (shown[y.id] for y in mine if y.id != x.id)),
-                ssh=links.ssh_line(x, self.address) if x.phase in UP and "ssh" in shown[x.id].opens else "",
+                ssh=ssh_line(x, self.address) if x.phase in UP and "ssh" in shown[x.id].opens else "",
             )
             for x in mine
         ]
@@ -114,7 +122,7 @@ class Home(PageHandler):
         return [
             EndedRow(
                 present_workspace(state, x, person),
-                links.start_again_links(self.hub_prefix, x, person.name)["same"] if newest else "",
+                start_again_links(self.hub_prefix, x, person.name)["same"] if newest else "",
             )
             for x, newest in ended_shown(over, {x.key.server for x in live})
         ]

@@ -1,29 +1,43 @@
-"""The page of one workspace, while it waits, runs, and after its end."""
+"""The page of one workspace, while it waits, runs, and after its end, and the page on which its size changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gpuspawner.catalog.models import Catalog
+from gpuspawner.catalog.requests.resolution import AllRefused
+from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_cpu
 from gpuspawner.service.notifications.preferences import get_notifications
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.waiting.models import WaitingRequest
 from gpuspawner.service.waiting.presenter import present_queue
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.workspaces import links
+from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.api import ACTIONS
-from gpuspawner.service.workspaces.cards import Card, sooner_options, summary_of
+from gpuspawner.service.workspaces.cards import (
+    Card,
+    given_instead_words,
+    open_links,
+    server_link,
+    sooner_options,
+    ssh_line,
+    start_again_links,
+    summary_of,
+)
 from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
 from gpuspawner.service.workspaces.ends import exact_time, way_words
-from gpuspawner.service.workspaces.idle_words import rule_words
+from gpuspawner.service.workspaces.idleness import rule_words
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
     charged_gpu_hours,
@@ -32,6 +46,7 @@ from gpuspawner.service.workspaces.presenter import (
     present_workspace,
 )
 from gpuspawner.service.workspaces.restarts import present_restart, wait_words
+from gpuspawner.service.workspaces.sizes import SizeQuery, delete_size, post_size, preview_size
 from gpuspawner.service.workspaces.warnings import extension_left_seconds
 
 ORIGIN = "its page"
@@ -83,9 +98,9 @@ class WorkspacePage(PageHandler):
             card=Card(
                 shown=shown,
                 summary=summary_of(shown, node=True),
-                opens=links.open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
+                opens=open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
                 sooner=sooner_options(shown, others) if mine else [],
-                ssh=links.ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
+                ssh=ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
                 mine=mine,
             ),
             chart=chart,
@@ -102,10 +117,10 @@ class WorkspacePage(PageHandler):
             waiting=lease.phase in WAITING,
             starting=lease.phase in {Phase.RESERVED, Phase.STARTING},
             starts_again=stops_to_start_again(lease),
-            start_link=links.server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
+            start_link=server_link(self.hub_prefix, lease, "hub/spawn-pending").rstrip("/"),
             next_one=None if lease.live else state.registry.of_key(lease.key),
-            again=links.start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
-            given_instead=links.given_instead_words(state, lease),
+            again=start_again_links(self.hub_prefix, lease, person.name if mine else lease.user),
+            given_instead=given_instead_words(state, lease),
             output=output,
             outlook=outlook,
             line=_line(in_line, lease),
@@ -200,3 +215,109 @@ class Act(WorkspacePage):
 NUMBERS = {"take": "count", "done": "minutes"}
 """The fields with a number, by action."""
 MAX_DIGITS = 6
+
+
+SIZE_ORIGIN = "the page of its size"
+FIELDS = ("gpu", "count", "cpu", "memory")
+MAX_LETTERS = 40
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The GPUs that a template offers with their titles, and the bounds of the other fields in words."""
+
+    gpus: list[tuple[str, str]]
+    most: int
+    count: str
+    cpu: str
+    memory: str
+
+
+def bounds_of(catalog: Catalog, lease: Lease) -> Bounds:
+    """Return what the template of a workspace allows. ``catalog`` has what its user may see."""
+    template, request = catalog.templates.get(lease.request.template), lease.request
+    if template is None:
+        raise Conflict("Its template is no longer offered, so its size cannot change.")
+    kinds = [name for name in template.gpus if name in catalog.gpus]
+    titles = {name: catalog.gpus[name].title for name in kinds}
+    priced = [(name, ", ".join(filter(None, (titles[name], price_words(catalog, name))))) for name in kinds]
+    ranges = [template.gpus[name] for name in kinds]
+    least, most = min((one for one, _ in ranges), default=0), max((one for _, one in ranges), default=0)
+    cpu, memory = template.bounds.cpu_cores, template.bounds.memory_bytes
+    return Bounds(
+        gpus=[*priced, ("none", "No GPU")],
+        most=most,
+        count=f"{least} to {most}, now {request.count}" if most > least else f"{most}, now {request.count}",
+        cpu=f"{show_cpu(cpu[0])} to {show_cpu(cpu[1])} cores, now {show_cpu(request.cpu_cores)}",
+        memory=f"{show_bytes(memory[0])} to {show_bytes(memory[1])}, now {show_bytes(request.memory_bytes)}",
+    )
+
+
+class SizePage(PageHandler):
+    """GET: the form. POST: a preview of the change, the change itself, or its withdrawal, by ``step``."""
+
+    async def get(self, lease_id: str) -> None:
+        """Answer the form with the present size."""
+        await self.show(await self.actor(SIZE_ORIGIN).find_lease(lease_id, Permission.END))
+
+    async def show(
+        self,
+        lease: Lease,
+        *,
+        found: models.SizeOutlook | None = None,
+        problem: str = "",
+        errors: dict[str, str] | None = None,
+        status: int = 200,
+    ) -> None:
+        """Answer the form. ``found`` is the preview of what was typed, ``errors`` are by field."""
+        actor, request = self.actor(SIZE_ORIGIN), lease.request
+        now = {
+            "gpu": request.gpu or "none",
+            "count": str(request.count or 1),
+            "cpu": show_cpu(request.cpu_cores),
+            "memory": show_bytes(request.memory_bytes),
+        }
+        self.render_page(
+            "size.html",
+            status,
+            doc=present_workspace(self.parts, lease, actor.person),
+            bounds=bounds_of(await actor.visible_catalog(), lease),
+            typed={**now, **self._typed()},
+            found=found,
+            problem=problem,
+            errors=errors or {},
+        )
+
+    async def post(self, lease_id: str) -> None:
+        """Do what was asked. If it cannot be done, the form says why and keeps its values."""
+        actor, step, typed = self.actor(SIZE_ORIGIN), self.get_body_argument("step", "look"), self._typed()
+        lease = await actor.find_lease(lease_id, Permission.END)
+        page = f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
+        try:
+            if step == "withdraw":
+                await delete_size.act(actor, lease.id)
+            elif step in {"do", "at once"}:
+                await post_size.act(actor, lease.id, values={**typed, "at_once": step == "at once"})
+            else:
+                await self.show(lease, found=await preview_size(self.parts, lease, SizeQuery(**typed)))
+                return
+        except AllRefused as error:
+            words = {one.field: f"{one.limit.capitalize()}. {one.remedy}" for one in error.refused}
+            await self.show(lease, errors=words, problem=str(error), status=error.status)
+        except RequestRefused as error:
+            await self.show(lease, problem=str(error), status=error.status)
+        except Conflict as error:
+            await self.show(lease, problem=str(error), status=409)
+        else:
+            self.redirect(page, status=303)
+
+    def _typed(self) -> dict[str, Any]:
+        typed = {name: self.get_body_argument(name, "")[:MAX_LETTERS] for name in FIELDS}
+        return {name: value for name, value in typed.items() if value}
+
+
+ROUTES: list[Any] = [
+    (r"/workspaces/([^/]+)", WorkspacePage),
+    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
+    (r"/workspaces/([^/]+)/size", SizePage),
+]

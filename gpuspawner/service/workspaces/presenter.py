@@ -15,15 +15,14 @@ from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.service.engine.sampling.gpu_health import HealthReading
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
-from gpuspawner.service.start.substitutes import instead
+from gpuspawner.service.start.offers import instead
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.waiting.presenter import present_waiting
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.idleness import explained, is_simulated, present_idle, present_policy
-from gpuspawner.service.workspaces.restarts import present_restart
-from gpuspawner.service.workspaces.size_words import present_size_change
+from gpuspawner.service.workspaces.restarts import present_restart, present_size_change
 from gpuspawner.service.workspaces.warnings import present_arrival, present_extend, present_keep, present_warning
 
 

@@ -30,8 +30,7 @@ from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.presenter import present_workspace
-from gpuspawner.service.workspaces.restarts import OF_GPUS
-from gpuspawner.service.workspaces.size_words import present_size, size_of
+from gpuspawner.service.workspaces.restarts import OF_GPUS, present_size, size_of
 
 router = Router()
 

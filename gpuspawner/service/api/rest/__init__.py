@@ -4,6 +4,5 @@ Belongs here: what holds for every route. Never here: the work of one route, whi
 """
 
 from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query
-from gpuspawner.service.api.rest.route import Route, route
 
-__all__ = ["Answer", "Body", "PageQuery", "Query", "Route", "route"]
+__all__ = ["Answer", "Body", "PageQuery", "Query"]

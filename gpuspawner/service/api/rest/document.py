@@ -1,20 +1,20 @@
-"""The OpenAPI document, made of the routes themselves: their patterns, declarations, signatures and docstrings."""
+"""The declarations of routes, and the OpenAPI document that is made of their patterns, signatures and docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gpuspawner import __version__
-from gpuspawner.service.api.rest.descriptions import DescribedSchema
+from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.service.api.rest.keys import KEY, LONGEST_KEY
-from gpuspawner.service.api.rest.models import Error
-from gpuspawner.service.api.rest.route import Route, route_of
+from gpuspawner.service.api.rest.models import DescribedSchema, Error
 
 BELOW = "/api/"
 METHODS = ("get", "post", "delete")
@@ -36,6 +36,55 @@ REASONS = {
     429: "Too many requests. The message says when to try again.",
     503: "The hub or the store does not answer. Try again later.",
 }
+Method = Callable[..., Any]
+"""A method of a handler, ``async`` or not."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The declaration of a handler method.
+
+    ``answer`` is a model, or a media type for answers without a model. ``also`` is another status of the same answer.
+    ``keyed`` is whether an Idempotency-Key prevents a repeat. ``refuses`` are error statuses in addition to those of
+    every route of this type. With ``everybody``, the route needs no authentication.
+    """
+
+    method: Method
+    answer: type[BaseModel] | str
+    status: int = 200
+    also: int | None = None
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    keyed: bool = False
+    everybody: bool = False
+    refuses: tuple[int, ...] = ()
+
+
+def route(answer: type[BaseModel] | str, **options: Any) -> Callable[[Method], Method]:
+    """Declare what a handler method takes and answers. ``options`` are further fields of Route."""
+
+    def declare(method: Method) -> Method:
+        method.route = Route(method, answer, **options)  # type: ignore[attr-defined]  # where `route_of` finds it
+        return method
+
+    return declare
+
+
+def route_of(handler: type, method: str) -> Route | None:
+    """Return the declaration of a handler's method, for example of ``get``. Return None without a declaration."""
+    return getattr(inspect.getattr_static(handler, method, None), "route", None)
+
+
+def read_arguments(handler: Any, query: type[BaseModel] | None) -> dict[str, str]:
+    """Return the arguments of the address. Raises RequestRefused for one that the model does not have."""
+    values = {name: handler.get_query_argument(name) for name in handler.request.query_arguments}
+    known = () if query is None else tuple(query.model_fields)
+    if unknown := [name for name in values if name not in known]:
+        allowed, remedy = ", ".join(known) or "none", "Leave it out of the address."
+        raise RequestRefused(quoted(unknown[0]), "an argument that does not exist", allowed, remedy)
+    return values
+
+
 Routes = Iterable[tuple[str, type]]
 
 

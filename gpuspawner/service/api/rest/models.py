@@ -1,14 +1,25 @@
-"""The base classes of the REST API's models: answers, bodies and query arguments. Invalid ones are refused."""
+"""The base classes of the REST API's models, the descriptions of their fields, and long lists in parts.
+
+A field is described by the docstring below it. Pydantic can read them too, as ``use_attribute_docstrings``. It would
+read them all at the start of the service.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import base64
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.service.api.rest.descriptions import field_descriptions
 
 LONGEST_LIST = 200
 """The largest number of list entries in one answer. Arbitrary: 0.6 MB of workspaces."""
@@ -97,3 +108,78 @@ def understood(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
     if first["type"] == "missing":
         raise RequestRefused(name, "nothing", "a value", means)
     raise RequestRefused(name, quoted(first["input"]), first["msg"].removeprefix("Input should be "), means)
+
+
+class DescribedSchema(GenerateJsonSchema):
+    """Makes JSON schemas of models, with the docstrings of their fields as descriptions."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return the schema of a model, with descriptions."""
+        made = super().model_schema(schema)
+        for name, text in field_descriptions(schema["cls"]).items():
+            alias = schema["cls"].model_fields[name].alias
+            made["properties"][alias or name].setdefault("description", text)
+        return made
+
+
+def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring of each field of a model that has one, inherited fields included."""
+    found: dict[str, str | None] = {}
+    for base in reversed(model.__mro__):
+        if base is not BaseModel and issubclass(base, BaseModel):
+            found |= _docstrings_of(base.__module__)[base.__name__]
+    return {name: text for name, text in found.items() if text is not None and name in model.model_fields}
+
+
+@cache
+def _docstrings_of(module: str) -> dict[str, dict[str, str | None]]:
+    """Return the docstring of each annotated attribute, None for none, of each class of a module."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {one.name: dict(_attributes_of(one)) for one in classes}
+
+
+def _attributes_of(definition: ast.ClassDef) -> Iterator[tuple[str, str | None]]:
+    for statement, after in zip(definition.body, [*definition.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = None
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = inspect.cleandoc(str(after.value.value))
+            yield statement.target.id, text
+
+
+T = TypeVar("T")
+Order = tuple[int, float, str]
+"""By what a list is ordered, ascending: its part, a number, and an id for those of the same."""
+
+
+def page(rows: Sequence[T], query: PageQuery, order: Callable[[T], Order]) -> tuple[list[T], str | None]:
+    """Return the part of a list that is asked for, and the cursor of the next; None where it was the last.
+
+    ``rows`` are in ascending ``order``.
+    """
+    after = after_of(query)
+    rest = [row for row in rows if after is None or order(row) > after]
+    shown = rest[: query.limit]
+    return shown, cursor_of(order(shown[-1])) if len(rest) > len(shown) else None
+
+
+def cursor_of(order: Order) -> str:
+    """Return the cursor behind a row."""
+    return base64.urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
+
+
+def after_of(query: PageQuery) -> Order | None:
+    """Return behind which order to go on; None for the beginning. Raises RequestRefused for what is no cursor."""
+    if not query.cursor:
+        return None
+    try:
+        found: Any = json.loads(base64.urlsafe_b64decode(query.cursor + "=" * (-len(query.cursor) % 4)))
+        part, number, name = found
+        after = int(part), float(number), str(name)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        after = 0, 0.0, "\0"
+    if not after[2].isprintable():  # no id that a store could hold
+        right = "`next` of the part before"
+        raise RequestRefused("cursor", quoted(query.cursor), right, "Begin without a cursor.")
+    return after

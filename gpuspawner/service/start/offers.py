@@ -13,7 +13,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.calendar.entries import CalendarReader, PlannedUse, for_words, planned_uses
+from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, planned_uses
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start import models
 from gpuspawner.service.workspaces.models import Substitute

@@ -85,7 +85,7 @@ def seal(secret: bytes, owner: Owner, name: str, value: str) -> str:
 
 
 def unseal(secret: bytes, owner: Owner, one: StoredSecret) -> str | None:
-    """Return the value of a stored secret, None if it is of another key, user or name."""
+    """Return the value of a stored secret. Return None if it was sealed with another key, for another user or name."""
     from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
     try:

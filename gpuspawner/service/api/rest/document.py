@@ -139,7 +139,7 @@ def undeclared(routes: Routes) -> Iterator[str]:
 
 
 def path_of(pattern: str, handler: type) -> str:
-    """Return a route's pattern as a path, its parts called as the parameters of the handler's methods are."""
+    """Return a route's pattern as a path. Its parts have the names of the parameters of the handler's method."""
     declared = next((one for name in METHODS if (one := route_of(handler, name)) is not None), None)
     names = iter(_path_parameters(declared.method) if declared is not None else ())
     return re.sub(r"\([^)]*\)", lambda _: "{%s}" % next(names, "name"), pattern.removesuffix("?"))  # noqa: UP031

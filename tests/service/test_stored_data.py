@@ -18,7 +18,7 @@ from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.person import StoredPerson
 from gpuspawner.service.stored_data.api import pseudonym_of
-from gpuspawner.service.stored_data.sections import _SECTIONS
+from gpuspawner.service.stored_data.models import _SECTIONS
 
 NOT_PERSONAL = {
     "meta", "kinds_seen", "preemptions", "restrictions", "idempotency_keys", "outbox", "announcements",

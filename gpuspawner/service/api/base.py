@@ -268,9 +268,12 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return next((f"{outage.words(now)} " for outage in found), "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as ``{"error": {"message": ...}}``."""
+        """Answer an error with its reason."""
         error = kwargs.get("exc_info", (None, None, None))[1]
-        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        self.tell_error(*(self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})))
+
+    def tell_error(self, status: int, document: dict[str, Any]) -> None:
+        """Answer an error. Pages answer it as a page."""
         self.answer({"error": document}, status)
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:

@@ -30,7 +30,7 @@ from gpuspawner.service.catalog_editor.models import (
     VersionText,
 )
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.catalog_versions import CatalogVersion
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission

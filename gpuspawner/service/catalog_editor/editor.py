@@ -20,7 +20,7 @@ from gpuspawner.core.errors import CatalogError, Conflict, Problem, RequestRefus
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.catalog_editor.models import CatalogChange, CatalogProblem, DiffLine
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.catalog_versions import CatalogVersion
+from gpuspawner.service.store.administration import CatalogVersion
 
 CONTEXT_LINES = 3
 OUTSIDE = "The catalog's file was just changed outside of the console. Wait some seconds, and load the catalog again."

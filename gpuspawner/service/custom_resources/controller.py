@@ -29,7 +29,7 @@ from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.start.schedules import add_schedule, delete_schedule, present_schedule
+from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule
 from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.workspaces.actions import stop
 
@@ -282,25 +282,23 @@ async def keep_schedule(parts: Parts, resource: Resource, where: str) -> dict[st
     if created is None:
         return status.refused(resource, f"The hub has no user {user}. Have them log in once.", now)
     owner = Owner(parts.hub_id, created)
-    found = [one for one in await parts.store.read(parts.store.schedules.of, owner) if one.id == name]
-    if not found and not resource.is_new:
+    found = await find_schedule(parts, owner, name)
+    if found is None and not resource.is_new:
         return status.forgotten(resource, now, TAKEN_BACK)
-    options = resource.options
-    if found and found[0].options != options:  # its lifetime was edited
-        changed = partial(replace, options=options)
-        after = await parts.store.write(parts.store.schedules.change, owner, name, changed)
-        if after is None:
-            return status.forgotten(resource, now, TAKEN_BACK)
-        found = [after]
-    if not found:
+    if found is None:
         try:
             minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
             days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
             key = Key(*owner, await read_server(parts, user, server))
-            found = [await add_schedule(parts, key, user, options, (minute, days), where, name)]
+            found = await add_schedule(parts, key, user, resource.options, (minute, days), where, name)
         except RequestRefused as error:
             return status.refused(resource, all_words(error), now)
-    return status.scheduled(resource, await present_schedule(parts, owner, found[0]), now)
+    elif found.options != resource.options:  # its lifetime was edited
+        changed = partial(replace, options=resource.options)
+        found = await parts.store.write(parts.store.schedules.change, owner, name, changed)
+        if found is None:
+            return status.forgotten(resource, now, TAKEN_BACK)
+    return status.scheduled(resource, await present_schedule(parts, owner, found), now)
 
 
 async def forget_schedule(parts: Parts, resource: Resource, where: str) -> None:

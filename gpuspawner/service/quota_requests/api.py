@@ -33,8 +33,8 @@ from gpuspawner.service.quotas.api import apply_at_once
 from gpuspawner.service.quotas.models import ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.administration import closed_words
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.quota_requests import closed_words
 from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router

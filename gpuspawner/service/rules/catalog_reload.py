@@ -20,8 +20,8 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.log import show_times_in
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.store.audit_log import AuditFilter
-from gpuspawner.service.store.catalog_versions import CatalogVersion
 
 
 class CatalogReload:

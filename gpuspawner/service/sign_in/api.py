@@ -12,12 +12,13 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.document import read_arguments, route
-from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page, understood
+from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login
 from gpuspawner.service.sign_in.tokens import make_token, revoke
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.inputs import parse_input
 from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces.presenter import opens_of
 
@@ -87,7 +88,7 @@ class Begin(ApiHandler):
     @route(answer=Begun, status=201, query=LoginQuery, everybody=True)
     def post(self) -> None:
         """Begin a sign-in of the command line."""
-        parts, query = self.parts, understood(LoginQuery, read_arguments(self, LoginQuery))
+        parts, query = self.parts, parse_input(LoginQuery, read_arguments(self, LoginQuery))
         device = "".join(one for one in query.device if one.isprintable()) or "a machine without a name"
         login = parts.logins.begin(device, parts.clock.now(), admin=query.admin)
         begun = Begun(

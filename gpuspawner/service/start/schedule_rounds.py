@@ -25,7 +25,7 @@ from gpuspawner.core.schedules import (
 )
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.start.schedules import decided, estimate
+from gpuspawner.service.start.schedules import decided, estimate, find_schedule
 
 log = logging.getLogger("gpuspawner.ready")
 
@@ -122,9 +122,8 @@ async def _is_due(parts: Parts, one: _Near) -> bool:
 async def _ask(parts: Parts, one: _Near) -> None:
     """Request it as a program of its user does. A refusal is told, and tried again the next day."""
     owner, before, at = one
-    found = await parts.store.read(parts.store.schedules.of, owner)
-    wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)
-    if wish is None:
+    wish = await find_schedule(parts, owner, before.id)
+    if wish is None or decided(parts, wish, None).at != at:
         return  # its user paused, changed or removed it while others were looked at
     user = await parts.hub.name_of(owner.user_created, wish.user)
     if user is None:

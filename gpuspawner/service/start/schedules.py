@@ -178,10 +178,15 @@ async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     return await present_schedule(state, person.owner, made)
 
 
+async def find_schedule(state: Parts, owner: Owner, name: str) -> Schedule | None:
+    """Return a user's schedule by its id, None without one."""
+    found = await state.store.read(state.store.schedules.of, owner)
+    return next((one for one in found if one.id == name), None)
+
+
 async def _find(actor: Actor, name: str) -> Schedule:
     """Return a schedule of the actor. Raises 404 if there is none of that id."""
-    found = await actor.state.store.read(actor.state.store.schedules.of, actor.person.owner)
-    one = next((x for x in found if x.id == name), None)
+    one = await find_schedule(actor.state, actor.person.owner, name)
     if one is None:
         raise _missing(name)
     return one

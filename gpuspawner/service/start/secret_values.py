@@ -20,7 +20,7 @@ from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.models import Answer, Body
-from gpuspawner.service.store.user_secrets import StoredSecret
+from gpuspawner.service.store.personal import StoredSecret
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission

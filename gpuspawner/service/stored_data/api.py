@@ -19,8 +19,9 @@ from gpuspawner.service.stored_data.models import (
     ForgottenSection,
     StoredData,
     StoredQuery,
+    in_order,
+    section_of,
 )
-from gpuspawner.service.stored_data.sections import in_order, section_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission, Reach

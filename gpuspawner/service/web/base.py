@@ -18,7 +18,7 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_mone
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
 from gpuspawner.service.announcements.presenter import inbox_of, present_shown
-from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler
+from gpuspawner.service.api.base import USE, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
@@ -192,10 +192,15 @@ class ErrorPages(BaseHandler):
         token = self.xsrf_token
         return token.decode() if isinstance(token, bytes) else str(token)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
+    def _is_for_programs(self) -> bool:
+        """Return whether errors are answered in JSON."""
+        return False
+
+    def tell_error(self, status: int, document: dict[str, Any]) -> None:
         """Answer an error as a page that says what happened and what can be done."""
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        if self._is_for_programs():
+            super().tell_error(status, document)
+            return
         self.render_page(
             "error.html",
             status,
@@ -251,13 +256,6 @@ class NotFound(ErrorPages):
 
     def _is_for_programs(self) -> bool:
         return "/api/" in self.request.path or "/internal/" in self.request.path
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer in JSON below the API, as a page elsewhere."""
-        if self._is_for_programs():
-            ApiHandler.write_error(self, status_code, **kwargs)  # what it uses is BaseHandler's
-        else:
-            super().write_error(status_code, **kwargs)
 
 
 class Static(StaticFileHandler):

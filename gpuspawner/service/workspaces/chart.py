@@ -21,6 +21,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.readings import RAW_SECONDS
+from gpuspawner.service.workspaces.ends import SECONDS_TOLD_BELOW
 
 PLOT_HEIGHT = 100
 """The height of a plot in its own units: 100 % is at its top."""
@@ -166,6 +167,14 @@ class Curve:
     bars: tuple[Bar, ...]
 
 
+def _by_time(rows: Iterable[ReadingRow]) -> list[tuple[float, list[ReadingRow]]]:
+    """Return the readings of each time, oldest first."""
+    found: dict[float, list[ReadingRow]] = {}
+    for row in rows:
+        found.setdefault(row.at, []).append(row)
+    return sorted(found.items())
+
+
 def area_of(bars: Iterable[Bar]) -> str:
     """Return the area under bars as the path of an SVG."""
     return "".join(f"M{bar.left} {PLOT_HEIGHT}V{bar.y}H{bar.right}V{PLOT_HEIGHT}z" for bar in bars)
@@ -183,11 +192,8 @@ def edge_of(bars: Iterable[Bar]) -> str:
 
 def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tuple[Curve, ...]:
     """Return the GPU memory and the CPU of a workspace over time. ``cores`` are the CPU cores that it has."""
-    by_time: dict[float, list[ReadingRow]] = {}
-    for row in rows:
-        by_time.setdefault(row.at, []).append(row)
     memory, cpu, held, busy_cores = [], [], "", ""
-    for at, found in sorted(by_time.items()):
+    for at, found in _by_time(rows):
         start, end = max(at - max(row.seconds for row in found), axis.start), min(at, axis.end)
         if end <= start:
             continue
@@ -207,14 +213,10 @@ def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tu
 
 def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float) -> list[tuple[float, float]]:
     """Return the periods in which all GPUs were idle for at least ``least_seconds`` without a break."""
-    by_time: dict[float, list[ReadingRow]] = {}
-    for row in rows:
-        if axis.start <= row.at <= axis.end:
-            by_time.setdefault(row.at, []).append(row)
     idle = (
         (at - max(row.seconds for row in found), at)
-        for at, found in sorted(by_time.items())
-        if all(row.kind == "idle" for row in found)
+        for at, found in _by_time(rows)
+        if axis.start <= at <= axis.end and all(row.kind == "idle" for row in found)
     )
     joined = _joined(idle, SLACK_SECONDS)
     return [(start, end) for start, end in joined if end - start >= least_seconds]
@@ -358,19 +360,13 @@ def chart_of(state: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
         deciding,
         idle.below_percent,
         _samples(rows, axis),
-        not _active(rows).isdisjoint(idle.soft_names),
+        any(one["active"] and name in idle.soft_names for row in rows for name, one in (row.soft or {}).items()),
     )
-
-
-def _active(rows: Iterable[ReadingRow]) -> set[str]:
-    """Return the names of the soft evidence that was seen."""
-    return {name for row in rows for name, one in (row.soft or {}).items() if one["active"]}
 
 
 def _flags(lines: Iterable[AuditLine], stretches: Iterable[tuple[float, float]], axis: Axis) -> tuple[Flag, ...]:
     """Return the flags of events and idle stretches within the chart, oldest first."""
-    marked = [line for line in lines if line.event.marked and line.at >= axis.start]
-    flags = [_flag(line, axis) for line in marked]
+    flags = [_flag(line, axis) for line in lines if line.event.marked and line.at >= axis.start]
     for start, end in stretches:
         words = f"Idle for {show_duration(round(end - start))}, {_clock(start, axis)}"
         flags.append(Flag(start, "pause", words, axis.left(start), "warn"))
@@ -386,8 +382,6 @@ def _clock(at: float, axis: Axis) -> str:
     return time.strftime("%H:%M:%S" if axis.end - axis.start < SECONDS_TOLD_BELOW else "%H:%M", time.localtime(at))
 
 
-SECONDS_TOLD_BELOW = 1800.0
-"""Below this span the times of flags carry seconds."""
 _ICONS = {
     "stop": ("stop", "bad"),
     "kept": ("exempt", ""),
@@ -425,15 +419,11 @@ def _graces(lines: Iterable[AuditLine], axis: Axis) -> list[tuple[float, float]]
         elif begun is not None and line.event.ends_grace:
             stretches.append((begun, line.at))
             begun = None
-    if begun is not None:
-        stretches.append((begun, axis.end))
-    return [(start, end) for start, end in stretches if end > axis.start]
+    still = [] if begun is None else [(begun, axis.end)]
+    return [(start, end) for start, end in (*stretches, *still) if end > axis.start]
 
 
 def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[str, ReadingRow]]]:
     """Return the newest samples of the chart, newest first: time, and the reading of each GPU."""
-    samples: dict[float, dict[str, ReadingRow]] = {}
-    for row in rows:
-        if axis.start <= row.at <= axis.end:
-            samples.setdefault(row.at, {})[row.gpu] = row
-    return sorted(samples.items(), reverse=True)[:ROWS_SHOWN]
+    shown = [(at, {row.gpu: row for row in found}) for at, found in _by_time(rows) if axis.start <= at <= axis.end]
+    return shown[::-1][:ROWS_SHOWN]

@@ -128,16 +128,6 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
     }
 
 
-def undeclared(routes: Routes) -> Iterator[str]:
-    """Yield each method of a handler below ``/api/`` that says nothing of what it takes and answers."""
-    for pattern, handler in routes:
-        for name in METHODS:
-            own = inspect.getattr_static(handler, name, None)
-            is_there = inspect.isfunction(own) and own.__module__.startswith("gpuspawner")
-            if pattern.startswith(BELOW) and is_there and route_of(handler, name) is None:
-                yield f"{handler.__module__}.{handler.__name__}.{name}"
-
-
 def path_of(pattern: str, handler: type) -> str:
     """Return a route's pattern as a path. Its parts have the names of the parameters of the handler's method."""
     declared = next((one for name in METHODS if (one := route_of(handler, name)) is not None), None)

@@ -11,11 +11,11 @@ import base64
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
@@ -84,30 +84,6 @@ class Error(Answer):
     """An answer of 4xx or 5xx."""
 
     error: Problem
-
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-def understood(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
-    """Return the values as a model.
-
-    Raises:
-        RequestRefused: a value that it does not take, or a field that it does not have; the first that is wrong.
-    """
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        known, remedy = ", ".join(model.model_fields), "Leave it out."
-        raise RequestRefused(quoted(name), "a field that does not exist", known or "none", remedy)
-    description = field_descriptions(model).get(str(first["loc"][0])) if first["loc"] else None
-    means = f"It means: {description}" if description else "Write another."
-    if first["type"] == "missing":
-        raise RequestRefused(name, "nothing", "a value", means)
-    raise RequestRefused(name, quoted(first["input"]), first["msg"].removeprefix("Input should be "), means)
 
 
 class DescribedSchema(GenerateJsonSchema):

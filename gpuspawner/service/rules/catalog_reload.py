@@ -54,7 +54,7 @@ class CatalogReload:
         self._use_prices_of_today()
 
     async def look(self) -> bool:
-        """Take in what was written since. Return whether everything follows another catalog now."""
+        """Read the changes of the catalog file. Return whether a new catalog is in force."""
         await self.audit_start()
         await self._take()
         changed = await self._follow()

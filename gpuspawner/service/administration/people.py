@@ -1,4 +1,4 @@
-"""The people with their GPUs, usage and quota, and the page of one person."""
+"""The people with their GPUs, usage and quota, the page of one person, and the roles with their permissions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from tornado.web import HTTPError
@@ -36,6 +37,7 @@ from gpuspawner.service.administration.live_lists import (
     present_queue_rows,
     present_workspace_rows,
 )
+from gpuspawner.service.administration.models import RoleEntry, RoleList, RolePerson
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.presenter import present_request, sees
@@ -44,7 +46,7 @@ from gpuspawner.service.quotas.snapshot import standings_of_all
 from gpuspawner.service.quotas.standing import Standing, percent_of
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.usage.chart import columns_of
+from gpuspawner.service.usage.pages import columns_of
 from gpuspawner.service.usage.report import (
     daily_series,
     present_amounts,
@@ -53,8 +55,11 @@ from gpuspawner.service.usage.report import (
     this_month,
     total_of,
 )
+from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage, ListPage
+from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, parse_list_state
+from gpuspawner.service.web.permissions import ALLOWED, SCOPES, Permission, Reach, Role
 
 HISTORY = (
     WarnedIdle, WarnedOfEnd, WarnedOfClaim, WarnedNobodyCame, ReachesInto, Kept, Extended, EndAnnounced, Stopped,
@@ -222,7 +227,7 @@ class PeoplePage(ListPage):
     empty = "Nobody has used anything this month. People are listed here after their first start."
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         store, period = self.parts.store, this_month(self.today())
         stored = await store.read(store.usage_sums.of_days, "user", period.first, period.last)
         return await present_people(self.parts, sum_usage("user", stored, await running_parts(self.parts), period))
@@ -296,3 +301,57 @@ class PersonPage(AdminPage):
 def _highest_use(state: Parts, lease: Lease) -> float | None:
     readings = state.sampler.newest(lease.id).values()
     return max((x.utilization_percent for x in readings if x.utilization_percent is not None), default=None)
+
+
+# Roles
+
+router = Router()
+
+REACH_WORDS = {Reach.OWN: "Own", Reach.TEAM: "Team", Reach.ALL: "All"}
+USE = SCOPES[Role.USER]
+
+
+class PermissionRow(NamedTuple):
+    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not.
+
+    The words do not name other users, because the page says whose things each role reaches.
+    """
+
+    words: str
+    reaches: tuple[str, ...]
+
+
+@router.get("/api/v1/admin/roles", Permission.SEE_FLEET)
+async def list_roles(actor: Actor) -> RoleList:
+    """Return the roles, what each may do, and who has used them since the service started."""
+    used = sorted(actor.state.roles_used.values(), key=lambda one: one.name)
+    roles = [
+        RoleEntry(
+            role=role.value,
+            scope=scope,
+            may={one.act: REACH_WORDS[reaches[role]].lower() for one, reaches in ALLOWED.items() if role in reaches},
+            people=[RolePerson(name=one.name, scopes=sorted(one.scopes)) for one in used if role in one.roles],
+        )
+        for role, scope in SCOPES.items()
+    ]
+    return RoleList(roles=roles)
+
+
+class RolesPage(AdminPage):
+    """GET: the table of roles and permissions, and the people who have used a role."""
+
+    tab = "roles"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        parse_list_state(NO_LIST, self.arguments_of_address())
+        rows = [
+            PermissionRow(
+                f"{one.act[:1].upper()}{one.act[1:]}",
+                tuple(REACH_WORDS[reaches[role]] if role in reaches else "" for role in SCOPES),
+            )
+            for one, reaches in ALLOWED.items()
+            if any(role in SCOPES for role in reaches)
+        ]
+        found = await list_roles.act(self.actor("the console"))
+        self.show("admin_roles.html", rows=rows, roles=found.roles, more=[x for x in found.roles if x.scope != USE])

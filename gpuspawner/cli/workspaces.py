@@ -263,7 +263,7 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
 def done(session: Session, name: str, minutes: int) -> None:
     """Say when you will be done with a workspace.
 
-    The workspace does not end by that. It makes the times better that those who wait for such a GPU see.
+    The workspace does not end then. Users who wait for such a GPU see a better estimate of their start.
     """
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})
@@ -321,12 +321,12 @@ def rename(session: Session, name: str, title: str) -> None:
     "gpuspawner change train --withdraw",
 )
 @base.name_argument()
-@click.option("--gpu", help="Another kind of GPU, or none.")
-@click.option("--count", type=int, help="Another number of GPUs.")
-@click.option("--cpu", help="Other CPU cores.")
-@click.option("--memory", help='Other memory, for example "64 GB".')
-@click.option("--now", "at_once", is_flag=True, help="Stop it now, and let the new size wait in the queue.")
-@click.option("--withdraw", is_flag=True, help="Withdraw a change that waits.")
+@click.option("--gpu", metavar="KIND", help="The new GPU kind, or none.")
+@click.option("--count", metavar="N", type=int, help="The new number of GPUs.")
+@click.option("--cpu", metavar="CORES", help="The new number of CPU cores.")
+@click.option("--memory", metavar="SIZE", help='The new memory, for example "64 GB".')
+@click.option("--now", "at_once", is_flag=True, help="Stop the workspace now, and let the new size wait in the queue.")
+@click.option("--withdraw", is_flag=True, help="Withdraw a waiting change.")
 @dry_run_option
 @base.session_options
 def change(

@@ -1,4 +1,4 @@
-"""``gpuspawner server doctor`` on installations that are broken in one way each: it finds the remedy."""
+"""``gpuspawner server doctor`` finds the one fault of each installation, and its remedy."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ quotas: {each-user: {each: user, gpus: {hard: 4}}}
 
 
 class Cluster(KubeApi):
-    """Answers reviews of rights too: ``missing`` are (verb, resource, namespace), the last "" for all namespaces."""
+    """Also answers reviews of rights. ``missing`` has (verb, resource, namespace) of missing rights."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class Cluster(KubeApi):
         self.strange = None
 
     def _of(self, path, query):
-        """All pods here are workspaces: that they carry a hub's label is asked without a value."""
+        """All pods here are workspaces, so the query for a hub's label is ignored."""
         return super()._of(path, {key: value for key, value in query.items() if key != "labelSelector"})
 
     async def _serve(self, request):  # noqa: PLR0911 - one answer for each path
@@ -83,7 +83,7 @@ def a_running_workspace():
 
 @pytest.fixture
 async def cluster():
-    """A cluster on which all is well, with one workspace."""
+    """A cluster without faults, with one workspace."""
     api = Cluster()
     await api.start()
     api.put(a_node("gpu-1"))

@@ -143,7 +143,7 @@ def test_an_answer_that_is_no_http_is_told_in_words(monkeypatch, capsys):
 
 @pytest.fixture
 def proxy():
-    """Run an HTTP server that answers as the hub's proxy does while the service is away. Yield its address."""
+    """Run an HTTP server that answers like the hub's proxy while the service is away. Yield its address."""
 
     class Away(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -234,7 +234,7 @@ def test_commands_that_ask_the_service_import_neither_pydantic_nor_the_service(w
 
 
 def listed(environment=None, **streams):
-    """Run ``gpuspawner list`` where a workspace's names are any, as the service would answer them."""
+    """Run ``gpuspawner list`` with an answer in which a workspace has any names."""
     one = {"id": "c5a3a2fb0", "user": "é李", "server": "new\\nline\\x1b[31m", "words": "Running", "queue": None}
     rest = "'end': None, 'ends_at': None, 'idle': None, 'warning': None, 'now': 0.0}"
     answer = f"{{'workspaces': [{ascii(one)[:-1]}, {rest}]}}".replace("\\\\", "\\")

@@ -26,13 +26,13 @@ from gpuspawner.service.app import AUTH_SECONDS
 from gpuspawner.service.engine.allocation import estimate_records
 from gpuspawner.service.engine.allocation import estimates as engine_estimates
 from gpuspawner.service.engine.sampling import sample_watches
-from gpuspawner.service.metrics.per_user import MAX_SERIES
+from gpuspawner.service.metrics.counters import MAX_SERIES
 from gpuspawner.service.notifications import sender
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import history, postgresql, readings
-from gpuspawner.service.store.catalog_versions import MAX_VERSIONS
+from gpuspawner.service.store.administration import MAX_VERSIONS
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes import volumes
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner

@@ -86,9 +86,9 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
     ]
     begins = [
         "grant: Team: You asked for 'ghost'",
-        "grant: what: You asked for '0 GPUs'",
+        "grant: Amount: You asked for '0 GPUs'",
         "take a grant back: admin has taken it back already",
-        "correct the use: amount: You asked for 'much'",
+        "correct usage: Amount: You asked for 'much'",
     ]
     for line, words in zip(lines[::-1], [*begins, "lift: ", "lift: "], strict=True):
         assert line["why"].startswith(words), line["why"]

@@ -17,8 +17,8 @@ from gpuspawner import __version__
 from gpuspawner.adoption.doctor import hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
 from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, fetch_answer, unknown
+from gpuspawner.adoption.doctor.hub_checks import running_hubs
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
-from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice
 from gpuspawner.backends.ports import find_listener, is_own_address

@@ -168,7 +168,7 @@ def _what(profile: Profile, own: Override, *, names_profile: bool) -> dict[str, 
 
 
 def _sizes(own: Override, sizes: tuple[Choice, ...], names: Mapping[KindKey, str]) -> dict[str, Any]:
-    """Return GPUs, bounds, defaults and guarantees of the profile, or from its least choice to its largest."""
+    """Return GPUs, bounds, defaults and guarantees. If the profile has choices, the bounds span them."""
     choices = [own.under(one.override) for one in sizes] or [own]
     usual = choices[next((number for number, one in enumerate(sizes) if one.default), 0)]
     values: dict[str, Any] = {}

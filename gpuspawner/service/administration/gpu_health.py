@@ -63,7 +63,7 @@ class GpuHealthRow(Answer):
 
     @property
     def name(self) -> str:
-        """Its node and number."""
+        """The node and number of the GPU."""
         return f"{self.node}, GPU {self.index}"
 
 
@@ -148,7 +148,7 @@ class HealthPage(ListPage):
     template = "admin_gpu_health.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         return present_health(self.parts)
 
     async def get(self, form: str) -> None:

@@ -108,7 +108,7 @@ class NodeGpus:
     gpus: tuple[SeenGpu, ...]
 
     def matches(self, filters: Mapping[str, str]) -> bool:
-        """Return whether the map shows it: by its name or a user there, by a state of a GPU, and by kind."""
+        """Return whether the filters show this node. They search its name, its users, its GPU states and its kinds."""
         text, state = filters.get("node", "").casefold(), filters.get("state", "")
         names = (self.name, *(name for one in self.gpus for name in (one.gpu.holder, *(x.user for x in one.holders))))
         if not any(text in name.casefold() for name in names):
@@ -351,7 +351,7 @@ class GpusPage(ListPage):
     template = "admin_gpus.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         return present_gpu_rows(self.parts, seen_gpus(self.parts))
 
     async def get(self, form: str) -> None:

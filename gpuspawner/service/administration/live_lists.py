@@ -273,7 +273,7 @@ class WorkspacesPage(ListPage):
     )
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         whose = self.whose()
         return present_workspace_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 
@@ -284,7 +284,7 @@ class QueuePage(ListPage):
     tab, table, title, template = "queue", QUEUE, "Queue", "admin_queue.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         whose = self.whose()
         return present_queue_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 

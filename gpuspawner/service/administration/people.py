@@ -212,7 +212,7 @@ class PeoplePage(ListPage):
     empty = "Nobody has used anything this month. People are listed here after their first start."
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         store, period = self.parts.store, this_month(self.today())
         stored = await store.read(store.usage_sums.of_days, "user", period.first, period.last)
         return await present_people(self.parts, sum_usage("user", stored, await running_parts(self.parts), period))

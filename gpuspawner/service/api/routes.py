@@ -27,7 +27,7 @@ from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
-    """GET: what this API takes and answers, as an OpenAPI document. It is the same for everybody, signed in or not."""
+    """GET: the OpenAPI document of this API. It is the same for everybody, signed in or not."""
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
@@ -59,7 +59,7 @@ ROUTERS = (
     workspaces.router,
     sizes.router,
 )
-"""The endpoints of each noun."""
+"""The routers of all packages."""
 ROUTES: list[tuple[str, type]] = [
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,

@@ -150,7 +150,7 @@ class LaneChoice:
         return self._take([lane for lane in self._lanes if lane.row == row], opening)
 
     def take(self, kind: str, count: int, row: str, opening: Opening) -> list[Lane]:
-        """Take lanes of a kind, in one row if it is given. There may be fewer than ``count``."""
+        """Take up to ``count`` free lanes of a kind. If ``row`` is not "", take them in this row only."""
         fits = [x for x in self._lanes if x.kind == kind and row in {"", x.row} and self._is_free(x, opening)]
         room: dict[str, int] = defaultdict(int)
         for lane in fits:

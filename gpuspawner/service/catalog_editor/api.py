@@ -43,7 +43,7 @@ from gpuspawner.service.catalog_editor.editor import (
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import entry_words
 from gpuspawner.service.rules.policies import policy_of
-from gpuspawner.service.store.catalog_versions import CatalogVersion
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission

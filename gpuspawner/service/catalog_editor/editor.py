@@ -23,7 +23,7 @@ from gpuspawner.core.errors import CatalogError, Conflict, Problem, RequestRefus
 from gpuspawner.core.units import BadValue
 from gpuspawner.service.api.rest.models import Answer, Body, Query
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.catalog_versions import CatalogVersion
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.inputs import Reason, allows
 
 EffectKind = Literal["good", "warn", "bad", "info"]

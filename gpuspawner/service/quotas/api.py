@@ -179,7 +179,7 @@ class _Corrected:
         return f"{number:,.1f} GPU hours" if self.unit is BudgetUnit.GPU_HOURS else show_money(number, self.currency)
 
 
-@router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, other_status=200, audit="correct the use")
+@router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, other_status=200, audit="correct usage")
 async def correct_usage(actor: Actor, *, body: CorrectionInput) -> tuple[Correction, int]:
     """Charge or credit by a line of its own, in the present month or in one that is still open."""
     state, now, user, number = actor.state, actor.now, body.user or "", body.amount.number

@@ -135,7 +135,7 @@ class QuotasPage(ListPage):
     empty = "The catalog has no quotas, or no usage of them yet."
 
     async def rows(self) -> Sequence[Row]:
-        """Return them. With thousands of rows they are some seconds old."""
+        """Return the rows of the table. With thousands of rows they are some seconds old."""
         return [present_quota_row(one) for one in await self._standings()]
 
     async def _standings(self) -> list[Standing]:

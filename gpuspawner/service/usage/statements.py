@@ -23,8 +23,7 @@ from gpuspawner.core.units import show_iso
 from gpuspawner.service.api.rest import Answer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import CORRECTIONS, NO_TEAM, is_priced
-from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
-from gpuspawner.service.store.statements import TeamSum, sum_parts
+from gpuspawner.service.store.statements import BUDGET_PERCENTS, TeamAlert, TeamSum, budget_kind, sum_parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage.report import running_parts
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, Column, Row

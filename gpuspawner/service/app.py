@@ -25,7 +25,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
-from gpuspawner.service.administration.quarantine_rule import quarantine_round
+from gpuspawner.service.administration.gpu_health import quarantine_round
 from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal

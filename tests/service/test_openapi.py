@@ -55,9 +55,9 @@ def test_the_document_is_answered_to_anybody_below_the_service_s_address(world):
     assert action["parameters"][1]["name"] == "Idempotency-Key"
     assert {"200", "400", "403", "404", "409", "422", "503"} <= set(action["responses"])
     listing = {one["name"]: one for one in told["paths"]["/api/v1/workspaces"]["get"]["parameters"]}
-    assert listing["limit"]["description"] == "How many are answered at once."
+    assert listing["limit"]["description"] == "The number of entries in one answer."
     sentence = told["components"]["schemas"]["Problem"]["properties"]["sentence"]
-    assert sentence["description"] == "Of options: all that is wrong with them, at once."
+    assert sentence["description"] == "All errors of the options in one sentence."
     assert "text/event-stream" in told["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"]
 
 
@@ -71,7 +71,7 @@ def forged(*order):
         ("GET", "queue?who=bob", None, "'who'"),
         ("GET", "workspaces?ended=many", None, "ended: You asked for 'many'. Allowed: a valid integer"),
         ("GET", "workspaces?limit=0", None, "limit: You asked for '0'. Allowed: greater than or equal to 1"),
-        ("GET", "workspaces?limit=0", None, "It means: How many are answered at once."),
+        ("GET", "workspaces?limit=0", None, "It means: The number of entries in one answer."),
         ("GET", "workspaces?cursor=lost", None, "cursor: You asked for 'lost'. Allowed: `next` of the part before"),
         ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0xD800))}", None, "Allowed: `next` of the part before"),
         ("GET", f"workspaces?ended=5&cursor={forged(1, 5, chr(0))}", None, "Allowed: `next` of the part before"),

@@ -51,7 +51,7 @@ MOST_EXTENSIONS = 50
 
 
 class Operator:
-    """Decides in each round from all requests and leases as they are."""
+    """The operator of custom resources. It decides in each round from all present requests and leases."""
 
     def __init__(self, parts: Parts, resources: Resources) -> None:
         self._parts, self._resources = parts, resources
@@ -61,9 +61,9 @@ class Operator:
         self._failing_since: float | None = None
 
     def stuck_seconds(self) -> float:
-        """Return how long it has not converged by its own fault: an action hangs, or each round fails.
+        """Return for how long an action hangs or each round fails, 0 if the operator works.
 
-        If the cluster or the store does not answer, it waits, as a new process would. 0 if it converges.
+        Time without an answer of the cluster or the store does not count, because a new process would not help.
         """
         now = self._parts.clock.now()
         failing_since = now if self._failing_since is None else self._failing_since
@@ -126,7 +126,7 @@ class Operator:
             raise Unavailable(self._refuses)
 
     def lacking(self) -> str:
-        """Return a sentence with the present trouble, or ""."""
+        """Return a sentence about the present failure, or ""."""
         return self._said
 
     def _say(self, trouble: str) -> None:
@@ -180,7 +180,7 @@ class Operator:
         if do is Action.FORGET:
             await forget_schedule(self._parts, resource, WHERE)
         await self._resources.release(resource)
-        if do is Action.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
+        if do is Action.DELETE:  # only now, because deleting a held resource stops its workspace if that is seen again
             await self._resources.delete(resource)
 
     async def _act(self, do: Action, resource: Resource, lease: Lease) -> None:
@@ -192,7 +192,7 @@ class Operator:
             await self._resources.tell(
                 resource, status.status_of(self._parts, resource, registry.get(lease.id) or lease)
             )
-        elif await self._resources.going():  # as it is now: nothing stops for it
+        elif await self._resources.going():  # the definitions are being deleted, so no workspace stops
             await self._resources.release(resource)
         elif (newest := registry.get(lease.id)) is not None:
             await stop(self._parts, newest.user, newest, WHERE)
@@ -201,7 +201,7 @@ class Operator:
         parts, (user, server) = self._parts, resource.place
         await self._must_accept()
         ended = await parts.registry.find(resource.own_lease)
-        if ended is not None:  # it was asked for, and nothing of that was told
+        if ended is not None:  # it was requested, and its status was not written
             await self._resources.tell(resource, status.status_of(parts, resource, ended))
             return
         created = await parts.hub.created(user)
@@ -234,7 +234,7 @@ class Operator:
             why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
         try:
             for _ in range(0 if why else MOST_EXTENSIONS):
-                newest = self._parts.registry.get(lease.id)  # what was saved may have changed: it would be undone
+                newest = self._parts.registry.get(lease.id)  # the stored lease may have changed meanwhile
                 if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
                     break
                 lease = await self._parts.actions.extend(newest, newest.user, WHERE)

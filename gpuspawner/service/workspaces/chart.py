@@ -1,7 +1,7 @@
 """The chart of a workspace: turns readings and events into shapes. Templates decide how they look.
 
 Every length along the time axis is a percentage of its width, so that one drawing fits each screen and its text is
-never scaled. Nothing is drawn between readings. Time that no reading covers is unknown, and shown as such.
+never scaled. Nothing is drawn between readings. Time without a reading is shown as unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHARACTER_PERCENT, FLAG_PERCENT = 0.75, 3.5
 STEPS_SECONDS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600)
 """Steps in which people count time."""
 MOST_STEPS = 4
-"""As many times as a phone has room for."""
+"""The most times on the axis, so that a phone has room for them."""
 SLACK_SECONDS = 0.5
 """Readings come slightly late, so a gap of this length between two readings is ignored. Arbitrary: shorter than any
 sampling period."""
@@ -46,12 +46,12 @@ class Bar:
 
     @property
     def right(self) -> float:
-        """Where it ends, in percent of the time axis."""
+        """Its end, in percent of the time axis."""
         return round(self.left + self.width, 3)
 
     @property
     def height(self) -> float:
-        """Down to the bottom, in pixels."""
+        """Its height, in pixels."""
         return PLOT_HEIGHT - self.y
 
 
@@ -86,7 +86,7 @@ class Flag:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Where it begins and ends, in percent of the time axis."""
+        """Its beginning and its end, in percent of the time axis."""
         return (self.left, self.left + self.width) if self.side == "start" else (self.left - self.width, self.left)
 
 
@@ -108,8 +108,8 @@ class Panel:
     gpu: str
     used: tuple[Bar, ...]
     others: tuple[Bar, ...]
-    """Not counted as this workspace's use: a neighbour's on a shared GPU, which is no part of ``highest_percent``, or a
-    high reading that was judged idle all the same."""
+    """Use that does not count as this workspace's: a neighbour's on a shared GPU, or a high reading that is judged
+    idle. ``highest_percent`` leaves a neighbour's use out."""
     memory: tuple[Bar, ...]
     unknown: tuple[Band, ...]
     highest_percent: float | None
@@ -129,7 +129,7 @@ class Axis:
     utc_offset_seconds: int = 0
 
     def left(self, at: float) -> float:
-        """Return where a time lies, in percent; what is outside lies on the edge."""
+        """Return the place of a time, in percent. Times outside the axis lie on its edge."""
         span = max(self.end - self.start, 1.0)
         return round(100 * min(max((at - self.start) / span, 0.0), 1.0), 3)
 
@@ -139,12 +139,12 @@ class Axis:
 
     @property
     def step_seconds(self) -> int:
-        """How far apart its ticks are: a round number of seconds, minutes or hours, four steps at most."""
+        """The distance of its ticks: a round number of seconds, minutes or hours, at most four steps."""
         span = self.end - self.start
         return next((step for step in STEPS_SECONDS if span <= MOST_STEPS * step), STEPS_SECONDS[-1])
 
     def ticks(self) -> tuple[tuple[float, float], ...]:
-        """Return round times and where they lie: none reads like another."""
+        """Return round times and their places. No two times have the same words."""
         step = self.step_seconds
         first = -(-(self.start + self.utc_offset_seconds) // step) * step - self.utc_offset_seconds
         times = (first + step * i for i in range(int((self.end - first) // step) + 1))
@@ -152,7 +152,7 @@ class Axis:
 
 
 def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_percent: float) -> tuple[Panel, ...]:
-    """Return one panel a GPU, in the order given. ``rows`` are of one lease, oldest first."""
+    """Return one panel for each GPU, in the given order. ``rows`` are of one lease, oldest first."""
     each = dict.fromkeys(gpus)
     return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis, below_percent) for gpu in each)
 
@@ -223,7 +223,7 @@ def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float)
 
 
 def is_known(row: ReadingRow) -> bool:
-    """Whether a reading says how busy its GPU was."""
+    """Return whether a reading says how busy its GPU was."""
     return row.kind != "unknown" and row.utilization_percent is not None
 
 

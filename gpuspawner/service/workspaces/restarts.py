@@ -43,7 +43,7 @@ def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -
     Args:
         parts: the service.
         lease: the workspace.
-        groups: the present groups of its user. With None, they are checked when the request is made.
+        groups: the present groups of its user. With None they are checked at the request.
 
     Raises:
         RequestRefused: the catalog no longer offers it, or its user may not have it.

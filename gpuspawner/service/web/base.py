@@ -144,7 +144,6 @@ class ErrorPages(BaseHandler):
                     "name": self.current_user or "",
                     "admin": admin,
                     "hub_admin": bool(person and Role.ADMINISTRATOR in person.roles),
-                    "of_proxy": False,
                     "here": current_entry(self.request.path[len(prefix) :]),
                     "service": prefix,
                     "hub": self.hub_prefix,

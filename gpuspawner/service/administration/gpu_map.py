@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from gpuspawner.core.administration import RestrictionKind
@@ -73,25 +74,6 @@ GPUS = Table(
     sort="node",
     choices={"view": ("map", "list")},
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GpuRow:
-    """One GPU. ``since`` is when its state began, as far as it is known: of a restriction, or of the last reading."""
-
-    id: str
-    page: str
-    node: str
-    index: int
-    kind: str
-    state: str
-    utilization_percent: float | None
-    user: str
-    since: float | None
-    note: str
-    cluster: str
-    zone: str
-    spot: str
 
 
 @dataclass(frozen=True)
@@ -231,8 +213,11 @@ def count_foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind])
     ]
 
 
-def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[GpuRow]:
-    """Return a row for each GPU of the fleet."""
+def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[Row]:
+    """Return a row for each GPU of the fleet.
+
+    ``since`` is when its state began, as far as it is known: by a restriction, or by the last reading.
+    """
     closed = _closing(state)
     return [_gpu_row(state, one, closed) for one in seen]
 
@@ -247,10 +232,10 @@ def _closing(state: Parts) -> dict[str, models.Restriction]:
     return {one.target: present_restriction(state, one) for one in found}
 
 
-def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> GpuRow:
+def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> Row:
     gpu, kind = one.gpu, state.catalog.gpus.get(one.gpu.pool)
     users = dict.fromkeys(lease.user for lease in one.holders)
-    return GpuRow(
+    return SimpleNamespace(
         id=gpu.id,
         page=f"{state.prefix}workspaces/{one.holders[0].id}" if one.holders else "",
         node=gpu.node,

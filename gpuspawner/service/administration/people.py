@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -41,9 +42,9 @@ from gpuspawner.service.administration.models import RoleEntry, RoleList, RolePe
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.presenter import present_request, sees
-from gpuspawner.service.quotas.presenter import present_quota
+from gpuspawner.service.quotas.presenter import is_priced, present_quota
 from gpuspawner.service.quotas.snapshot import standings_of_all
-from gpuspawner.service.quotas.standing import Standing, percent_of
+from gpuspawner.service.quotas.standing import Standing
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage.pages import columns_of
@@ -110,26 +111,6 @@ PEOPLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PersonRow:
-    """A person. ``quota`` is their fullest limit or budget, of which ``quota_percent`` is used or reserved."""
-
-    id: str
-    user: str
-    teams: str
-    now: str
-    running: int
-    waiting: int
-    gpus: int
-    idle_gpus: int
-    allocated: float
-    idle: float
-    idle_percent: float | None
-    reclaims: int
-    quota: str
-    quota_percent: float | None
-
-
 @dataclass(frozen=True)
 class HistoryEntry:
     """An event of a person's workspaces."""
@@ -148,13 +129,17 @@ def person_page(state: Parts, user: str) -> str:
     return f"{state.prefix}console/people/{quote(user, safe='')}"
 
 
-async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[PersonRow]:
-    """Return a row for each person with a workspace, or with usage. ``used`` is by the time of their creation."""
+async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[Row]:
+    """Return a row for each person with a workspace, or with usage.
+
+    ``used`` is by the time of their creation. ``quota`` is their fullest limit or budget. ``quota_percent`` of it is
+    used or reserved.
+    """
     teams = await _teams(state)
     fullest: dict[str, Standing] = {}
     for one in await standings_of_all(state):
         best = fullest.get(one.user)
-        if one.user and (percent_of(one) or 0.0) > (-1.0 if best is None else percent_of(best) or 0.0):
+        if one.user and (one.percent or 0.0) > (-1.0 if best is None else best.percent or 0.0):
             fullest[one.user] = one
     leases: dict[str, list[Lease]] = defaultdict(list)
     for lease in state.registry:
@@ -187,12 +172,12 @@ def _person_row(
     used: UsageAmounts,
     teams: Iterable[str] | None,
     fullest: Standing | None,
-) -> PersonRow:
+) -> Row:
     holding = [lease for lease in leases if lease.phase in HOLDING]
     waiting = sum(lease.phase in WAITING for lease in leases)
     names = dict.fromkeys([*(teams or ()), *(lease.request.team for lease in leases)])
     known = used.active + used.idle
-    return PersonRow(
+    return SimpleNamespace(
         id=created,
         user=user,
         teams=", ".join(team_title(state.catalog, name) or name for name in names if name),
@@ -206,7 +191,7 @@ def _person_row(
         idle_percent=100 * used.idle / known if known else None,
         reclaims=round(used.reclaims),
         quota="" if fullest is None else fullest.what,
-        quota_percent=None if fullest is None else percent_of(fullest),
+        quota_percent=None if fullest is None else fullest.percent,
     )
 
 
@@ -257,7 +242,6 @@ class PersonPage(AdminPage):
         # From here on nothing is awaited, so the page shows one moment.
         sums = sum_usage("day", stored, running, period)
         total, series = total_of(sums), daily_series(sums, period)
-        priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
         quota = present_quota(state, name, Owner(state.hub_id, created), teams)
         live = state.restrictions.live()
         asked = [one for one in state.quota_requests.all() if one.user_created == created and one.is_open(quota.now)]
@@ -275,7 +259,7 @@ class PersonPage(AdminPage):
             quota=quota,
             requests=[present_request(state, one, self.viewer()) for one in asked if sees(self.viewer(), one, state)],
             exemptions=[present_restriction(state, one) for one in exemptions],
-            used=present_amounts(total, priced=priced),
+            used=present_amounts(total, priced=is_priced(state.catalog)),
             any_use=total != UsageAmounts(),
             period=period,
             series=series,

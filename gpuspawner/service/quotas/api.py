@@ -29,7 +29,14 @@ from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.models import CorrectedSide, Correction, CorrectionInput, Grant, GrantInput, ReasonInput
-from gpuspawner.service.quotas.presenter import event_of_grant, present_grant, present_quota, present_usage
+from gpuspawner.service.quotas.presenter import (
+    event_of_grant,
+    is_priced,
+    present_grant,
+    present_quota,
+    present_usage,
+    today_of,
+)
 from gpuspawner.service.store.ledger import GROUPS
 from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.actor import Actor
@@ -64,7 +71,7 @@ async def get_usage(actor: Actor, *, query: models.UsageQuery) -> models.Usage:
     whose = actor.whose(Permission.SEE_USAGE, everybody=query.all)
     if query.by not in GROUPS:
         raise RequestRefused("by", quoted(query.by), ", ".join(GROUPS), "Choose one of them.")
-    today = date_of(milliseconds(actor.now), actor.state.accounting.zone)
+    today = today_of(actor.state)
     since = _day(actor, "since", query.since or f"{today[:-2]}01")
     until = _day(actor, "until", query.until or today)
     if since > until:
@@ -233,7 +240,7 @@ async def _check_bounds(actor: Actor, one: _Corrected, number: float) -> None:
         raise RequestRefused("amount", one.text(number), f"up to {one.text(MAX_AMOUNT)}", "Correct less at a time.")
     if number > 0:
         return
-    today = date.fromisoformat(date_of(milliseconds(actor.now), actor.state.accounting.zone))
+    today = date.fromisoformat(today_of(actor.state))
     since = date(today.year - CREDITED_MONTHS // 12, today.month, 1)
     charged = await _charged(actor, one, since.isoformat(), today.isoformat(), one.owner)
     if -number > charged + 1e-9:
@@ -263,7 +270,7 @@ async def _sides(actor: Actor, one: _Corrected, month: str, number: float) -> As
         what = f"charged in {month_words(month)}"
         words = f"{whose}: {one.text(before)} {what}, {one.text(before + number)} after it"
         yield CorrectedSide(whose=whose, what=what, before=before, after=before + number, words=words)
-    if month != month_of(date_of(milliseconds(actor.now), state.accounting.zone)):
+    if month != month_of(today_of(state)):
         return
     for budget in present_quota(state, one.user, one.owner, [team] if team else []).budgets:
         if budget.limit == one.unit.value:
@@ -277,7 +284,7 @@ async def _sides(actor: Actor, one: _Corrected, month: str, number: float) -> As
 async def _uncorrected(actor: Actor, one: _Corrected) -> list[str]:
     """Return in sentences which amounts a correction does not change, though one might expect it."""
     catalog, sentences = actor.state.catalog, list[str]()
-    if one.unit is BudgetUnit.GPU_HOURS and any(kind.price_per_hour is not None for kind in catalog.gpus.values()):
+    if one.unit is BudgetUnit.GPU_HOURS and is_priced(catalog):
         sentences.append("The cost stays as it was: correct it by an amount of cost.")
     if not one.account.team:
         groups = await actor.state.members.lately(one.user, one.owner)

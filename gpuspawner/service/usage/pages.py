@@ -15,7 +15,7 @@ from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import parse_day
 from gpuspawner.core.quotas.months import month_of, month_words, next_month, previous_month
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.presenter import NO_TEAM
+from gpuspawner.service.quotas.presenter import NO_TEAM, is_priced
 from gpuspawner.service.store.history import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.usage.alerts import leads_of
@@ -163,7 +163,7 @@ class UsagePage(AdminPage):
     async def get(self, form: str) -> None:
         """Answer in the wanted form."""
         state, currency = self.parts, self.parts.catalog.rules.currency
-        priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+        priced = is_priced(state.catalog)
         whose = self.whose()
         teams = sorted(whose) if isinstance(whose, frozenset) else None
         by = parse_by(self.get_query_argument("by", "")) if teams is None else "team"
@@ -272,7 +272,7 @@ def _capacity(state: Parts) -> float:
 
 def _total_document(total: UsageAmounts, *, priced: bool) -> dict[str, Any]:
     """Return the total as JSON, with how much was measured, and how many workspaces were reclaimed."""
-    shown = asdict(present_amounts(total, priced=priced))
+    shown = dict(vars(present_amounts(total, priced=priced)))
     if not priced:
         del shown["cost"]
     known = total.active + total.idle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from tornado.web import HTTPError
@@ -19,6 +20,7 @@ from gpuspawner.service.catalog_editor.editor import (
 )
 from gpuspawner.service.catalog_editor.effects import effects_of
 from gpuspawner.service.catalog_editor.models import (
+    LAST_NUMBER,
     CatalogChange,
     CatalogPreview,
     CatalogSave,
@@ -77,7 +79,7 @@ async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> 
         version=present_version(actor.state, version),
         text=version.text,
         against=None if other is None else other.number,
-        diff=[] if other is None else compare(other.text, version.text),
+        diff=[] if other is None else await asyncio.to_thread(compare, other.text, version.text),
     )
 
 
@@ -112,7 +114,7 @@ async def find_version(state: Parts, number: str) -> CatalogVersion:
     """Return a version by its number, or the newest for "newest". Raises 404."""
     if number == "newest":
         return await newest_version(state)
-    is_number = number.isascii() and number.isdigit() and len(number) <= len(str(2**31 - 1))
+    is_number = number.isascii() and number.isdigit() and len(number) <= len(str(LAST_NUMBER))
     found = await state.store.read(state.store.catalog_versions.get, int(number)) if is_number else None
     if found is None:
         raise HTTPError(404, reason=f"Version {number[:20]} of the catalog does not exist or is not kept any more.")
@@ -140,7 +142,7 @@ async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
         changes=changes_of(draft),
         problems=list(draft.problems),
         effects=[] if catalog is None else await effects_of(state, draft.before, catalog, draft.waits),
-        diff=compare(draft.base.text, draft.text),
+        diff=await asyncio.to_thread(compare, draft.base.text, draft.text),
         text=draft.text,
     )
 

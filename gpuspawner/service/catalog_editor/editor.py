@@ -88,9 +88,13 @@ async def draft_of(state: Parts, change: CatalogChange) -> Draft:
             f"{base.reason or base.changes}. Nothing was saved. Compare it with your change, and save again."
         )
     text = await _changed_text(state, base, change)
-    if len(text.encode()) > LARGEST_BYTES:
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise RequestRefused("text", quoted(text[error.start]), "UTF-8 text", "Remove this character.") from error
+    if size_bytes > LARGEST_BYTES:
         limit = f"up to {LARGEST_BYTES // 1024} KiB"
-        raise RequestRefused("text", f"a catalog of {len(text.encode()):,} bytes", limit, "Shorten it.")
+        raise RequestRefused("text", f"a catalog of {size_bytes:,} bytes", limit, "Shorten it.")
     return await asyncio.to_thread(_checked, state, base, text)
 
 
@@ -165,7 +169,8 @@ def compare(before: str, after: str) -> list[DiffLine]:
 
 
 def _diff(before: list[str], after: list[str]) -> Iterator[DiffLine]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    # A line that is often repeated, for example an empty one, is no anchor: without autojunk it takes quadratic time.
+    matcher = difflib.SequenceMatcher(None, before, after)
     shown = 0
     for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
         if heads := _keys_above(before, group[0][1], shown):

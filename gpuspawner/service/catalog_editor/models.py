@@ -11,6 +11,8 @@ from gpuspawner.service.web.inputs import Reason, allows
 
 EffectKind = Literal["good", "warn", "bad", "info"]
 SECTIONS = "templates, policies, quotas, gpus or teams"
+LAST_NUMBER = 2**31 - 1
+"""The highest number of a version that every database holds."""
 
 
 class CatalogChange(Body):
@@ -22,7 +24,7 @@ class CatalogChange(Body):
     """The entry to change: its section, a dot and its name. Empty: the whole file."""
     text: str | None = None
     """The entry, or the whole file, as YAML. Null removes the entry."""
-    version: int | None = None
+    version: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """Instead of ``entry`` and ``text``: the earlier version to go back to. It is saved as a new version."""
 
 
@@ -123,12 +125,12 @@ class VersionsQuery(Query):
     """Which versions."""
 
     limit: int = Field(default=50, ge=1, le=100)
-    before: int | None = Field(default=None, ge=1)
+    before: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """``next`` of the part before."""
 
 
 class ComparisonQuery(Query):
     """The version to compare with."""
 
-    against: int | None = Field(default=None, ge=1)
+    against: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """Its number. Default: the version before."""

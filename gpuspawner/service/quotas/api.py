@@ -82,6 +82,9 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
         raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
     state, account = actor.state, await account_of(actor, body.user, body.team)
+    if whose is not None and account.user_created == actor.person.owner.user_created:
+        remedy = "Ask another lead of the team, or an administrator."
+        raise RequestRefused("user", "extra quota for yourself", "other members of your team", remedy)
     grant = QuotaGrant(
         uuid.uuid4().hex,
         account,

@@ -50,6 +50,12 @@ class _Corrected:
 @router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, other_status=200, audit="correct the use")
 async def correct_usage(actor: Actor, *, body: CorrectionInput) -> tuple[Correction, int]:
     """Charge or credit by a line of its own, in the present month or in one that is still open."""
+    async with actor.state.accounting.correcting:
+        return await _correct(actor, body)
+
+
+async def _correct(actor: Actor, body: CorrectionInput) -> tuple[Correction, int]:
+    """Check a correction, and store it unless it is a dry run."""
     state, now, user, number = actor.state, actor.now, body.user or "", body.amount.number
     account = await account_of(actor, user, body.team)
     owner = Owner(state.hub_id, account.user_created)

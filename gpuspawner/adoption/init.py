@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from gpuspawner.adoption.discovered_gpus import Discovery, to_draft
+from gpuspawner.adoption.doctor.hub_checks import remedy_of, running_hubs, warning_of
 from gpuspawner.adoption.draft import render, write_catalog
-from gpuspawner.adoption.running_hub import remedy_of, running_hubs, warning_of
 from gpuspawner.cli import base
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
 from gpuspawner.cli.output import say_lines, say_progress

@@ -1,4 +1,4 @@
-"""What is wrong with kinds, clusters, policies, hours, holds, quotas and schedulers together with other entries."""
+"""Checks of GPU kinds, clusters, policies, hours, holds, quotas and schedulers together with other entries."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class Template:
     init: Mapping[Name, Container] = field(default_factory=dict)
     """On Kubernetes: containers that run before the workspace, in this order. Default: none."""
     sidecars: Mapping[Name, Container] = field(default_factory=dict)
-    """On Kubernetes: containers that run beside the workspace. Default: none."""
+    """On Kubernetes: containers that run next to the workspace. Default: none."""
     priority_class: ObjectName = ""
     """On Kubernetes: the PriorityClass of the pods. Default: the one in the hub's configuration."""
 
@@ -282,7 +282,7 @@ class Exporter:
 
 @dataclass(frozen=True)
 class Console:
-    """What administrators may do with the catalog in the console."""
+    """The changes of the catalog that administrators may make in the console."""
 
     __pydantic_config__ = section()
     edit: Annotated[bool, _EDIT] = True
@@ -338,7 +338,7 @@ class WrittenCatalog:
     scheduler: SchedulerChoice = field(default_factory=SchedulerChoice)
     """The scheduler that owns the queue. Default: gpuspawner."""
     console: Console = field(default_factory=Console)
-    """What administrators may do with this file in the console."""
+    """The changes of this file that administrators may make in the console."""
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""
@@ -379,7 +379,7 @@ class Catalog:
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     """Clusters in which workspaces may start. Empty if the file names no cluster, so the hub's own is the only one."""
     console: Console = field(default_factory=Console)
-    """What administrators may do with the file in the console."""
+    """The changes of the file that administrators may make in the console."""
     fast: float | None = None
     """The factor by which all times were shortened (:func:`scaled`), or None. Pages show it."""
 

@@ -1,4 +1,4 @@
-"""What a template adds to its workspaces: volumes, ports, variables, resources and containers."""
+"""Volumes, ports, variables, resources and containers that a template adds to its workspaces."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Container:
-    """A container beside the server's, without GPUs. It mounts the template's volumes."""
+    """A container next to the server's, without GPUs. It mounts the template's volumes."""
 
     __pydantic_config__ = section()
     image: Annotated[Image, Required("registry.example.org/tools/sync:1.0")]

@@ -125,7 +125,7 @@ def _lifetimes(template: Template, entry: Entry, others: OtherEntries, issues: l
 
 
 def _with_defaults(template: Template, entry: Entry, issues: list[Issue]) -> Template:
-    """Return a template whose defaults are within its bounds, adding an issue for each that it writes outside them."""
+    """Return a template with its defaults moved into its bounds. Add an issue for each default outside them."""
     bounds, default, loc = template.bounds, template.default, (*entry.loc, "default")
 
     def within(key: str, value: T, ends: tuple[T, T], show: Callable[[T], str]) -> T:

@@ -276,7 +276,7 @@ def _sections(before: Catalog, after: Catalog) -> Iterator[str]:
 
 
 def _parts(before: Catalog, after: Catalog) -> Mapping[str, tuple[object, object]]:
-    """Return what each section of the file is in both catalogs. Quotas are by their names."""
+    """Return the values of each section of the file in both catalogs. Quotas are by their names."""
     found = {
         one.name: (getattr(holder, one.name), getattr(other, one.name))
         for holder, other in ((before, after), (before.rules, after.rules))

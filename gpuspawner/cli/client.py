@@ -33,6 +33,8 @@ STATUSES_OF_OTHERS = {403, 404, 405}
 """Answers of a hub, a proxy or another server at an address without the service, in addition to redirects. The
 service's own have a message."""
 FIRST_ERROR, FORBIDDEN, SERVER_ERROR = 400, 403, 500
+STATUSES_OF_A_PROXY = {502, 503, 504}
+"""A proxy before the service answers these while the service is away, for example while the hub restarts it."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -195,6 +197,11 @@ def _message_of(error: dict[str, Any]) -> str:
 
 def _without_message(service: str, status: int) -> str:
     """Return the message for an error that has no message. The service's own errors have one."""
+    if status in STATUSES_OF_A_PROXY:
+        return (
+            f"The GPU service is away (status {status}). Your workspaces keep running, and your queue position is "
+            "kept. Try again in a minute. If it stays away, tell your administrator."
+        )
     if status not in STATUSES_OF_OTHERS and status >= FIRST_ERROR:
         return f"The service answered {status}."
     return (
@@ -359,7 +366,7 @@ def find_to_change(session: Session, name: str) -> dict[str, Any]:
 def find(session: Session, name: str) -> Found:
     """Return the workspaces that fit a name: the first of these groups that is not empty.
 
-    1. The user's own live workspaces of this name. Without a name, all of them.
+    1. The user's own live workspaces of this name, or of this USER/SERVER. Without a name, all of them.
     2. The user's own live workspaces whose ID begins so.
     3. The user's own workspace of this name that ended last.
     4. The user's own ended workspaces whose ID begins so.
@@ -395,7 +402,8 @@ def _only(found: Found, name: str) -> dict[str, Any]:
 
 
 def _has_name(one: dict[str, Any], name: str) -> bool:
-    return not name or (one["server"] or "-") == name
+    server = one["server"] or "-"
+    return not name or name in {server, f"{one['user']}/{server}"}
 
 
 def _begins(one: dict[str, Any], beginning: str) -> bool:

@@ -223,7 +223,7 @@ gpuspawner admin requests decline 3f2a --reason "save checkpoints, and extend it
 def requests(session: Session, act: str, request_id: str | None, *, closed_too: bool, **more: Any) -> None:
     """List requests for more quota, and approve or decline them.
 
-    It is for team leads and administrators. An approval may change the amount and the times. Then it needs a reason.
+    Team leads and administrators use it. An approval may change the amount and the times. Then it needs a reason.
     """
     if act == "list":
         _list(session, "?all=1" if closed_too else "?all=1&open=1")

@@ -219,7 +219,8 @@ def keep(session: Session, name: str) -> None:
 def extend(session: Session, name: str, until: str, reason: str, *, dry_run: bool) -> int:
     """Move the end of a workspace.
 
-    Without options it moves by as much as the workspace's policy gives at once.
+    Without options it moves by as much as the workspace's policy gives at once. For a workspace of another user, an
+    administrator writes USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     if has_reason(reason, {"--until": until, "--dry-run": dry_run}):
@@ -239,7 +240,8 @@ def extend(session: Session, name: str, until: str, reason: str, *, dry_run: boo
 def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, yes: bool, dry_run: bool) -> int:
     """Stop a workspace, or withdraw a waiting one.
 
-    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice.
+    Its files are kept. Administrators give a reason to stop a workspace of another user, who then gets a notice. Its
+    NAME is then USER/SERVER (USER/- for the one without a name) or the ID as gpuspawner list --all shows it.
     """
     one = find_to_change(session, name)
     reason = ask_reason_to_stop(session, one, reason)
@@ -261,7 +263,7 @@ def stop(session: Session, name: str, reason: str, *, detach: bool, now: bool, y
 def done(session: Session, name: str, minutes: int) -> None:
     """Say when you will be done with a workspace.
 
-    The workspace does not end by that. It makes the times better that those who wait for such a GPU see.
+    The workspace does not end then. Users who wait for such a GPU see a better estimate of their start.
     """
     one = find_to_change(session, name)
     answer = session.ask(f"/workspaces/{one['id']}/done", "POST", {"minutes": minutes})
@@ -319,12 +321,12 @@ def rename(session: Session, name: str, title: str) -> None:
     "gpuspawner change train --withdraw",
 )
 @base.name_argument()
-@click.option("--gpu", help="Another kind of GPU, or none.")
-@click.option("--count", type=int, help="Another number of GPUs.")
-@click.option("--cpu", help="Other CPU cores.")
-@click.option("--memory", help='Other memory, for example "64 GB".')
-@click.option("--now", "at_once", is_flag=True, help="Stop it now, and let the new size wait in the queue.")
-@click.option("--withdraw", is_flag=True, help="Withdraw a change that waits.")
+@click.option("--gpu", metavar="KIND", help="The new GPU kind, or none.")
+@click.option("--count", metavar="N", type=int, help="The new number of GPUs.")
+@click.option("--cpu", metavar="CORES", help="The new number of CPU cores.")
+@click.option("--memory", metavar="SIZE", help='The new memory, for example "64 GB".')
+@click.option("--now", "at_once", is_flag=True, help="Stop the workspace now, and let the new size wait in the queue.")
+@click.option("--withdraw", is_flag=True, help="Withdraw a waiting change.")
 @dry_run_option
 @base.session_options
 def change(

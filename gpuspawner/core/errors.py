@@ -66,7 +66,7 @@ def quoted(value: object) -> str:
     None is shown as ``none``.
     """
     if value is None:
-        return "none"
+        return MISSING
     text = f"{value[: 4 * SHOWN_CHARACTERS]!r}" if isinstance(value, str) else _bounded_repr(value)
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable if len(printable) <= SHOWN_CHARACTERS else printable[: SHOWN_CHARACTERS - 1] + "…"
@@ -82,7 +82,7 @@ def _bounded_repr(value: object) -> str:
 
 
 LABELS = {
-    "template": "Workspace",
+    "template": "Template",
     "gpu": "GPU",
     "count": "GPUs",
     "gpu_memory": "Memory of each GPU",
@@ -98,8 +98,19 @@ LABELS = {
     "variables": "Variables",
     "script": "Start-up script",
     "gpu_hours": "GPU hours",
+    "what": "Amount",
+    "amount": "Amount",
+    "why": "Reason",
+    "since": "Begin",
+    "until": "End",
+    "kind": "GPU kind",
+    "node": "Node",
+    "user": "User",
+    "at": "Time",
 }
-"""The labels of request fields in the form and in refusals."""
+"""The labels of request fields in forms and in refusals."""
+MISSING = "none"
+"""The refused value of a field that was not given (see :func:`quoted`)."""
 
 
 def label_of(field: str) -> str:
@@ -120,7 +131,8 @@ class RequestRefused(GpuspawnerError):
 
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        self.details = f"You asked for {asked}. Allowed: {limit}. {remedy}"
+        given = "Nothing was given" if asked == MISSING else f"You asked for {asked}"
+        self.details = f"{given}. Allowed: {limit}. {remedy}"
         """The message without the field's label."""
         super().__init__(f"{label_of(field)}: {self.details}")
 

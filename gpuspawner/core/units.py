@@ -216,9 +216,9 @@ def show_money(amount: float, currency: str = "") -> str:
 
 
 def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
-    """Write a time of day as people say it: ``18:30``, with the day where it is not today; with seconds if near.
+    """Write a time of day, such as ``18:30``. Add the day if it is not today, and the seconds if the time is near.
 
-    It is that of this process's clocks (:mod:`gpuspawner.service.process_setup`), or of a zone.
+    The time zone is ``zone``, or that of this process (:mod:`gpuspawner.service.process_setup`).
     """
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     text = there.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M")

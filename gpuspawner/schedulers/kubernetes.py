@@ -148,7 +148,7 @@ class KubernetesScheduler(OwnQueueScheduler):
         return replace(would, place=stands, wait_reason=held, node_seconds=seconds)
 
     def _place(self, found: QueuePosition, request: Request, left: Sequence[QuotaRemainder]) -> QueuePosition:
-        """Return the position without estimates if a quota is short, because others' ends are unknown."""
+        """Return the queue position, without estimates if a quota is short: the ends of other pods are unknown."""
         kind = self.kinds.get(found.kind or request.gpu or "")
         if found.unchanged_seconds == 0 and find_lacking_quota(self._demand(request), _bound(kind, left)):
             return replace(found, unchanged_seconds=None, likely_seconds=None)

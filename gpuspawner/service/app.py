@@ -25,18 +25,17 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
-from gpuspawner.service.administration.quarantine_rule import quarantine_round
+from gpuspawner.service.administration.gpu_health import quarantine_round
 from gpuspawner.service.administration.reservations import refresh_class_members
 from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
-from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, raise_descriptor_limit
+from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, listen, raise_descriptor_limit
 from gpuspawner.service.custom_resources.controller import ROUND_SECONDS, Operator
 from gpuspawner.service.custom_resources.relay import Relay, add_operating
 from gpuspawner.service.door import STARTING, Door
-from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
@@ -54,8 +53,7 @@ from gpuspawner.service.forgetting import forget
 from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
 from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
-from gpuspawner.service.listening import listen
-from gpuspawner.service.loops import Loops
+from gpuspawner.service.loops import Loops, cancelled
 from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of

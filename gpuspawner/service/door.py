@@ -20,7 +20,7 @@ from tornado.routing import Router
 from tornado.web import Application, HTTPError, stream_request_body
 
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
-from gpuspawner.service.api.base import ApiHandler, BaseHandler, is_spawner
+from gpuspawner.service.api.base import BaseHandler, is_spawner
 from gpuspawner.service.api.internal import CALLBACK_PATH
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.custom_resources.relay import OPERATOR_PATH
@@ -212,7 +212,4 @@ class Waiting(PageHandler):
             self.set_header("Retry-After", AGAIN_SECONDS)
             if not self._is_for_programs():
                 self.set_header("Refresh", AGAIN_SECONDS)
-        if self._is_for_programs():
-            ApiHandler.write_error(self, status_code, **kwargs)  # what it uses is BaseHandler's
-        else:
-            super().write_error(status_code, **kwargs)
+        super().write_error(status_code, **kwargs)

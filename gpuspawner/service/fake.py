@@ -51,13 +51,13 @@ async def _nothing(_server: HubServer) -> None:
 
 @dataclass
 class FakeHub(HubClient):
-    """A hub whose servers are what a test says they are, by (user, server name).
+    """A hub with the servers that a test gives it, by (user, server name).
 
-    Users are created when they are first named; ``users`` is each one's ``created``, for a test to rename or delete.
-    ``members`` are each one's groups, and ``asked_for_groups`` is whose were asked for.
-    ``unreachable`` makes every call raise Unavailable. ``stop`` removes a server, unless ``stops_slowly``: then it
-    only becomes pending. ``on_start`` and ``on_stop`` are awaited with the server, as a spawner would be. ``calls``
-    records each start and stop with the server's ``started``.
+    A user is created at the first use of the name. ``users`` has the ``created`` of each user, and a test may rename or
+    delete them. ``members`` has the groups of each user. ``asked_for_groups`` lists the users whose groups were
+    requested. If ``unreachable`` is set, every call raises Unavailable. ``stop`` removes a server. With
+    ``stops_slowly`` it only makes it pending. ``on_start`` and ``on_stop`` are awaited with the server, like a spawner.
+    ``calls`` records each start and stop with the server's ``started``.
     """
 
     clock: HandClock

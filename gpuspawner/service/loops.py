@@ -1,9 +1,10 @@
-"""The loops of the service: each repeats one step, and records when a whole round of it was done."""
+"""The loops of the service: each repeats one step, and records when a whole round was done. How its tasks end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.service.failures import OF_ALL, Failure, Failures
@@ -50,3 +51,14 @@ class Loops:
             if watched and not failed:
                 self._health.went_round(name, seconds)
             await asyncio.sleep(seconds)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """End tasks for certain: before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
+    everything = set(tasks)
+    pending = everything
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1.0)
+    await asyncio.gather(*everything, return_exceptions=True)  # so that no error of theirs counts as unseen

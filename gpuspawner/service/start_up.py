@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from functools import partial
@@ -17,7 +18,6 @@ from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.service.app import Options, Service
 from gpuspawner.service.backend_choice import BackendError, Chosen, choose_backend
-from gpuspawner.service.garbage import look_seldom
 from gpuspawner.service.log import TEXT, begin_log, show_times_in
 from gpuspawner.service.notifications.sender import check_targets
 from gpuspawner.service.serve_options import ServeOptions, Start, read_hub_start, read_own_start
@@ -131,3 +131,14 @@ async def _meet_scheduler(chosen: Chosen) -> None:
         raise BackendError(str(error)) from error
     except Unavailable as error:
         log.warning("%s Nothing is granted until it does. Running workspaces are not affected.", error)
+
+
+OBJECTS = 50_000
+"""The number of new objects that starts a search. Python's default is 700. With it, one of fifteen decisions in a fleet
+of 10,000 nodes waited 4 ms for the search. A page of the console waited longer."""
+
+
+def look_seldom() -> None:
+    """Leave alone what is loaded, which stays, and look at the rest once there is much of it."""
+    gc.freeze()
+    gc.set_threshold(OBJECTS)

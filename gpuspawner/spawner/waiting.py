@@ -98,7 +98,7 @@ class GrantWait:
         self._spawner._gpu_attempt = self._spawner._gpu_attempt.granted(request, patch, time.monotonic())
 
     async def _starts_without(self, error: Unavailable) -> bool:
-        """Return whether the start goes on without the service, which does not answer. Else wait a moment."""
+        """Return whether the start continues although the service does not answer. If not, wait a moment."""
         spawner, is_away = self._spawner, time.monotonic() - self._begun >= AWAY_SECONDS
         if is_away and not spawner._gpu_asks_for_gpu() and not spawner._gpu_attempt.lease:
             spawner._gpu_step(50, f"{error} Starting without it, and without a GPU.")

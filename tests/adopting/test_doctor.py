@@ -1,4 +1,4 @@
-"""``gpuspawner server doctor`` on installations that are broken in one way each: it finds the remedy."""
+"""``gpuspawner server doctor`` finds the one fault of each installation, and its remedy."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ quotas: {each-user: {each: user, gpus: {hard: 4}}}
 
 
 class Cluster(KubeApi):
-    """Answers reviews of rights too: ``missing`` are (verb, resource, namespace), the last "" for all namespaces."""
+    """Also answers reviews of rights. ``missing`` has (verb, resource, namespace) of missing rights."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class Cluster(KubeApi):
         self.strange = None
 
     def _of(self, path, query):
-        """All pods here are workspaces: that they carry a hub's label is asked without a value."""
+        """All pods here are workspaces, so the query for a hub's label is ignored."""
         return super()._of(path, {key: value for key, value in query.items() if key != "labelSelector"})
 
     async def _serve(self, request):  # noqa: PLR0911 - one answer for each path
@@ -83,7 +83,7 @@ def a_running_workspace():
 
 @pytest.fixture
 async def cluster():
-    """A cluster on which all is well, with one workspace."""
+    """A cluster without faults, with one workspace."""
     api = Cluster()
     await api.start()
     api.put(a_node("gpu-1"))
@@ -300,7 +300,7 @@ async def test_answers_of_another_program_are_reported_in_words(cluster, tmp_pat
     assert found["hub"]["state"] == "bad"
     told = found.get("rights", found["API server"])["words"] + found["hub"]["words"]
     assert any(
-        part in told for part in ("no JSON object", "longer than 1 MiB", "did not say which rights the account has")
+        part in told for part in ("not a JSON object", "longer than 1 MiB", "did not say which rights the account has")
     ), told
 
 
@@ -308,7 +308,7 @@ def test_a_token_without_the_service_s_scopes():
     held = [scope for scope in SERVICE_SCOPES if scope != "delete:servers"]
     found = hub_checks.scopes(Answer(200, {"kind": "service", "name": "gpu", "scopes": held}))
     assert (found.state, found.words) == (State.BAD, "The service lacks the scopes delete:servers.")
-    assert "configure(c, ...) be the last" in found.remedy
+    assert "configure(c, ...) the last line" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_secret_that_cannot_be_read_and_a_catalog_that_is_wrong(tmp_path, caps
     assert "absent cannot be read as a secret: No such file or directory." in capsys.readouterr().err
     (tmp_path / "secret").write_text("no digits\n")
     assert main(["server", "doctor", *NOBODY, "--secret-file", str(tmp_path / "secret")]) == 2
-    assert "secret cannot be read as a secret: it is not of 64 hexadecimal digits." in capsys.readouterr().err
+    assert "secret cannot be read as a secret: it does not consist of 64 hexadecimal digits." in capsys.readouterr().err
     (tmp_path / "catalog.yaml").write_text("version: 2\n")
     assert main(["server", "doctor", *NOBODY, "--catalog", str(tmp_path / "catalog.yaml")]) == BAD
     out = capsys.readouterr().out

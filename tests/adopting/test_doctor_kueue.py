@@ -1,12 +1,10 @@
-"""``gpuspawner server doctor`` on a Kueue that is broken, each time in one way: it is found, with its remedy."""
-
-import copy
+"""``gpuspawner server doctor`` finds the one fault of each Kueue, and its remedy."""
 
 import pytest
-from manifests import asked_for, rights_of
+from manifests import PreparedApi, asked_for, rights_of
 
-from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.queue_checks import KINDS, KUEUE_RIGHTS, REVIEWS, judge_kueue
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.doctor.queue_checks import KINDS, KUEUE_RIGHTS, judge_kueue
 from gpuspawner.catalog import KueueQueues
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -25,12 +23,11 @@ def schema(most):
     return {"components": {"schemas": {"io.x-k8s.kueue.v1beta2.Workload": {"properties": {"spec": spec}}}}}
 
 
-class Cluster:
-    """An API server with a Kueue on which all is well; ``answers`` are by path, ``missing`` are (verb, resource)."""
+class Cluster(PreparedApi):
+    """An API server with a Kueue without faults."""
 
     def __init__(self):
-        self.missing, self.barred, self.barred_by = set(), ("nothing",), 403
-        self.answers = {
+        answers = {
             "/apis/kueue.x-k8s.io": {"versions": [{"version": "v1beta2"}]},
             API: {"resources": [{"name": name} for name in KINDS]},
             f"/openapi/v3{API}": schema(18),
@@ -45,17 +42,7 @@ class Cluster:
             PLACES: {"items": []},
             PODS: {"spec": {}},
         }
-
-    async def ask(self, path, body=None):
-        if path == REVIEWS:
-            asked = body["spec"]["resourceAttributes"]
-            resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
-            assert "kueue.x-k8s.io" in asked["group"]
-            return Answer(201, {"status": {"allowed": (asked["verb"], resource) not in self.missing}})
-        if path.startswith(self.barred):
-            return Answer(self.barred_by, {"message": "forbidden"})
-        found = self.answers.get(path)
-        return Answer(404, {"message": "not found"}) if found is None else Answer(200, copy.deepcopy(found))
+        super().__init__(answers)
 
 
 def no_kueue(one):
@@ -117,8 +104,10 @@ def gated(one):
 
 
 async def test_where_all_is_well_each_check_says_so():
-    found = await judge_kueue(Cluster(), "jhub", QUEUES)
+    cluster = Cluster()
+    found = await judge_kueue(cluster, "jhub", QUEUES)
     assert {one.state for one in found} == {State.GOOD}
+    assert cluster.groups == {"kueue.x-k8s.io", "visibility.kueue.x-k8s.io"}
     assert [one.check for one in found] == [
         "Kueue", "Kueue's rights", "queue lq", "queue of-ml", "priority class", "places", "pods",
     ]  # fmt: skip
@@ -169,7 +158,7 @@ async def test_an_unanswerable_question_is_no_fault():
 async def test_an_unreadable_part_is_not_reported_as_missing():
     cluster = Cluster()
     cluster.missing = {("get", "localqueues"), ("get", "workloadpriorityclasses")}
-    cluster.barred = (f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses")
+    cluster.statuses = dict.fromkeys((f"{API}/namespaces/jhub/localqueues", f"{API}/workloadpriorityclasses"), 403)
     found = {one.check: one for one in await judge_kueue(cluster, "jhub", QUEUES) if one.state is not State.GOOD}
     unseen = ("queue lq", "queue of-ml", "priority class")
     states = {"Kueue's rights": State.BAD, **dict.fromkeys(unseen, State.UNKNOWN)}
@@ -184,7 +173,7 @@ async def test_an_unreadable_part_is_not_reported_as_missing():
 
 async def test_an_api_server_that_does_not_answer_does_not_say_that_there_is_no_kueue():
     cluster = Cluster()
-    cluster.barred, cluster.barred_by = ("/apis/kueue.x-k8s.io",), 503
+    cluster.statuses = {"/apis/kueue.x-k8s.io": 503}
     (finding,) = await judge_kueue(cluster, "jhub", QUEUES)
     assert (finding.state, "(503)" in finding.words) == (State.UNKNOWN, True)
 

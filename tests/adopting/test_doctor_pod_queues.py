@@ -1,13 +1,10 @@
-"""``gpuspawner server doctor`` on a Volcano or KAI that is broken in one way each: it finds the remedy."""
+"""``gpuspawner server doctor`` finds the one fault of each Volcano and KAI, and its remedy."""
 
-import copy
-
+import manifests
 import pytest
-import yaml
-from harness.hub import REPO
 
-from gpuspawner.adoption.doctor.findings import Answer, State
-from gpuspawner.adoption.doctor.queue_checks import QUEUES, REVIEWS, judge_pod_queues, rights_of
+from gpuspawner.adoption.doctor.findings import State
+from gpuspawner.adoption.doctor.queue_checks import QUEUES, judge_pod_queues, rights_of
 from gpuspawner.catalog import PodQueues
 from gpuspawner.schedulers.pod_queues import SYSTEMS
 
@@ -18,29 +15,19 @@ def queues(system):
     return PodQueues(system, teams={"ml": "of-ml"}, priority_class="high", priority_classes={"ml": "urgent"})
 
 
-class Cluster:
-    """An API server with a scheduler on which all is well; ``answers`` are by path, ``missing`` are verbs."""
+class Cluster(manifests.PreparedApi):
+    """An API server with a scheduler without faults."""
 
     def __init__(self, system):
-        self.system, self.missing, self.statuses = SYSTEMS[system], set(), {}
+        self.system = SYSTEMS[system]
         self.kinds = f"/apis/{self.system.group_version}"
         self.queues = {name: f"{QUEUES[system]}/{name}" for name in (self.system.default_queue, "of-ml")}
-        self.answers = {
+        answers = {
             self.kinds: {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]},
             **{path: {"status": {"state": "Open"} if system == "volcano" else {}} for path in self.queues.values()},
             **{f"{CLASSES}/{name}": {"value": 7} for name in ("high", "urgent")},
         }
-
-    async def ask(self, path, body=None):
-        if path == REVIEWS:
-            asked = body["spec"]["resourceAttributes"]
-            where = (asked["group"], asked["resource"], asked["namespace"])
-            assert where == (self.system.group_version.partition("/")[0], "podgroups", "jhub")
-            return Answer(201, {"status": {"allowed": asked["verb"] not in self.missing}})
-        if path in self.statuses:
-            return Answer(self.statuses[path], {"message": "no"})
-        found = self.answers.get(path)
-        return Answer(404, {"message": "not found"}) if found is None else Answer(200, copy.deepcopy(found))
+        super().__init__(answers)
 
 
 def not_there(one):
@@ -52,7 +39,7 @@ def other_kinds(one):
 
 
 def right_missing(one):
-    one.missing = {"watch"}
+    one.missing = {("watch", "podgroups")}
 
 
 def no_queue(one):
@@ -69,7 +56,9 @@ def no_class(one):
 
 @pytest.mark.parametrize(("system", "default"), [("volcano", "default"), ("kai", "default-queue")])
 async def test_where_all_is_well_each_check_says_so(system, default):
-    found = await judge_pod_queues(Cluster(system), "jhub", queues(system))
+    cluster = Cluster(system)
+    found = await judge_pod_queues(cluster, "jhub", queues(system))
+    assert cluster.groups == {cluster.system.group_version.partition("/")[0]}
     title = SYSTEMS[system].title
     names = [
         title,
@@ -120,12 +109,7 @@ async def test_an_unanswerable_question_is_no_fault():
 
 
 def test_the_rights_that_are_asked_for_are_exactly_those_of_the_manifest():
-    role = next(yaml.safe_load_all((REPO / "hub_config" / "kubernetes-podgroups-rbac.yaml").read_text()))
     written = {
-        (verb, resource, group)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+        (verb, resource, group) for verb, resource, _, group in manifests.rights_of("kubernetes-podgroups-rbac.yaml")
     }
     assert {(x.verb, x.resource, x.group) for one in SYSTEMS.values() for x in rights_of(one)} == written

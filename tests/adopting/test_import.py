@@ -103,9 +103,9 @@ def test_the_values_of_a_release_become_templates_and_a_kind(tmp_path, monkeypat
         "Stays in profile_list: Course materials: lifecycle_hooks: a setting of the profile, which its template names.",
         "Stays in profile_list: GPU server: node_selector: a setting of the profile, which its template names.",
     ]
-    assert not [line for line in lines if line.startswith("Not turned over")]
+    assert not [line for line in lines if line.startswith("Not converted")]
     assert any(
-        line.startswith("Take out what is set for all profiles (cpu_limit, mem_limit, mem_guar") for line in lines
+        line.startswith("Remove the settings for all profiles (cpu_limit, mem_limit, mem_guar") for line in lines
     )
     assert main(["server", "check", "catalog.yaml"]) == DONE
     catalog = load_catalog("catalog.yaml")
@@ -133,13 +133,15 @@ def test_a_hub_accepts_the_catalog_with_the_remaining_profiles():
         for one in written
     ]
     assert list(conflicts(c, KubeSpawner, catalog)) == []
-    assert found.next_steps[-1].startswith("Keep singleuser.profileList, and in each profile only what is listed")
+    assert found.next_steps[-1].startswith(
+        "Keep singleuser.profileList, but in each profile only the settings that stay"
+    )
 
 
 def test_without_anything_that_stays_no_template_names_a_profile_and_the_list_may_go():
     found, catalog = of(profile(kubespawner_override={"image": "registry.example.org/a:1", "cpu_limit": 2}))
     assert not catalog.templates["one"].profile
-    assert found.next_steps == ("Take singleuser.profileList out: the catalog says all that is left of it.",)
+    assert found.next_steps == ("Remove singleuser.profileList. The catalog replaces all of it.",)
 
 
 def test_images_to_choose_become_templates_and_sizes_become_bounds():
@@ -154,8 +156,8 @@ def test_images_to_choose_become_templates_and_sizes_become_bounds():
     assert template.default.memory_bytes == 3 * GIBIBYTE
     assert template.guarantee.memory_percent == 34
     assert [line.partition(". ")[0] for line in found.lost] == [
-        "One: size, 12 GB: node_selector: a size that people choose freely can't set it",
-        "One: guarantee of memory: choices guarantee different parts; that of the default one is for all.",
+        "One: size, 12 GB: node_selector: users choose any size, so a choice of a size cannot set it",
+        "One: guarantee of memory: choices guarantee different parts",
     ]
 
 
@@ -178,14 +180,14 @@ def test_values_that_are_not_listed_and_images_that_are_built_stay_or_are_named(
     )
     assert found.lost == (
         (
-            "Build: image: dynamic_image_building: no images are built from repositories here; people may name an "
+            "Build: image: dynamic_image_building: gpuspawner builds no images from repositories; users may name an "
             "image that is built elsewhere."
         ),
         (
-            "Only build: image: dynamic_image_building: no images are built from repositories here; build images "
+            "Only build: image: dynamic_image_building: gpuspawner builds no images from repositories; build images "
             "elsewhere."
         ),
-        "Only build: image: there is nothing to choose of it.",
+        "Only build: image: it has no choices.",
     )
 
 
@@ -246,7 +248,7 @@ def test_a_configuration_is_read_and_not_run(tmp_path, capsys):
     catalog = load_text(out)
     assert catalog.templates["course"].image == "registry.example.org/course:1"
     assert catalog.templates["own"].bounds.cpu_cores == (2, 2)
-    assert "Not turned over: c.KubeSpawner.profile_list: line 10: profiles that are added there were not read." in err
+    assert "Not converted: c.KubeSpawner.profile_list: line 10: profiles that are added there were not read." in err
     assert "Own: image: a setting of the profile, which its template names." in err
     assert "Own: environment: a setting of the profile" in err
 
@@ -261,14 +263,16 @@ FUNCTION = "def of(spawner):\n    return []\nc.KubeSpawner.profile_list = of\n"
             "c.py", FUNCTION, "c.py:3: of is not a list that can be read. Write what it returns", id="a function"
         ),
         pytest.param("c.py", "c.Spawner.cpu_limit = 1\n", "has no line c.KubeSpawner.profile_list = ...", id="none"),
-        pytest.param("c.py", "c.KubeSpawner.profile_list = [\n", "c.py is no Python: ", id="no Python"),
-        pytest.param("v.yaml", "singleuser: {}\n", "has no profiles: singleuser.profileList, hub.config", id="no list"),
+        pytest.param("c.py", "c.KubeSpawner.profile_list = [\n", "c.py is not Python: ", id="no Python"),
+        pytest.param(
+            "v.yaml", "singleuser: {}\n", "has no profiles: neither singleuser.profileList, hub.config", id="no list"
+        ),
         pytest.param(
             "v.yaml", "singleuser: {profileList: 3}\n", "profiles are a list, or a dict by slug.", id="a number"
         ),
-        pytest.param("v.yaml", "a: [\n", "v.yaml is no YAML or JSON: ", id="no YAML"),
+        pytest.param("v.yaml", "a: [\n", "v.yaml is not YAML or JSON: ", id="no YAML"),
         pytest.param("v.yaml", "", "has no profiles: ", id="empty"),
-        pytest.param("v.yaml", "- {}\n", "None of its profiles can be read. Nothing was written.", id="nothing in it"),
+        pytest.param("v.yaml", "- {}\n", "No profile can be read. Nothing was written.", id="nothing in it"),
     ],
 )
 def test_an_empty_configuration_says_what_to_do(tmp_path, monkeypatch, capsys, name, text, said):
@@ -302,9 +306,9 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
     [
         (
             {"image": "Not An Image"},
-            'image: "Not An Image" is no image that the catalog takes. Write registry/name:tag.',
+            'image: "Not An Image" is not an image for the catalog. Write registry/name:tag.',
         ),
-        ({"mem_limit": "much"}, 'mem_limit: "much" is no amount that can be read. Write bounds: in the template.'),
+        ({"mem_limit": "much"}, 'mem_limit: "much" is not an amount that can be read. Write bounds: in the template.'),
         ({"extra_resource_limits": {"nvidia.com/gpu": "all"}}, "nvidia.com/gpu: 'all' is not a whole number."),
         ({"extra_resource_limits": {"nvidia.com/gpu": 2000}}, "nvidia.com/gpu: 2000 is not from 0 to 1024."),
         ({"extra_resource_limits": {"nvidia.com/mig-": 1}}, "'nvidia.com/mig-' is not an extended resource"),
@@ -314,9 +318,9 @@ def test_a_catalog_that_is_there_stays(tmp_path, monkeypatch, capsys):
         ({"mem_limit": "1" * 400}, "1111 is not from 0 to 1024 TiB."),
         (
             [{date(2026, 1, 1): 1}],
-            "kubespawner_override: [{datetime.date(2026, 1, 1): 1}] is no dict that can be read.",
+            "kubespawner_override: [{datetime.date(2026, 1, 1): 1}] is not a dict that can be read.",
         ),
-        ("text", 'kubespawner_override: "text" is no dict that can be read.'),
+        ("text", 'kubespawner_override: "text" is not a dict that can be read.'),
     ],
 )
 def test_unreadable_profiles_are_named_and_the_rest_is_imported(override, lost):
@@ -367,7 +371,7 @@ def test_unsupported_profiles_are_reported_and_nothing_is_written(tmp_path, monk
         ),
         pytest.param("a: &a {b: *a}\n", "over 100,000 values once its aliases", id="one that holds itself"),
         pytest.param("#" * (8 * 2**20 + 1), "is longer than 8 MiB", id="a large file"),
-        pytest.param("[" * 5000, "is no YAML or JSON", id="a deep one"),
+        pytest.param("[" * 5000, "is not YAML or JSON", id="a deep one"),
     ],
 )
 def test_an_oversized_configuration_is_refused_at_once(tmp_path, monkeypatch, capsys, text, told):

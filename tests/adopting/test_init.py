@@ -1,4 +1,4 @@
-"""``gpuspawner server init``: machines and clusters become a catalog that is good at once."""
+"""``gpuspawner server init``: the catalog of a machine or a cluster is valid without edits."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def pools(nodes):
-    """Which kind of the catalog that init would write each GPU of these nodes is, as the running service sees it."""
+    """Return the kind of each GPU of these nodes in the catalog that init writes, as the service sees it."""
     catalog = load_text(render(to_draft(of_nodes(nodes))))
     kinds = list(cluster_kinds(catalog.gpus).values())
     named = frozenset(kind.resource for kind in kinds if kind.resource)

@@ -1,4 +1,4 @@
-"""The page on PostgreSQL: its commands run, one after the other, against a real server."""
+"""The commands of the page on PostgreSQL run in order with a real server."""
 
 import os
 import subprocess

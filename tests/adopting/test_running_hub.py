@@ -1,4 +1,4 @@
-"""Whether a hub that runs ends its servers at the restart that adopting it takes: said before, by init and doctor."""
+"""init and doctor say beforehand whether a running hub ends its servers when it restarts."""
 
 import os
 import socket
@@ -6,11 +6,10 @@ import time
 
 import pytest
 
-from gpuspawner.adoption import running_hub
+from gpuspawner.adoption.doctor import hub_checks
 from gpuspawner.adoption.doctor.command import _process_at
 from gpuspawner.adoption.doctor.findings import State
-from gpuspawner.adoption.doctor.hub_checks import restarts
-from gpuspawner.adoption.running_hub import running_hubs
+from gpuspawner.adoption.doctor.hub_checks import restarts, running_hubs
 from gpuspawner.cli.main import main
 
 CONFIGURE = "from gpuspawner.spawner import configure\nconfigure(c, catalog='catalog.yaml')\n"
@@ -19,7 +18,7 @@ COMMAND = ["/opt/hub/bin/python3", "/opt/hub/bin/jupyterhub"]
 
 @pytest.fixture
 def hub(tmp_path):
-    """Return a function that makes a process of a hub with a configuration; ``changed``: it was written later."""
+    """Return a function that makes the process of a hub. ``changed``: the configuration is newer than the process."""
 
     def make(text, *arguments, changed=False, command=COMMAND, name="jupyterhub_config.py"):
         folder = tmp_path / "proc" / "4242"
@@ -112,4 +111,4 @@ def test_init_says_it_before_the_restart(monkeypatch, hub, tmp_path, capsys):
     found = list(running_hubs(tmp_path / "proc"))
     monkeypatch.setattr("gpuspawner.adoption.init.running_hubs", lambda: found)
     main(["server", "init", str(tmp_path / "catalog.yaml")])
-    assert f"{running_hub.warning_of(found[0])} {running_hub.REMEDY}\n" in capsys.readouterr().err
+    assert f"{hub_checks.warning_of(found[0])} {hub_checks.RESTART_REMEDY}\n" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The store backed up while it is used, and restored: nothing of it is lost."""
+"""A store is backed up while it is in use, and restored without a loss."""
 
 import io
 import json
@@ -12,10 +12,10 @@ import threading
 import pytest
 from harness.hub import RealHub, eventually
 from lease_builders import a_lease
+from manifests import opened
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
-from gpuspawner.service.store import Store
 from gpuspawner.service.store.backup import DATABASE
 from gpuspawner.spawner.hub import checks
 
@@ -33,12 +33,6 @@ def data(tmp_path):
     store.save([a_lease("one")])
     store.close()
     return folder
-
-
-def opened(folder):
-    store = Store(f"sqlite:///{folder / DATABASE}")
-    store.open()
-    return store
 
 
 def leases(folder):

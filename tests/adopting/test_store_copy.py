@@ -1,4 +1,4 @@
-"""`gpuspawner server store copy`: all of a store of SQLite arrives on PostgreSQL, or nothing."""
+"""`gpuspawner server store copy`: copies all of an SQLite store to PostgreSQL, or nothing."""
 
 import sqlite3
 from dataclasses import replace
@@ -16,7 +16,7 @@ from gpuspawner.service.store import Store, copying
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder with a store that has some of everything, and whose service has ended."""
+    """A folder with a store that has rows in each table, and whose service has ended."""
     store = Store(f"sqlite:///{tmp_path / 'gpuspawner.sqlite'}")
     store.open()
     ended = [a_lease(f"{n:05}", Phase.ENDED, user="Zo\u00eb", ended_at=NOW + n) for n in range(2500)]

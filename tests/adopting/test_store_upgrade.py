@@ -10,13 +10,14 @@ import sqlalchemy as sa
 from databases import Database
 from harness.waiting import eventually
 from lease_builders import a_lease
+from manifests import opened
 from store_builders import FULL_LEASE, line, reading
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import Store, schema
+from gpuspawner.service.store import schema
 from gpuspawner.service.store.backup import DATABASE
 
 DONE, INVALID = 0, 1
@@ -67,7 +68,7 @@ def revision_of(database):
 
 
 class BusyService:
-    """A service that writes and reads as fast as it can, until it is told to end or is superseded."""
+    """A service that writes and reads without a pause until it ends or is superseded."""
 
     def __init__(self, store):
         self.store, self.stored, self.errors, self.superseded = store, [], set(), False
@@ -166,12 +167,6 @@ def data(tmp_path):
     return folder
 
 
-def opened(folder):
-    store = Store(f"sqlite:///{folder / DATABASE}")
-    store.open()
-    return store
-
-
 def contents(folder):
     store = opened(folder)
     try:
@@ -237,7 +232,7 @@ def test_the_way_back_is_the_backup_from_before_the_upgrade(data, later_version,
 
 
 def test_a_newer_lease_is_read_by_a_version_that_does_not_know_its_new_fields(data):
-    """So that versions of one schema share a store."""
+    """Versions of one schema share a store."""
     execute(data, "UPDATE leases SET document = json_set(document, '$.of_a_later_version', 1) WHERE id = 'full'")
     live, *_ = contents(data)
     assert FULL_LEASE in live

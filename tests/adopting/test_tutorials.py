@@ -1,4 +1,4 @@
-"""The tutorials of The Littlest JupyterHub and of one server: what can be run here runs as they have it."""
+"""The commands of the tutorials for The Littlest JupyterHub and for one server run as they are written."""
 
 import os
 import re
@@ -19,7 +19,7 @@ LINES = pages.commands(TLJH)
 
 
 class LittleHub(RealHub):
-    """A hub whose configuration loads another first, as TLJH's does here, and its service by its unit's command."""
+    """A hub whose configuration first loads another one, as TLJH does. Its service runs by the command of its unit."""
 
     service = None
     snippet = ""
@@ -83,19 +83,12 @@ def test_tljh_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_server_g
     command = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1]
     hub = LittleHub(tmp_path, configured=False)
     hub.snippet = snippet
-    (tmp_path / "config" / "gpu").mkdir(parents=True)
-    catalog = combined(yaml.safe_load(hub.catalog.read_text()), yaml.safe_load(trial))
-    catalog["templates"]["trial"]["extends"] = "lab"
-    (tmp_path / "config" / "gpu" / "catalog.yaml").write_text(yaml.safe_dump(catalog))
+    write_trial(hub, trial, tmp_path / "config" / "gpu")
     try:
         hub.start_service(f"{command} --fast 8")
         hub.start()
         eventually(lambda: hub.gpu("/"), 90, "the service answers behind its hub")
-        hub.add_user("ada", "bob")
-        for user, template in (("ada", "lab"), ("bob", "trial")):
-            eventually(lambda u=user, t=template: hub.begin(u, template=t).status_code in {201, 202}, 60, "it starts")
-            assert hub.until(user, "running")["gpus"], f"{user} has a GPU"
-        hub.until_ended("bob", "idle", 240)
+        start_and_reclaim(hub, ada="lab", bob="trial")
         (doctor,) = [line for line in LINES if " doctor " in line]
         words = shlex.split(hub.put(doctor))[2:]
         here = [sys.executable, "-m", "gpuspawner.cli", *words, "--service", f"http://127.0.0.1:{hub.service_port}"]
@@ -121,17 +114,10 @@ def test_one_server_as_the_tutorial_has_it_reclaims_a_gpu_and_is_left_and_the_se
     (snippet,), (trial,) = pages.blocks(text, "python"), pages.blocks(text, "yaml")
     hub = ServerHub(tmp_path, configured=False, cleanup_servers=False)
     hub.snippet = snippet
-    catalog = combined(yaml.safe_load(hub.catalog.read_text()), yaml.safe_load(trial))
-    catalog["templates"]["trial"]["extends"] = "lab"
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "catalog.yaml").write_text(yaml.safe_dump(catalog))
+    write_trial(hub, trial, tmp_path / "config")
     try:
         hub.start()
-        hub.add_user("ada", "bob")
-        for user, template in (("ada", "lab"), ("bob", "trial")):
-            eventually(lambda u=user, t=template: hub.begin(u, template=t).status_code in {201, 202}, 60, "it starts")
-            assert hub.until(user, "running")["gpus"], f"{user} has a GPU"
-        hub.until_ended("bob", "idle", 240)
+        start_and_reclaim(hub, ada="lab", bob="trial")
         hub.snippet = ""
         hub.terminate_hub()
         hub.start_hub()
@@ -151,12 +137,26 @@ def test_a_hub_with_simulated_gpus_as_the_page_has_it_reclaims_one(tmp_path):
     hub.snippet = configuration
     try:
         hub.start()
-        hub.add_user("ada")
-        eventually(lambda: hub.begin("ada", template="lab").status_code in {201, 202}, 60, "it starts")
-        assert hub.until("ada", "running")["gpus"]
-        hub.until_ended("ada", "idle", 240)
+        start_and_reclaim(hub, ada="lab")
     finally:
         hub.close()
+
+
+def write_trial(hub, trial, folder):
+    """Write the hub's catalog, with the template of a tutorial, into a folder."""
+    catalog = combined(yaml.safe_load(hub.catalog.read_text()), yaml.safe_load(trial))
+    catalog["templates"]["trial"]["extends"] = "lab"
+    folder.mkdir(parents=True)
+    (folder / "catalog.yaml").write_text(yaml.safe_dump(catalog))
+
+
+def start_and_reclaim(hub, **templates):
+    """Start a workspace of each user, and wait until the last one has ended because it was idle."""
+    hub.add_user(*templates)
+    for user, template in templates.items():
+        eventually(lambda u=user, t=template: hub.begin(u, template=t).status_code in {201, 202}, 60, "it starts")
+        assert hub.until(user, "running")["gpus"], f"{user} has a GPU"
+    hub.until_ended(user, "idle", 240)
 
 
 def combined(into, more):

@@ -57,7 +57,7 @@ def test_a_list_that_the_templates_say_in_full_is_empty_then(config, tmp_path):
 def test_what_no_template_can_have_is_named(config, capsys):
     config.KubeSpawner.profile_list = [{"display_name": "Odd", "kubespawner_override": {"cpu_limit": "many"}}]
     use_profiles(config)
-    assert "gpuspawner: not turned over: Odd: cpu_limit:" in capsys.readouterr().err
+    assert "gpuspawner: not converted: Odd: cpu_limit:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class State(NamedTuple):
     problem: str = ""
 
 
-LOST = {"seen_percent": None, "used_bytes": None, "kind": UNKNOWN, "problem": "[GPU is lost]"}
+LOST = {"seen_percent": None, "used_bytes": None, "kind": UNKNOWN, "problem": "the driver answers '[GPU is lost]'"}
 STATES = {
     "at work": State(percent=64, seen_percent=64.0, kind=BUSY),
     "at rest": State(),

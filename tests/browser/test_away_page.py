@@ -27,6 +27,8 @@ def test_while_the_service_is_away_its_pages_say_so_and_load_again_by_themselves
     expect(page.locator("h1:visible")).to_have_text("The GPU service is away")
     expect(page.locator("body")).not_to_contain_text("Try restarting it", use_inner_text=True)
     expect(page).to_have_title("The GPU service is away")
+    expect(page.get_by_role("link", name="Sign in")).to_have_count(0)
+    expect(page.get_by_role("link", name="Workspaces")).to_have_attribute("href", "/hub/home")
     assert_accessible(page)
     away.unlink()
     expect(page).to_have_title("Workspaces", timeout=40_000)

@@ -1,4 +1,4 @@
-"""Each page that a link leads to: it fits the narrowest screen, and axe finds nothing in either scheme."""
+"""Each page that a link leads to: it is there, fits the narrowest screen, and axe finds nothing in either scheme."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 WIDTHS = (320, 480, 768, 1024)
+OK, NOT_FOUND = 200, 404
+WIDE = 1280
+"""On a screen so wide no table is cut."""
 ONE_OF = re.compile(r"/(people|workspaces|ready|statements)/[^/]+$")
 """Pages that differ only in their data. The first one stands for all."""
 NO_PAGE = re.compile(r"/(logout|api|user|spawn-pending|cli)(/|$)|\.(csv|json|ics)$")
@@ -30,19 +33,29 @@ def test_every_page_fits_a_phone_and_has_no_barrier(hub, admin, assert_accessibl
     hub.until("holder", "running")
     hub.begin("admin", template="lab", gpu="a100")
     hub.until("admin", "queued")
-    coming = [f"{hub.url}/services/gpu/", f"{hub.url}/hub/home?hub", f"{hub.url}/hub/missing"]
+    reserved = {"what": "reserve", "kind": "a100", "count": 1, "user": "holder", "begins": "1d", "until": "3d"}
+    weekly = {**reserved, "every": "Mon-Sun 09:00-11:00", "reason": "A lab course that every student has to visit"}
+    for body in ({**reserved, "reason": "A demonstration"}, weekly):
+        hub.gpu("/admin/restrictions", "POST", body)
+    missing = f"{hub.url}/hub/missing"
+    coming = [f"{hub.url}/services/gpu/", f"{hub.url}/hub/home?hub", missing]
     while coming:
         address = coming.pop(0)
         if kind_of(address) in seen:
             continue
         seen.add(kind_of(address))
-        admin.goto(address)
+        answer = admin.goto(address)
+        if answer.status != (NOT_FOUND if address == missing else OK):
+            problems.append((address, answer.status))
         if with_axe and kind_of(address) != OF_JUPYTERHUB:
             assert_accessible(admin)
         for width in WIDTHS:
             admin.set_viewport_size({"width": width, "height": 800})
             if admin.evaluate("document.documentElement.scrollWidth") > width:
                 problems.append((address, width))
+        admin.set_viewport_size({"width": WIDE, "height": 800})
+        tables = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
+        problems += [(address, table) for table in admin.eval_on_selector_all(".gs-scroll:has(table)", tables)]
         links = admin.eval_on_selector_all("a[href]", "all => all.map((one) => one.getAttribute('href'))")
         found = [urljoin(admin.url, link) for link in links]
         coming += [one for one in found if one.startswith(hub.url) and not NO_PAGE.search(urlsplit(one).path)]

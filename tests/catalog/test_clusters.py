@@ -1,4 +1,4 @@
-"""``clusters``: the kinds of each, what templates offer of them, and what can be wrong."""
+"""``clusters``: the GPU kinds of each cluster, those that templates offer, and errors."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Whatever is written or asked: it loads, it resolves, or it is refused in words; and nothing else ever happens."""
+"""Random catalogs and requests are accepted, or refused with a message. No other error occurs."""
 
 import contextlib
 import re

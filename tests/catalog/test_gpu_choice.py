@@ -1,4 +1,4 @@
-"""Any GPU that is large enough, and others instead of the one asked for, by consent alone."""
+"""Requests for any GPU that is large enough, and for substitutes, which need the user's consent."""
 
 import json
 from pathlib import Path

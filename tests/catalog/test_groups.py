@@ -1,4 +1,4 @@
-"""Which groups of the hub a catalog names, and which of them a request needs."""
+"""The hub's groups that a catalog names, and those that a request needs."""
 
 import pytest
 

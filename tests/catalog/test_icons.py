@@ -1,4 +1,4 @@
-"""The picture of a template: one of the sprite's, checked, and shown on the form."""
+"""The picture of a template is one of the sprite, is checked, and is shown on the form."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Files, and other sources, that are no catalog at all."""
+"""Files and other sources that are not a catalog."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every entry of the rules that is wrong: its line, its name, the words."""
+"""Each wrong entry of the rules is reported with line, name and message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every error of an entry, with its line and entry, and several errors at once."""
+"""Each wrong entry is reported with line and entry, and several errors are reported at once."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ quotas:
 
 
 def test_a_correction_uncovers_no_error_that_was_known_before(problems_of):
-    """Mend each entry that is told: the next run tells nothing that the first did not."""
+    """Correct each reported entry. The next check reports no error that the first one did not."""
     found = {problem.split(": ")[0].partition(" ")[2] for problem in problems_of(CATALOG_FULL_OF_ERRORS)}
     mended = (
         ("price: cheap", "price: 1"),

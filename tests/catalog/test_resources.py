@@ -1,4 +1,4 @@
-"""The custom resources' definitions: made of the catalog's models, and committed as they are made."""
+"""The definitions of custom resources are made of the catalog's models, and the committed ones are current."""
 
 import yaml
 from jupyterhub import orm

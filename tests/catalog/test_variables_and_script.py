@@ -1,4 +1,4 @@
-"""Variables and a start-up script as options of a start: what is read, and what is refused without its value."""
+"""Variables and a start-up script as options of a start. A refusal does not show the value."""
 
 import pytest
 

@@ -88,7 +88,7 @@ def test_the_team(options, groups, last, team):
 
 def test_members_of_several_teams_must_choose_one():
     several = refused({}, {"vision", "speech"}, last_team="robots")
-    assert str(several) == "Team: You asked for none. Allowed: vision, speech. Say for which of them it is."
+    assert str(several) == "Team: Nothing was given. Allowed: vision, speech. Say for which of them it is."
     foreign = refused({"team": "robots"}, {"vision", "speech"})
     assert str(foreign) == "Team: You asked for 'robots'. Allowed: vision, speech. Choose one of them."
     nobody = refused({"team": "vision"}, {"staff"})

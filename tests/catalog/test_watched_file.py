@@ -1,4 +1,4 @@
-"""A catalog that changes while all else runs: a good one is in force, a bad one changes nothing."""
+"""A catalog that changes at run time: a good one is put in force, a wrong one changes nothing."""
 
 import logging
 import os

@@ -141,6 +141,31 @@ def test_an_answer_that_is_no_http_is_told_in_words(monkeypatch, capsys):
     assert "No GPU service answers at" in capsys.readouterr().err
 
 
+@pytest.fixture
+def proxy():
+    """Run an HTTP server that answers like the hub's proxy while the service is away. Yield its address."""
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(503)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Away) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/services/gpu"
+        server.shutdown()
+
+
+def test_while_the_service_is_away_a_command_says_what_goes_on_and_what_to_do(proxy, monkeypatch, capsys):
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", "abc")
+    assert main(["list", "--url", proxy]) == 3
+    said = capsys.readouterr().err
+    assert "The GPU service is away (status 503). Your workspaces keep running" in said
+    assert "Try again in a minute." in said
+
+
 def test_ctrl_c_ends_a_command_without_a_traceback():
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -209,7 +234,7 @@ def test_commands_that_ask_the_service_import_neither_pydantic_nor_the_service(w
 
 
 def listed(environment=None, **streams):
-    """Run ``gpuspawner list`` where a workspace's names are any, as the service would answer them."""
+    """Run ``gpuspawner list`` with an answer in which a workspace has any names."""
     one = {"id": "c5a3a2fb0", "user": "é李", "server": "new\\nline\\x1b[31m", "words": "Running", "queue": None}
     rest = "'end': None, 'ends_at': None, 'idle': None, 'warning': None, 'now': 0.0}"
     answer = f"{{'workspaces': [{ascii(one)[:-1]}, {rest}]}}".replace("\\\\", "\\")

@@ -1,4 +1,4 @@
-"""The command line against a real hub: what it prints, what it does, and its exit codes 0, 1, 2 and 3."""
+"""The command line with a real hub: its output, its effects, and the exit codes 0, 1, 2 and 3."""
 
 import json
 import os
@@ -26,7 +26,7 @@ DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """One GPU; ada runs on it, bob waits for it."""
+    """A hub with one GPU. ada has it, and bob waits for it."""
     real = RealHub(
         tmp_path_factory.mktemp("cli"),
         gpus=1,
@@ -56,7 +56,7 @@ def gpuspawner(*arguments: str, token: str = "", url: str = "") -> subprocess.Co
 
 @pytest.fixture
 def ask(hub):
-    """Run a command as a user, by a token of theirs."""
+    """Run a command with a token of a user."""
 
     def run(user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         body = {"scopes": ["custom:gpu:use", "access:services!service=gpu"]}

@@ -1,4 +1,4 @@
-"""Each command that asks a service, where a server answers that is not ours or that a hostile person controls."""
+"""Each command that asks a service, with the answers of another or a hostile server."""
 
 import json
 import threading
@@ -68,7 +68,7 @@ COMMANDS = sorted(commands_with_a_service())
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    """A server whose answers a test chooses by path. ``heard`` are the paths and tokens that came."""
+    """A server whose answers a test chooses by path. ``heard`` has the paths and tokens of all requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

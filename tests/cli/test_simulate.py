@@ -1,4 +1,4 @@
-"""``gpuspawner server simulate``: what it prints of a history and of generated sessions, its page, and its refusals."""
+"""``gpuspawner server simulate``: its report of a history and of generated sessions, its page, and its refusals."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def now(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    """Ada is idle for two hours after a minute's work, Bob works at 50 % all along."""
+    """Ada is idle for two hours after a minute's work. Bob's GPU is at 50 % all the time."""
     folder = tmp_path / "data"
     folder.mkdir()
     store = Store(f"sqlite:///{folder / 'gpuspawner.sqlite'}")

@@ -28,7 +28,7 @@ LOST = 255
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """alice has a workspace that opens SSH, and one that does not."""
+    """A hub on which alice has a workspace that opens SSH, and one that does not."""
     jupyter = tmp_path_factory.mktemp("jupyter")
     installed = jupyter / "jupyter_server_config.d"  # where a wheel lays it
     shutil.copytree(REPO / "gpuspawner" / "workspace" / "jupyter-config", installed)
@@ -50,7 +50,7 @@ def hub(tmp_path_factory):
 
 
 class Person:
-    """Somebody's own machine: a home with a key in it, a token of the hub, and the programs."""
+    """The machine of a user: a home with a key, a token of the hub, and the programs."""
 
     def __init__(self, home, hub, user, scopes):
         self.home, self.key = home, home / "id_ed25519"
@@ -71,7 +71,7 @@ class Person:
 
 @pytest.fixture
 def person(hub, tmp_path):
-    """Make a person with a token of a user; without scopes, it has all that its user has."""
+    """Make the machine of a user with a token. Without ``scopes`` it has all scopes of the user."""
 
     def make(user, *scopes):
         home = tmp_path / f"home of {user}"
@@ -128,7 +128,7 @@ def test_the_printed_configuration_serves_ssh_and_scp_without_the_environment(pe
 
 @pytest.fixture
 def signed_in(hub, person):
-    """Make a person who has signed in by `gpuspawner login`, without any token of the hub."""
+    """Make the machine of a user who signed in with `gpuspawner login`, without a token of the hub."""
 
     def make(user):
         one = person(user)

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A hub of 2 GPUs; the template `editor` is a real Jupyter server with a tool that pip finds in a folder."""
+    """A hub with two GPUs. The template `editor` is a real Jupyter server with a tool that pip finds in a folder."""
     jupyter, wheels = tmp_path_factory.mktemp("jupyter"), tmp_path_factory.mktemp("wheels")
     installed = jupyter / "jupyter_server_config.d"  # where a wheel lays it
     shutil.copytree(REPO / "gpuspawner" / "workspace" / "jupyter-config", installed)
@@ -45,7 +45,7 @@ def hub(tmp_path_factory):
 
 
 class Command:
-    """``gpuspawner`` as a user runs it, with a token of theirs."""
+    """Runs ``gpuspawner`` with a token of a user."""
 
     def __init__(self, hub, user):
         token = hub.api("POST", f"/users/{user}/tokens", {"scopes": USE}).json()["token"]

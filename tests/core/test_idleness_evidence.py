@@ -43,6 +43,12 @@ from gpuspawner.core.idle.verdicts import SampleKind
         pytest.param(sample(exclusive(4.99)), IDLE, "GPU 0 at 4.99 %", id="just below the threshold"),
         pytest.param(sample(LOW, exclusive(40, "b")), BUSY, "GPU 1 at 40 %", id="one of two in use"),
         pytest.param(sample(LOW, exclusive(0, "b")), IDLE, "GPU 0 at 1 %, GPU 1 at 0 %", id="both of two low"),
+        pytest.param(
+            sample(exclusive(3), *(exclusive(0, gpu) for gpu in "bcd")),
+            IDLE,
+            "GPU 0 at 3 %, GPUs 1 to 3 at 0 %",
+            id="three with one reading",
+        ),
         pytest.param(sample(exclusive(1, encoder_percent=72)), BUSY, "GPU 0 at 72 %", id="its encoder in use"),
         pytest.param(sample(exclusive(1, decoder_percent=20)), BUSY, "GPU 0 at 20 %", id="its decoder in use"),
         pytest.param(

@@ -32,7 +32,7 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 from gpuspawner.service.store import history, postgresql, readings
-from gpuspawner.service.store.catalog_versions import MAX_VERSIONS
+from gpuspawner.service.store.administration import MAX_VERSIONS
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes import volumes
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner

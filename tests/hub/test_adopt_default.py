@@ -1,6 +1,6 @@
 """Adopting a hub that runs with JupyterHub's default, by which a restart ends its servers: the documented way."""
 
-from gpuspawner.adoption.running_hub import running_hubs
+from gpuspawner.adoption.doctor.hub_checks import running_hubs
 
 
 def ends_servers(hub):

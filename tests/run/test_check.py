@@ -1,4 +1,4 @@
-"""`make test`: which stages run, and what it says when a part cannot run."""
+"""`make test`: the stages that run, and the message if a part cannot run."""
 
 import os
 

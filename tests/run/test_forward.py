@@ -1,4 +1,4 @@
-"""The forwarder of make run-cluster: what is sent arrives, on both sides, however connections end."""
+"""The forwarder of make run-cluster delivers all bytes in both directions, however a connection ends."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How what the project needs is installed."""
+"""The installation of the project's requirements."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ UV = "/venv/bin/uv"
 
 @pytest.fixture
 def commands(monkeypatch):
-    """The commands that an installation runs; those that begin like one of ``fail`` fail."""
+    """The commands that an installation runs. Commands that begin like one of ``fail`` fail."""
     ran, fail = [], []
 
     def run(command, log, remedy, env=None):

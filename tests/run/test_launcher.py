@@ -1,4 +1,4 @@
-"""make run, whole: it starts, says what it must, and leaves no process behind, however it ends."""
+"""`make run` as a whole starts, prints its messages, and leaves no process behind, however it ends."""
 
 import asyncio
 import json

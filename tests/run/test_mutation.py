@@ -1,4 +1,4 @@
-"""The mutation score: which faults are drawn, and how they are written into a file."""
+"""The mutation score: the faults that are drawn, and the change of the file."""
 
 from tools.mutation import mutants_of, sample
 

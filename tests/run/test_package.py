@@ -1,4 +1,4 @@
-"""The package as others get it: what is in it, what it pulls in, and that it does the main job."""
+"""The built package: its files, its requirements, and its main function."""
 
 import re
 import subprocess
@@ -95,7 +95,7 @@ def test_programs_inside_a_workspace_contain_no_hub(built, tmp_path):
 
 @pytest.mark.slow  # it installs what the package needs
 def test_the_wheel_runs_hub_service_and_workspace_on_another_python(built):
-    """On one other than this test's, where there is one: ``python -m tools.package try`` does it for each."""
+    """Use another Python than this test's, if there is one. ``python -m tools.package try`` uses each."""
     own = "{}.{}".format(*sys.version_info)
     python = sys._base_executable
     for other in ("3.13", "3.12", "3.11", "3.10"):
@@ -121,7 +121,7 @@ print(gpuspawner.__file__, spawner.__mro__[2].__name__, spawner.gpu_service_url)
 
 @pytest.mark.slow  # it installs what the package needs
 def test_a_hub_of_another_image_has_the_package_by_its_path_alone(built, tmp_path):
-    """As the init container of ``gpuspawner kube values`` brings it, and as `images.md` has it by hand."""
+    """The init container of ``gpuspawner kube values`` copies it there, and `images.md` does so by hand."""
     hub = new_environment(tmp_path / "hub", sys._base_executable, "jupyterhub-kubespawner>=7.1")
     assert said_by(hub, "-c", IMPORTED, "gpuspawner").stdout == "\n"
     package, by_hand = tmp_path / "package", tmp_path / "by-hand"

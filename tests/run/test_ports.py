@@ -1,4 +1,4 @@
-"""A taken port is named with its holder; free ones are free."""
+"""The process on a taken port is named, and picked ports are free."""
 
 import os
 import pwd

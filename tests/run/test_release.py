@@ -1,4 +1,4 @@
-"""The release tool: what it checks before it builds, and what it writes."""
+"""The release tool: its checks before the build, and the files that it writes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The worlds of the contract suite: one for each adapter, all with the same GPUs."""
+"""The setups of the contract suite: one for each adapter, all with the same GPUs."""
 
 import asyncio
 import contextlib
@@ -59,16 +59,16 @@ class World:
     """How long before the end it tells of a preemption."""
 
     def gpus_of(self, patch):
-        """The GPUs that a patch shows its workspace."""
+        """Return the GPUs that a patch shows its workspace."""
         return patch["environment"]["CUDA_VISIBLE_DEVICES"]
 
     def names(self, lease):
-        """The same, as the lease has it."""
+        """Return the GPUs of a lease."""
         return ",".join(slot.gpu for slot in lease.slots)
 
 
 class Cluster(World):
-    """A pod asks for a number; which it gets, the cluster says."""
+    """A cluster in which pods request a number of GPUs, and the cluster chooses the GPUs."""
 
     def gpus_of(self, patch):
         return patch.get("pod", {}).get("container", {}).get("resources", {}).get("limits", {})
@@ -103,7 +103,7 @@ async def over_simulated(folder, monkeypatch):
 
 
 class EmptyCluster(FakeBackend):
-    """One of several: it has no GPUs, and nothing runs there."""
+    """One of several clusters, without GPUs and workspaces."""
 
     limits = ()
 
@@ -168,7 +168,7 @@ clusters:
 
 
 class Settled(HttpScheduler):
-    """Its other side decides a moment after it was asked: what stands is asked again then."""
+    """A scheduler that decides a moment after a request, so the tests ask again."""
 
     def __init__(self, client, mine, server):
         super().__init__(client, mine)
@@ -210,7 +210,7 @@ async def over_http(folder, _monkeypatch):
 
 
 class Turns(KueueScheduler):
-    """Kueue decides after each write: what stands is asked again then."""
+    """A scheduler with Kueue, which decides after each write, so the tests ask again."""
 
     async def sync(self, seen):
         for _ in range(6):  # deactivated, cleared, requested again, and admitted
@@ -220,7 +220,7 @@ class Turns(KueueScheduler):
 
 
 def a_kueue(mine):
-    """One of our own, which knows the nodes of ``over_kubernetes``, and the adapter to it."""
+    """Return a simulated Kueue with the nodes of ``over_kubernetes``, and its adapter."""
     product = {"whole": "NVIDIA-A100", "halves": "shared", "small": "t4"}
     labels = {name: {"product": value} for name, value in product.items()}
     kueue = FakeKueue({"whole": 3, "halves": 6, "small": 0}, labels, {"whole": ["whole"], "halves": ["halves"]})
@@ -266,5 +266,5 @@ async def over_pod_queues(folder, monkeypatch):
 
 
 def over_autoscaled(folder, monkeypatch):
-    """A pool scaled to zero, of which a node of two may be started."""
+    """Return a pool that is scaled to zero. A node with two GPUs may be started."""
     return over_kubernetes(folder, monkeypatch, replace(KINDS["t4"], autoscale=Autoscale(2, 2, 240.0)), 2)

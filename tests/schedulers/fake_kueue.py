@@ -1,4 +1,4 @@
-"""Kueue in memory behind the few calls of the API server that the adapter makes: one ClusterQueue, first come first.
+"""A simulated Kueue in memory, with the calls of the API server that the adapter makes. It has one ClusterQueue.
 
 It admits what fits, evicts what is deactivated or taken back, and frees quota only where the adapter clears it.
 """
@@ -15,7 +15,7 @@ RESOURCE = "nvidia.com/gpu"
 
 
 class FakeKueue:
-    """``flavors`` are quotas by name; ``labels`` the node labels of each, and ``nodes`` the names that have them."""
+    """A simulated Kueue. ``flavors`` has quotas by flavor, ``labels`` and ``nodes`` the labels and names of nodes."""
 
     def __init__(self, flavors, labels, nodes):
         self.flavors, self.labels, self.nodes = flavors, labels, nodes
@@ -121,12 +121,12 @@ class FakeKueue:
     # what the tests do to it
 
     def forget(self):
-        """Somebody deletes every Workload by hand."""
+        """Delete every Workload, as a person may do."""
         self.workloads.clear()
         self._heard.set()
 
     def evict(self, name, reason="Preempted", preempted="InCohortReclamation"):
-        """Want a Workload's quota back."""
+        """Evict a Workload."""
         one = self.workloads[name]
         condition(one, "Evicted", "True", reason)
         if reason == "Preempted":
@@ -134,7 +134,7 @@ class FakeKueue:
         self._changed(one, decide=False)
 
     def decide(self):
-        """Do what Kueue's controllers and its scheduler would."""
+        """Make the changes that Kueue's controllers and scheduler would make."""
         for one in self.workloads.values():
             active = one["spec"].get("active", True)
             if not active and is_true(one, "QuotaReserved") and not is_true(one, "Evicted"):
@@ -240,12 +240,12 @@ def condition(one, kind, value, reason, message=""):
 
 
 def is_true(one, kind):
-    """Whether a condition of a Workload is True."""
+    """Return whether a condition of a Workload is True."""
     conditions = (one.get("status") or {}).get("conditions", ())
     return any(x["type"] == kind and x["status"] == "True" for x in conditions)
 
 
 def requeued(one):
-    """Why a Workload is not back in the queue, None where it is."""
+    """Return why a Workload has not returned to the queue, or None if it has."""
     conditions = (one.get("status") or {}).get("conditions", ())
     return next((x["reason"] for x in conditions if x["type"] == "Requeued" and x["status"] == "False"), None)

@@ -1,4 +1,4 @@
-"""A scheduler with a side of its own, in memory: it answers late, loses answers, answers twice, forgets, or is away."""
+"""A remote scheduler, simulated in memory. It answers late or twice, loses answers, forgets claims, or is away."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from gpuspawner.schedulers.own_queue import InMemoryScheduler
 
 
 class LateScheduler(InMemoryScheduler):
-    """Keeps what it granted until its claim is gone, holds its GPUs, or asks for something else."""
+    """Keeps a grant until its claim is gone, holds GPUs, or changes."""
 
     capabilities = Capabilities(owns_queue=True, answers_at_once=False, substitutes=True)
 

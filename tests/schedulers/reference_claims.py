@@ -1,4 +1,4 @@
-"""Claims as a hub asks for them, for the tests of the reference scheduler and of the client."""
+"""Claims as a hub sends them, for tests of the reference scheduler and of the client."""
 
 from demo.scheduler.inventory import Inventory
 from demo.scheduler.machine import Machine
@@ -14,7 +14,7 @@ quotas: {vision: 1}
 
 
 def asking(count=1, kind="a100", *, revision=1, want="wait", at=NOW, **more):
-    """The body of a claim."""
+    """Return the body of a claim."""
     return {
         "revision": revision,
         "want": want,
@@ -36,13 +36,13 @@ def asking(count=1, kind="a100", *, revision=1, want="wait", at=NOW, **more):
 
 
 def holding(state):
-    """The GPUs of a claim's grant, as the client sends them again."""
+    """Return the GPUs of a claim's grant, as the client sends them."""
     grant = state["grant"]
     return {name: grant[name] for name in ("kind", "cluster", "slots")}
 
 
 class Played(Machine):
-    """A machine whose time is moved by hand, and one hub."""
+    """A machine with one hub. The test moves its clock."""
 
     def __init__(self, boot="first", text=TWO_CLUSTERS, now=NOW, **settings):
         super().__init__(Inventory.read(text), Settings(**{"settle_seconds": 0, **settings}), now, boot)
@@ -61,6 +61,6 @@ class Played(Machine):
         return next((one for one in self.since(hub, None)[0]["claims"] if one["id"] == name), None)
 
     def starts(self, name, *args, **asked):
-        """Ask, be granted, and take it."""
+        """Claim GPUs, and take the grant."""
         self.wants(name, *args, **asked)
         return self.confirm("hub", name, asked.get("revision", 1), self.now)

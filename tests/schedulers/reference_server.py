@@ -1,4 +1,4 @@
-"""The reference scheduler as a server of its own thread, for tests that ask it over HTTP."""
+"""The reference scheduler in a thread of its own, for tests over HTTP."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ TOKEN = "a-token-of-the-tests"
 
 @contextmanager
 def reference_server(text=DEFAULT, token=TOKEN, **settings):
-    """Serve while the block lasts; give its address and the server."""
+    """Serve during the block. Yield the address and the server."""
     started, made = threading.Event(), {}
     (port,) = pick_free(1)
 

@@ -63,12 +63,12 @@ def seen_by(scheduler, line=(), **conditions):
 
 
 def gives_gpus(scheduler, grant):
-    """Whether a grant is of GPUs, or only has a pod wait for some in a queue of the cluster."""
+    """Return whether a grant has GPUs. Otherwise its pod waits in a queue of the cluster."""
     return scheduler.capabilities.pod_waits_seconds is None or not all(slot.is_coming for slot in grant.slots)
 
 
 async def granted(scheduler, line, **conditions):
-    """The leases as they are once the scheduler's grants of GPUs are made."""
+    """Return the leases with the scheduler's grants of GPUs."""
     found = {lease.id: lease for lease in line}
     for grant in (await scheduler.sync(seen_by(scheduler, line, **conditions))).grants():
         if not gives_gpus(scheduler, grant):
@@ -213,7 +213,7 @@ async def test_a_node_is_added_only_for_a_request_without_room_on_existing_nodes
 
 
 async def syncs(scheduler, line):
-    """Its grants by lease id, which are not carried out."""
+    """Return the grants by lease ID without carrying them out."""
     grants = (await scheduler.sync(seen_by(scheduler, line))).grants()
     return {grant.claim.id: grant for grant in grants if gives_gpus(scheduler, grant)}
 

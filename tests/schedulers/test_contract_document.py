@@ -1,4 +1,4 @@
-"""The contract of external schedulers as a document: whole, and the same shape for each error."""
+"""The document of the contract for external schedulers is complete, and all errors have the same shape."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ ERROR = {"$ref": "#/components/schemas/Error"}
 
 
 def objects(part, path=""):
-    """All schemas with properties, and where they stand."""
+    """Yield all schemas with properties, and their paths."""
     if isinstance(part, dict):
         if isinstance(part.get("properties"), dict):
             yield path, part

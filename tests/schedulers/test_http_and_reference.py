@@ -1,4 +1,4 @@
-"""The client and the reference server with each other, with lost and repeated messages and restarts of either side."""
+"""The client with the reference server, with lost and repeated messages, and restarts of both sides."""
 
 import asyncio
 from contextlib import suppress
@@ -49,7 +49,7 @@ def fleet_of():
 
 @dataclass
 class Both:
-    """A service's leases, which are stored, its client, which is lost with a crash, and the server."""
+    """The stored leases of a service, its client, which a crash loses, and the server."""
 
     token_file: str
     now: float = NOW
@@ -105,7 +105,7 @@ class Both:
                 self.leases[name] = replace(lease, phase=Phase.RUNNING, running_at=self.now, deadline_at=ends_at)
 
     async def move(self, which, to):
-        """Withdraw or end one of our leases, or put it back into the queue."""
+        """Withdraw a lease, end it, or return it to the queue."""
         if self.leases:
             name = sorted(self.leases)[which % len(self.leases)]
             if to == "gone":
@@ -118,7 +118,7 @@ class Both:
         self.leases[name] = replace(lease, phase=Phase.QUEUED, slots=(), attempt=lease.attempt + 1, running_at=None)
 
     async def sync(self, stored=True):
-        """Send and receive, as the service does. A crash may come before the answer is stored."""
+        """Send and receive like the service. A crash may happen before the answer is stored."""
         try:
             answer = await self.client.sync(
                 Snapshot(self.now, self.client.kinds, tuple(self.leases.values()), self.client.fleet)
@@ -157,7 +157,7 @@ class Both:
         self.server.faults.coming.append(Fault(kind, times))
 
     async def again(self, which, unseen):
-        """A proxy repeats an earlier request, or delivers one far too late."""
+        """Repeat an earlier request, as a proxy may do late."""
         if self.sent:
             asked, size = self.sent[which % len(self.sent)]
             if unseen and "Idempotency-Key" in asked.headers:
@@ -176,7 +176,7 @@ class Both:
     # Invariants
 
     def check(self):
-        """For the server no GPU has two holders, but for one that was told to go; and what runs keeps its own."""
+        """Check that no GPU has two holders, except a preempted one, and that running claims keep their GPUs."""
         holders = [one for one in self.server.machine.claims.values() if one.grant]
         firm = [gpu for one in holders if one.preemption is None for gpu in one.grant.gpus]
         training = [gpu.id for job in self.server.machine.jobs.values() for gpu in job.gpus]
@@ -206,7 +206,7 @@ class Both:
                 assert not claims[name].is_taken, f"{name} waits, and the server holds {theirs} for it"
 
     async def settle(self):
-        """No more faults: within a minute both agree."""
+        """Check that both sides agree within a minute without faults."""
         self.server.faults.coming.clear()
         for _ in range(6):
             await self.wait(AGREE_WITHIN_SECONDS / 6)
@@ -217,7 +217,7 @@ class Both:
         self.check_agreed()
 
     async def serve_all(self):
-        """Each waiting claim is granted once others have ended."""
+        """Check that each waiting claim is granted after others have ended."""
         self.server.machine.jobs.clear()
         for _ in range(20 * (1 + len(self.leases))):
             if not self.leases:

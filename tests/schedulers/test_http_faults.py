@@ -1,4 +1,4 @@
-"""The adapter and the reference server under faults: nothing is lost or doubled, and both agree again by themselves."""
+"""The adapter with the reference server under faults: no claim is lost or doubled, and both sides agree again."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def served():
 
 
 class Both:
-    """Leases, the adapter that tells of them, and the server that it tells."""
+    """Leases, the adapter that sends them, and the server."""
 
     def __init__(self, served, folder):
         self.url, self.server = served
@@ -57,7 +57,7 @@ class Both:
         assert requests.post(f"{self.url}/admin/{what}", json=body, headers=SIGNED, timeout=30).status_code == 204
 
     async def begin(self):
-        """Our side starts, also after a crash."""
+        """Start our side, also after a crash."""
         if self.scheduler is not None:
             await self.scheduler.close()
         mine = InMemoryScheduler(FakeBackend(GPUS), KINDS)
@@ -74,7 +74,7 @@ class Both:
         return Snapshot(self.now, self.scheduler.kinds, tuple(self.leases.values()), self.scheduler.fleet)
 
     async def sync(self):
-        """One sync, and what the service does by it: what fits is granted, and its start takes it."""
+        """Sync once, and act like the service: make the grants, and let the starts take them."""
         try:
             answer = await self.scheduler.sync(self.seen())
         except Unavailable:
@@ -89,7 +89,7 @@ class Both:
             self.leases[lease.id] = replace(lease, notice=EndNotice(SCHEDULER, one.at, one.why, "it"))
 
     async def agree(self):
-        """Sync until both sides say the same: with fifteen looks at most."""
+        """Sync at most fifteen times until both sides agree."""
         for _ in range(15):
             await self.sync()
             await until(lambda: self.server._soon is None)
@@ -98,7 +98,7 @@ class Both:
         raise AssertionError(self.differs())
 
     def differs(self):
-        """The first difference between the two sides, else None."""
+        """Return the first difference between the two sides, or None."""
         theirs = {claim.id: claim for claim in list(self.server.machine.claims.values())}
         if theirs.keys() != self.leases.keys():
             return f"they have {sorted(theirs)}, we {sorted(self.leases)}"
@@ -297,7 +297,7 @@ async def test_requests_are_sent_in_the_order_of_asking_despite_slow_answers(bot
 
 
 async def test_a_flood_of_open_forms_takes_half_the_turns_from_claims_at_most(tmp_path):
-    """A scheduler that answers no form still gets claims of starting and running workspaces."""
+    """A scheduler that does not answer previews still gets the claims of starting and running workspaces."""
     (tmp_path / "token").write_text(TOKEN)
     begun, ends = [], asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The adapter to a batch scheduler whose answers are odd: it asks no flood, loses nothing, and says what is wrong."""
+"""The adapter with a scheduler that gives unusual answers: it sends no flood of requests and loses no claim."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ ABLE = {
 
 
 class Odd(RequestHandler):
-    """A scheduler that holds no answer: its cursor goes on, as for another hub's claims, and ours have not changed."""
+    """A scheduler without long polls. Its cursor changes, as by another hub's claims, and our claims do not."""
 
     def initialize(self, asked, failing):
         self.asked, self.failing = asked, failing

@@ -40,7 +40,7 @@ def a_limit(most, kind="Container", least=None):
 
 
 def a_quota_of(**hard):
-    """One of CPU, memory or pods, of which the namespace uses nothing yet."""
+    """Return a quota of CPU, memory or pods that is not in use."""
     status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
     return {
         "metadata": {"name": "team", "namespace": "jhub", "uid": "uid-team"},
@@ -269,7 +269,7 @@ OLD = ("old/nvidia.com/gpu/0", "old/nvidia.com/gpu/1")
 
 @pytest.fixture
 async def a_pool(a_scheduler):
-    """Two T4 on a node that is there, and two on one that may be started."""
+    """Return a pool with two T4 on a running node, and two on a node that may be started."""
     scheduler = await a_scheduler()
     return KubernetesScheduler(scheduler._cluster, POOL)
 

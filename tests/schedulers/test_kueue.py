@@ -30,7 +30,7 @@ NODES = {"big": ["node-a"], "small": ["node-t"]}
 
 
 class OnCluster(InMemoryScheduler):
-    """Its workspaces are pods."""
+    """A backend whose workspaces are pods."""
 
     def patch(self, lease, off=()):
         return {**super().patch(lease, off), "pod": {"spec": {}}}
@@ -51,7 +51,7 @@ class World:
         self.scheduler = KueueScheduler(self.cluster, OnCluster(backend, KINDS), KueueQueues("lq", **queues), HUB)
 
     async def sync(self, *line, now=NOW, turns=5, **conditions):
-        """The answer once all is written that follows."""
+        """Sync until no write follows, and return the answer."""
         for _ in range(turns):
             seen = Snapshot(now, self.scheduler.kinds, line, self.scheduler.fleet, **conditions)
             answer = await self.scheduler.sync(seen)
@@ -61,7 +61,7 @@ class World:
         return answer
 
     async def running(self, *line):
-        """The leases as they run, once they were granted; Kueue has been told."""
+        """Return the leases as running, after their grants. Kueue knows that."""
         grants = {grant.claim.id: grant for grant in (await self.sync(*line)).grants()}
         up = tuple(
             a_lease(x.id, Phase.RUNNING, asked_at=x.asked_at, held=grants[x.id].slots, request=x.request, key=x.key)
@@ -71,12 +71,12 @@ class World:
         return up
 
     def of(self, lease):
-        """Its Workload."""
+        """Return the Workload of a lease."""
         return self.kueue.workloads[name_of(lease)]
 
 
 async def again_with(world):
-    """The service restarts."""
+    """Return the adapter after a restart of the service."""
     mine = OnCluster(world.scheduler._own_queue._view._backend, KINDS)
     await mine.observe(NOW)
     world.scheduler = KueueScheduler(world.cluster, mine, KueueQueues("lq"), HUB)

@@ -1,4 +1,4 @@
-"""A cluster that can't be used through Kueue is refused at start, with what is to be done about it."""
+"""A cluster whose Kueue cannot be used is refused at the start, with the remedy."""
 
 import pytest
 from fake_kueue import FakeKueue

@@ -1,4 +1,4 @@
-"""Our own queue learns how long workspaces run, and tells those who wait by it."""
+"""Our own queue learns how long workspaces run, and estimates starts from that."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Volcano and KAI own the queue: the pod says which, waits, and what its PodGroup says of it is told."""
+"""Volcano and KAI own the queue: a pod names its queue and waits, and users read why by its PodGroup."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ SAID = {
 
 
 class World:
-    """An API server of our own with four A100 on a node, and the adapter of one of them."""
+    """A simulated API server with four A100 on a node, and the adapter of Volcano or KAI."""
 
     def __init__(self, api, folder, system):
         self.api, self.system = api, system

@@ -1,4 +1,4 @@
-"""The decisions of the reference scheduler, with a clock that is moved by hand."""
+"""The decisions of the reference scheduler, with a clock that the test sets."""
 
 import pytest
 from reference_claims import NOW, Played, asking, holding

@@ -1,4 +1,4 @@
-"""The reference scheduler over HTTP: as its contract says, under any request by it, and with each fault."""
+"""The reference scheduler over HTTP follows the contract for any request, and under each fault."""
 
 import hashlib
 import hmac
@@ -31,7 +31,7 @@ def served():
 
 @pytest.fixture
 def ask(served):
-    """Ask a server whose memory is empty."""
+    """Send a request to a server without claims."""
     url, server = served
     server.faults.coming.clear()
     assert requests.post(f"{url}/admin/forget", headers=SIGNED, timeout=20).status_code == 204
@@ -172,7 +172,7 @@ def test_a_repeated_event_happens_once_and_is_answered_twice(ask):
 
 @pytest.fixture
 def hook():
-    """An address that takes callbacks, and refuses the first."""
+    """An address that receives callbacks and refuses the first one."""
     had = []
 
     class Taking(BaseHTTPRequestHandler):

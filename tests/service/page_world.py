@@ -181,6 +181,7 @@ class World:
         async def close():
             self._server.stop()
             await self._server.close_all_connections()
+            await self.parts.allocator.estimator.close()
 
         self.call(close)
         self.call(self.parts.store.close)

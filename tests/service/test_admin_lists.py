@@ -1,6 +1,7 @@
 """The lists for administrators: rights, filters, order, pages, and the same rows as page, CSV and JSON."""
 
 import csv
+import html
 import io
 import re
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
-from page_world import Browser, api
+from page_world import PREFIX, Browser, api
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.idle.verdicts import SampleKind, Streak
@@ -33,6 +34,8 @@ TABLE = Table(
 ROWS = [
     SimpleNamespace(id=str(i), name=f"n{i}", size=None if i % 7 == 0 else i % 3, why="b" * (i % 4)) for i in range(120)
 ]
+AWAY = re.compile(r"/logout|/reference|/cli/|/static/")
+"""Links that end the session, or that the hub's other pages and files answer."""
 
 
 @pytest.fixture
@@ -130,6 +133,25 @@ def test_ended_ones_are_sorted_by_what_the_store_has_in_order(world):
     refused = asked(world, "console/ended.json?sort=gpus")
     assert (refused.status_code, refused.json()["error"]["limit"]) == (400, "ended_at, user, reason")
     assert asked(world, "console/audit.json?sort=at").json()["error"]["limit"] == "no other order"
+
+
+def test_every_link_of_the_service_leads_to_a_page(world):
+    admin = Browser(world, "admin")
+    coming, seen, missing = ["", "console"], set(), []
+    while coming:
+        page = coming.pop(0)
+        kind = re.sub(r"=[^&]*|[0-9]+", "", page)  # one list in one order is enough
+        if kind in seen:
+            continue
+        seen.add(kind)
+        answer = admin.get(world.home + page)
+        if answer.status_code != 200:
+            missing.append((page, answer.status_code))
+        links = re.findall(r'<a [^>]*href="([^"#]+)[^"]*"', answer.text)
+        local = [html.unescape(link) for link in links if link.startswith(PREFIX + "/")]
+        coming += [one.removeprefix(PREFIX + "/") for one in local if not AWAY.search(one)]
+    assert missing == []
+    assert {"console/quotas", "console/queue", "console/people/alice"} <= seen
 
 
 def test_an_empty_console_says_what_will_stand_there(make_web_world):

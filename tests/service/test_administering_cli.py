@@ -53,6 +53,15 @@ def test_a_node_is_drained_after_a_dry_run_listed_and_lifted(world, run):
     assert world.call(world.parts.restrictions.in_force) == ()
 
 
+def test_an_administrator_stops_and_extends_a_workspace_by_its_user_and_server(world, run):
+    code, out, _ = run("extend", "alice/-", "--until", "3d", "--reason", "a deadline", "--json")
+    assert (code, [one["id"] for one in json.loads(out)["affected"]]) == (0, ["runs"])
+    code, out, _ = run("stop", "bob/train", "--reason", "noise", "--json")
+    assert (code, [one["id"] for one in json.loads(out)["affected"]]) == (0, ["other"])
+    code, _, err = run("stop", "bob/train", name="alice")
+    assert (code, "No workspace has the name 'bob/train'" in err) == (2, True)
+
+
 def test_workspaces_are_named_by_id_or_by_user_and_server_and_moved_together(world, run):
     code, out, _ = run("admin", "move", "runs", "bob/train", "--reason", "noise", "--json")
     assert (code, [x["id"] for x in json.loads(out)["affected"]]) == (0, ["runs", "other"])

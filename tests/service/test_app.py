@@ -16,7 +16,7 @@ from lease_builders import a_lease
 from service_process import SERVE, call
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.ending import cancelled
+from gpuspawner.service.loops import cancelled
 from gpuspawner.service.store import Store
 
 

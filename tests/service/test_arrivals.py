@@ -60,7 +60,7 @@ async def test_an_absent_user_is_warned_halfway_loses_the_gpu_and_may_join_the_e
     view = present_workspace(world.parts, world.now_of(lease))
     assert (view.warning, view.phase) == (None, "running"), "idle for 14 min of 5, and that does not count"
     assert view.arrival.words.startswith("It has been ready since ")
-    assert view.idle.words.startswith("idle time counts once somebody came")
+    assert view.idle.words.startswith("idle time counts once it is opened")
     assert view.explained[:2] == [view.arrival.words, f"I{view.idle.words[1:]}."]
     assert not any("a warning comes in" in sentence for sentence in view.explained)
     await world.go_on(2 * MINUTE)

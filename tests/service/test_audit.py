@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 import requests
@@ -53,6 +54,9 @@ def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(worl
         ("admin", "the API, as administrator", "quota granted", "alice", "", "done"),
     ]
     assert all("The driver is changed" in x["why"] for x in lines if x["action"] in {"drained", "extended"})
+    rows = re.findall(r'data-label="What">(.*?)</td>', Browser(world, "admin").look("console/audit").text)
+    (refused,) = [row for row in rows if "Refused" in row]
+    assert (refused.count("Refused"), refused.endswith(" drain")) == (1, True)
 
 
 def told(world, query="by=people"):
@@ -82,9 +86,9 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
     ]
     begins = [
         "grant: Team: You asked for 'ghost'",
-        "grant: what: You asked for '0 GPUs'",
+        "grant: Amount: You asked for '0 GPUs'",
         "take a grant back: admin has taken it back already",
-        "correct the use: amount: You asked for 'much'",
+        "correct usage: Amount: You asked for 'much'",
     ]
     for line, words in zip(lines[::-1], [*begins, "lift: ", "lift: "], strict=True):
         assert line["why"].startswith(words), line["why"]

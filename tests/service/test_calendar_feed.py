@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from page_world import CATALOG, GPUS, NOW, Browser, api
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.service.calendar.feed import stored_hash
-from gpuspawner.service.calendar.icalendar import CalendarEvent, calendar_text
+from gpuspawner.service.calendar.feed import CalendarEvent, calendar_text, stored_hash
 
 NODE = GPUS[0].node
 WHY = "Final projects; rooms 1, 2 \\ 3: Prüfung für alle, die im Sommersemester Bildverarbeitung gehört haben"

@@ -126,7 +126,7 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
     [
         (["--memory", "16 boxes"], "Memory: You asked for '16 boxes'. Allowed: 1 GiB to 64 GiB."),
         (["--count", "9"], "GPUs: You asked for '9'. Allowed: 1 to 4."),
-        (["lost"], "Workspace: You asked for 'lost'. Allowed: pytorch."),
+        (["lost"], "Template: You asked for 'lost'. Allowed: pytorch."),
         (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
         (
             ["--name", "a/b"],

@@ -13,8 +13,7 @@ from gpuspawner.service.app import load
 from gpuspawner.service.sign_in.device_login import Login
 from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store import OutputRow, tables
-from gpuspawner.service.store.alerts import TeamAlert
-from gpuspawner.service.store.statements import Statements
+from gpuspawner.service.store.statements import Statements, TeamAlert
 
 QUOTAS = {"each-user": {"each": "user", "gpu_hours": {"per": "week", "hard": 400}}}
 DAMAGE = ["x", b"\xff", "\ud800", 1e300]

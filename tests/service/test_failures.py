@@ -13,12 +13,11 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import lifetimes
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.engine import STEP
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
 from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
-from gpuspawner.service.loops import Loops
+from gpuspawner.service.loops import Loops, cancelled
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules import policies
 

@@ -15,7 +15,7 @@ from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.administration.quarantine_rule import quarantine_round
+from gpuspawner.service.administration.gpu_health import quarantine_round
 from gpuspawner.service.engine.sampling.gpu_health import read_exported
 
 WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)

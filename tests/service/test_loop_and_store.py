@@ -16,8 +16,8 @@ from lease_builders import a_lease
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.loops import cancelled
 
 pytestmark = pytest.mark.postgresql
 

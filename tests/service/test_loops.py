@@ -6,7 +6,7 @@ from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend
 from gpuspawner.service.app import Options, Service
-from gpuspawner.service.ending import cancelled
+from gpuspawner.service.loops import cancelled
 from gpuspawner.service.settings import Settings
 
 

@@ -265,6 +265,8 @@ def test_the_roles_are_listed_with_their_scopes_and_the_people_who_used_them(wor
     assert (people["operator"], people["auditor"], people["administrator"]) == (["vera"], ["otto"], ["admin"])
     assert roles["team lead"]["scope"] == "custom:gpu:lead"
     assert roles["team lead"]["may"][Permission.GRANT.value] == "team"
+    assert roles["user"]["may"]["see workspaces"] == "own"
+    assert not [act for act in roles["user"]["may"] if "other users" in act]
     page = Browser(world, "vera").get(f"{world.home}console/roles").text
     assert all(one in page for one in ("lena", "custom:gpu:operate", "Give extra quota or take it back"))
     assert api(world, "lena", "").json()["roles"] == ["user", "team lead"]

@@ -81,8 +81,8 @@ def test_a_repeated_message_is_one_claim(world, header):
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"kind": "h100", "external": "x"}, 400, "kind: You asked for 'h100'. Allowed: a100, t4."),
-        ({"external": "x"}, 400, "kind: You asked for none"),
+        ({"kind": "h100", "external": "x"}, 400, "GPU kind: You asked for 'h100'. Allowed: a100, t4."),
+        ({"external": "x"}, 400, "GPU kind: Nothing was given"),
         ({**EXTERNAL, "count": 0}, 400, "GPUs: You asked for 0. Allowed: 1 to"),
         ({**EXTERNAL, "count": "2"}, 400, "GPUs: You asked for '2'"),
         ({**EXTERNAL, "count": True}, 400, "GPUs: You asked for True"),
@@ -91,7 +91,7 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({"kind": "a100", "external": ""}, 400, "Give exactly one"),
         ({"kind": "a100", "external": "a\nb"}, 400, "printable letters"),
         ({"kind": "a100", "team": "vision"}, 400, "Team: You asked for 'vision'. Allowed: none"),
-        ({"kind": "a100", "user": "nobody"}, 400, "user: You asked for 'nobody'. Allowed: users of the hub"),
+        ({"kind": "a100", "user": "nobody"}, 400, "User: You asked for 'nobody'. Allowed: users of the hub"),
         ({**EXTERNAL, "by": NOW - 1}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "by": 10**400}, 400, "a time within the next 7 days"),
         ({**EXTERNAL, "hold_until": "soon"}, 400, "hold_until: You asked for 'soon'"),

@@ -70,7 +70,7 @@ def test_the_gpus_need_not_be_on_one_node_where_it_says_so(world, preempt):
     ("arguments", "code", "words"),
     [
         (("take", "a100", "2", *EXTERNAL, "--by", "soon"), 1, "'soon' is not a time"),
-        (("take", "h100", "2", *EXTERNAL), 2, "kind: You asked for 'h100'"),
+        (("take", "h100", "2", *EXTERNAL), 2, "GPU kind: You asked for 'h100'"),
         (("take", "a100", "4", *EXTERNAL), 2, "at most 2 can be freed now"),
         (("show", "none"), 2, "No claim has an ID that begins with 'none'"),
         (("cancel", ""), 2, "No claim has an ID that begins with ''"),

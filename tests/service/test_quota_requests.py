@@ -282,6 +282,17 @@ def test_without_a_quota_there_is_nothing_to_ask_for(make_web_world):
     assert "no quota limits you" in error(ask(world, status=400, team=None))
 
 
+def test_a_request_that_only_the_team_s_quota_limits_says_how_to_ask_for_it(make_web_world):
+    rules = {"vision": {"group": "vision", "gpu_hours": {"per": "day", "hard": 80}}}
+    world = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "quotas": rules}))
+    world.groups.update(alice={"vision"})
+    whole = "You can ask for it for the whole team vision (--team vision --whole-team)."
+    for team in (None, "vision"):
+        assert error(ask(world, status=400, what="20 GPU h", team=team)).endswith(whole)
+    assert ask(world, what="20 GPU h", team="vision", whole_team=True)["state"] == "open"
+    assert error(ask(world, status=400)).endswith("No quota limits this amount.")
+
+
 def test_an_administrator_answers_on_the_page(world):
     world.save(running("runs", "alice", gpus=(0,)))
     asked = ask(world, what="20 GPU h")

@@ -88,7 +88,7 @@ async def test_a_scheduled_workspace_is_requested_in_time_without_a_visit(world)
     lease = lease_of(world)
     assert (lease.key, lease.unattended, lease.request.count) == (Key(*owner(world), ""), True, 1)
     lines = await world.parts.store.read(world.parts.store.audit_log.latest, lease.id)
-    assert (lines[-1].event.name, lines[-1].where) == ("asked", "a standing wish")
+    assert (lines[-1].event.name, lines[-1].where) == ("asked", "a schedule")
     up = await comes_up(world)
     ready_at = up.ready_at
     assert world.clock.now() < ready_at

@@ -67,7 +67,7 @@ def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--at", "25:00"], "at: You asked for '25:00'. Allowed: one like 8:00 or 17:30."),
+        (["--at", "25:00"], "Time: You asked for '25:00'. Allowed: one like 8:00 or 17:30."),
         (["--at", "8:00", "--on", "someday"], "on: You asked for 'someday'. Allowed: weekdays, weekend, daily"),
         (["--at", "8:00", "--count", "9"], "GPUs: You asked for '9'. Allowed: 1 to 4."),
         (["--at", "8:00", "--name", "a/b"], "Name: You asked for 'a/b'"),

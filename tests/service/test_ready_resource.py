@@ -1,4 +1,4 @@
-"""Requests that are to be ready at a time: a standing wish of their user, whose workspace is the request's."""
+"""Requests that are to be ready at a time: each is a schedule of its user, whose workspace is the request's."""
 
 import pytest
 from resource_world import Cluster, Door

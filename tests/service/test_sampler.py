@@ -21,7 +21,7 @@ from gpuspawner.core.leases import running_steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_bytes
 from gpuspawner.service.engine.sampling import sampler
-from gpuspawner.service.workspaces.cards import gauges_of
+from gpuspawner.service.workspaces.cards import Card
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.warnings import warnings_of
 
@@ -283,7 +283,7 @@ async def test_the_host_memory_of_a_workspace_is_on_its_card_with_its_limit(worl
     await world.go_on(60)
     shown = present_workspace(world.parts, world.registry.get(lease.id))
     assert shown.host_memory_used_bytes == 3 * 2**30
-    gauge = next(one for one in gauges_of(shown) if one.words == "Memory")
+    gauge = next(one for one in Card(shown, "", ()).gauges if one.words == "Memory")
     assert (gauge.used, gauge.of, gauge.percent) == ("3", "8", 37.5)
 
 

@@ -10,7 +10,7 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.start.secret_values import MAX_SECRETS, seal, unseal
-from gpuspawner.service.store.user_secrets import StoredSecret
+from gpuspawner.service.store.personal import StoredSecret
 
 VALUE = "hf_s3cret-value-that-nobody-reads"
 TOKEN = "gpuws-token-of-the-workspace"

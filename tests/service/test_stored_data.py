@@ -17,8 +17,7 @@ from gpuspawner.service.sign_in.tokens import make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.person import StoredPerson
-from gpuspawner.service.stored_data.api import pseudonym_of
-from gpuspawner.service.stored_data.sections import _SECTIONS
+from gpuspawner.service.stored_data.api import _SECTIONS, pseudonym_of
 
 NOT_PERSONAL = {
     "meta", "kinds_seen", "preemptions", "restrictions", "idempotency_keys", "outbox", "announcements",

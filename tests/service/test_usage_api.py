@@ -258,8 +258,8 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
     [
         ({}, "for whom: You asked for nobody. Allowed: user, team or everybody"),
         ({"user": "alice"}, "a reason of at most 500 letters"),
-        ({"user": "alice", "why": "x"}, "what: You asked for none. Allowed: a number with its unit"),
-        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "until: You asked for none. Allowed: a day (Friday"),
+        ({"user": "alice", "why": "x"}, "Amount: Nothing was given. Allowed: a number with its unit"),
+        ({"user": "alice", "why": "x", "what": "4 GPUs"}, "End: Nothing was given. Allowed: a day (Friday"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2020-01-01"}, "has passed"),
         ({"user": "alice", "why": "x", "what": "4 GPUs", "until": "2d", "since": "3d"}, "before until"),
         ({"user": "nobody", "why": "x", "what": "4 GPUs", "until": "2d"}, "users of the hub"),

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 import pytest
 
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.usage.chart import LABELS, columns_of
+from gpuspawner.service.usage.pages import LABELS, columns_of
 
 
 def series(days, hours=1.0):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuspawner.service.workspaces.cards import window_of
+from gpuspawner.service.workspaces.cards import Card
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,6 @@ from gpuspawner.service.workspaces.cards import window_of
 )
 def test_marks_of_the_bar(earliest, likely, latest, places):
     queue = SimpleNamespace(earliest_start_at=earliest, likely_start_at=likely, range_end_at=latest)
-    window = window_of(SimpleNamespace(now=1000.0, queue=queue))
+    window = Card(SimpleNamespace(now=1000.0, queue=queue), "", ()).window
     assert (window.earliest_left, window.likely_left) == places
     assert (window.likely == "") is (likely is None)

@@ -1,4 +1,4 @@
-"""Checks of a cluster: rights, GPUs, labels, claimed devices, network policy, priority, one exec. Pure."""
+"""Checks of a cluster: rights, GPUs, labels, claimed devices, network policy, priority and one exec. No I/O."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds
 MANIFEST = "kubernetes-service-rbac.yaml"
 PRIORITY_CLASS = "gpu-workspace"
 LEAST_PRIORITY = -10
-"""Under which the cluster autoscaler starts no node for a pod: its --expendable-pods-priority-cutoff."""
+"""The cluster autoscaler starts no node for pods of a lower priority (--expendable-pods-priority-cutoff)."""
 PRESENT = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
-"""By which GPU and Node Feature Discovery say that a node has an NVIDIA device."""
+"""Labels of GPU Feature Discovery and Node Feature Discovery for nodes with an NVIDIA device."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def review_of(right: Right, namespace: str) -> dict[str, Any]:
 def rights(
     answers: Mapping[Right, Answer], namespace: str, check: str = "rights", manifest: str = MANIFEST, value: str = ""
 ) -> Iterable[Finding]:
-    """Yield each right that is missing, of those that a manifest in hub_config gives, and a ``value`` of the chart."""
+    """Yield each missing right. A manifest in hub_config gives them, and so does a ``value`` of the chart."""
     found, of_chart = [], f"; in the hub's own cluster the chart does it, by {value}: true" if value else ""
     for right, answer in answers.items():
         status = answer.body.get("status") if answer.ok and isinstance(answer.body, dict) else None
@@ -121,7 +121,7 @@ def reached(answer: Answer, remedy: str = WAY_HERE) -> Finding:
 
 
 def namespace_there(name: str, answer: Answer) -> Iterable[Finding]:
-    """Yield a fault if there is no such namespace. An account that may not read namespaces is told nothing of it."""
+    """Yield a fault if there is no such namespace. An account that may not read namespaces gets another answer."""
     if answer.status == 404:  # noqa: PLR2004 - HTTP's own
         words = f"There is no namespace {name}."
         yield bad(
@@ -193,7 +193,7 @@ def unhealthy_of_pods(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
-    """Yield each kind of the catalog that no node has, nor will have."""
+    """Yield each kind of the catalog that no node has now, and no autoscaler can start."""
     here = cluster_kinds(kinds)
     named = frozenset(kind.resource for kind in here.values() if kind.resource)
     gpus = [g for item in nodes for g in gpus_of_node(to_node(item, named), (), list(here.values()), "", ())]
@@ -201,7 +201,7 @@ def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]
 
 
 def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
-    """Yield each kind of the catalog that no GPU is; what a share divides need not be there whole."""
+    """Yield each kind of the catalog without a GPU. A kind that only shares divide needs no GPU of its own."""
     divided = {kind.of for kind in kinds.values()}
     missing = find_unmatched_kinds([kind for kind in kinds.values() if kind.name not in divided], fleet)
     found = [bad("catalog", sentence.partition(". ")[0] + ".", sentence.partition(". ")[2]) for sentence in missing]
@@ -209,7 +209,7 @@ def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
 
 
 def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:
-    """Judge whether network policies let workspaces out to the service's port: warnings and Keep go there."""
+    """Judge whether network policies let workspaces reach the service's port, which warnings and Keep need."""
     if not policies.ok:
         remedy = "Run this with an account that may list networkpolicies."
         return unknown("network policy", "The API server did not list the namespace's network policies.", remedy)
@@ -225,15 +225,15 @@ def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:
 
 
 def _binds(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a policy bounds what pods with these labels may reach."""
+    """Return whether a policy limits the outgoing connections of pods with these labels."""
     wanted = (spec.get("podSelector") or {}).get("matchLabels") or {}
     types = spec.get("policyTypes") or (["Egress"] if "egress" in spec else [])
-    known = {name: value for name, value in wanted.items() if name != "release"}  # only pods that run tell theirs
+    known = {name: value for name, value in wanted.items() if name != "release"}  # only running pods show their release
     return "Egress" in types and all(labels.get(name) == value for name, value in known.items())
 
 
 def _lets_out(rule: Mapping[str, Any], port: int) -> bool:
-    """Whether a rule lets some pods of the cluster be reached at a port; blocks of addresses are taken to be others."""
+    """Return whether a rule lets pods reach some pods of the cluster at a port. Address blocks count as outside."""
     peers = rule.get("to") or []
     if peers and all("ipBlock" in peer for peer in peers):
         return False
@@ -249,7 +249,7 @@ def _is_port(written: Mapping[str, Any], port: int) -> bool:
 
 
 def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
-    """Judge what workspaces preempt, and whether nodes are started for them, by the classes of those that run."""
+    """Judge the priority classes of running workspaces: whom they preempt, and whether nodes are started for them."""
     if not classes.ok:
         remedy = "Run this with an account that may list priorityclasses."
         return unknown("priority", "The API server did not list the priority classes.", remedy)
@@ -277,15 +277,15 @@ def priority(classes: Answer, pods: Iterable[Mapping[str, Any]]) -> Finding:
 
 
 def exec_tried(pod: str, problem: str) -> Finding:
-    """Judge one exec in a workspace; ``pod`` is "" where none runs."""
+    """Judge one exec in a workspace. ``pod`` is "" if no workspace runs."""
     if not pod:
-        return unknown("exec", "No workspace runs in which to try an exec.", "Start one, and run this again.")
+        return unknown("exec", "No workspace runs, so no exec was tried.", "Start a workspace, and run this again.")
     if not problem:
         return good("exec", f"An exec in the pod {pod} works: its GPUs can be measured.")
     words = f"An exec in the pod {pod} failed: {problem}. Its GPUs are not measured, so it never counts as idle."
     remedy = (
-        f"Apply hub_config/{MANIFEST} (pods/exec: get and create); the image must have sh, the container be called "
-        "notebook. With the chart, workspaces.podNamePrefix must be how the pod's name begins."
+        f"Apply hub_config/{MANIFEST} (pods/exec: get and create). The image needs sh, and the container the name "
+        "notebook. With the chart, workspaces.podNamePrefix must be the beginning of the pod's name."
     )
     return bad("exec", words, remedy)
 

@@ -44,14 +44,14 @@ MOST_BYTES = 65536
 LONGEST_ANSWER_BYTES = 256 * 2**20
 """The longest answer of the API server: 10,000 nodes."""
 WORKSPACE = {"app": "jupyterhub", "component": "singleuser-server"}
-"""KubeSpawner's own labels, where no workspace runs whose labels would tell."""
+"""KubeSpawner's own labels. They are used if no workspace runs."""
 
 
 class Cluster:
-    """An API server, asked as a service account where ``account`` names one (``kubectl --as``)."""
+    """An API server, asked as the service account ``account`` if it is not "" (``kubectl --as``)."""
 
     def __init__(self, connection: Connection, account: str) -> None:
-        """Ask by this connection."""
+        """Use this connection."""
         self._connection, self._account = connection, account
 
     async def ask(self, path: str, body: Any = None) -> Answer:
@@ -74,20 +74,22 @@ class Cluster:
                     return Answer(0, problem=too_long(LONGEST_ANSWER_BYTES))
                 body = _json(content)
                 if not isinstance(body, dict):
-                    return Answer(0, problem=f"it answered {response.status} with what is no JSON object")
+                    return Answer(0, problem=f"it answered {response.status} with something that is not a JSON object")
                 date = seconds_of(response.headers.get("Date"))
                 return Answer(response.status, body, date=date, at=(began + time.time()) / 2)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, Unavailable) as error:
             return Answer(0, problem=str(error) or type(error).__name__)
 
     async def list(self, path: str) -> Answer:
-        """Return a list as :meth:`ask` does, with its objects as ``body``: each has its parts, empty where not told."""
+        """Return a list as :meth:`ask` does, with its objects as ``body``. Each has a spec and a status."""
         answer = await self.ask(path)
         if not answer.ok:
             return answer
         items = answer.body.get("items")
         if not isinstance(items, list) or not all(_is_object(item) for item in items):
-            return replace(answer, status=0, problem="it answered with what is no list of Kubernetes objects")
+            return replace(
+                answer, status=0, problem="it answered with something that is not a list of Kubernetes objects"
+            )
         return replace(answer, body=[{"spec": {}, "status": {}, **item} for item in items])
 
 
@@ -109,7 +111,7 @@ def _json(content: bytes) -> Any:
 
 
 def _is_object(item: Any) -> bool:
-    """Return whether it has a name, and parts that are mappings."""
+    """Return whether a value has a name, and mappings as its parts."""
     if not isinstance(item, dict):
         return False
     metadata, *others = (item.get(part, {}) for part in ("metadata", "spec", "status"))
@@ -219,7 +221,7 @@ async def _judged(cluster: Cluster, settings: ClusterSettings, catalog: Catalog 
 
 
 async def _exec_in(settings: ClusterSettings, running: Iterable[Any]) -> Finding:
-    """Try an exec in the first workspace that runs, as the probe's is."""
+    """Try an exec in the first running workspace, as the probe does."""
     name = next((str(pod["metadata"]["name"]) for pod in running), "")
     if not name:
         return cluster_checks.exec_tried("", "")

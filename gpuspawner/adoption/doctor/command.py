@@ -17,8 +17,8 @@ from gpuspawner import __version__
 from gpuspawner.adoption.doctor import hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import of_fleet
 from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, fetch_answer, unknown
+from gpuspawner.adoption.doctor.hub_checks import running_hubs
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
-from gpuspawner.adoption.running_hub import running_hubs
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice
 from gpuspawner.backends.ports import find_listener, is_own_address
@@ -32,8 +32,8 @@ from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
 
 IN_ADDRESS = (
-    "the address has a name or a password, which lists of processes and logs would show. Remove it: a file with "
-    "the token is named by --token-file."
+    "the address has a name or a password, which lists of processes and logs would show. Remove it. Name a file with "
+    "the token by --token-file."
 )
 MARKS = {State.GOOD: "good", State.BAD: "BAD", State.UNKNOWN: "?"}
 
@@ -95,7 +95,7 @@ def _token(arguments: DoctorOptions) -> str:
         try:
             return derive_hub_token(bytes.fromhex(Path(arguments.secret_file).read_text(encoding="ascii").strip()))
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not of 64 hexadecimal digits"
+            reason = error.strerror if isinstance(error, OSError) else "it does not consist of 64 hexadecimal digits"
             raise RefusedError(f"{arguments.secret_file} cannot be read as a secret: {reason}.") from error
     return next((os.environ[name] for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN") if name in os.environ), "")
 
@@ -150,13 +150,13 @@ def _process_at(url: str) -> int | None:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 80
-    except ValueError:  # it is no address
+    except ValueError:  # not an address
         return None
     return find_listener(port).pid if is_own_address(host) else None
 
 
 def _of_monitors(service: str, token: str, catalog: Catalog | None) -> Iterator[Finding]:
-    """Yield in which running workspaces the GPU monitor does not run."""
+    """Yield a finding about the GPU monitor in running workspaces."""
     if catalog is not None and catalog.gpus and not catalog.simulated:
         yield from source_checks.monitors_running(
             fetch_answer(f"{service}/services/gpu/api/v1/workspaces?all=true", token)

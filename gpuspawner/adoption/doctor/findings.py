@@ -38,7 +38,8 @@ class Finding:
 class Answer:
     """An answer over HTTP. ``status`` is 0 without an answer, and ``problem`` says why.
 
-    ``date`` is the clock of the other side in seconds since the epoch or None, ``at`` this machine's at that time.
+    ``date`` is the time of the other side's clock, in seconds since the epoch, or None. ``at`` is the time of this
+    machine's clock at that moment.
     """
 
     status: int
@@ -59,17 +60,17 @@ class Answer:
 
 
 def good(check: str, words: str) -> Finding:
-    """Return a finding that needs nothing done."""
+    """Return a finding about a check without a fault."""
     return Finding(check, State.GOOD, words)
 
 
 def bad(check: str, words: str, remedy: str) -> Finding:
-    """Return a finding with its remedy."""
+    """Return a finding about a fault, with its remedy."""
     return Finding(check, State.BAD, words, remedy)
 
 
 def unknown(check: str, words: str, remedy: str) -> Finding:
-    """Return a finding about something that was not examined, and how it would be."""
+    """Return a finding about something that was not examined. ``remedy`` says how to examine it."""
     return Finding(check, State.UNKNOWN, words, remedy)
 
 
@@ -92,7 +93,7 @@ class DoctorOptions:
 
 TIMEOUT_SECONDS = 10.0
 MOST_BYTES = 4 * 2**20
-"""Of an answer of hub or service: many times what either has to tell. Arbitrary."""
+"""The longest answer of hub or service that is read. Arbitrary: far more than either sends."""
 
 
 def fetch_answer(url: str, token: str = "") -> Answer:
@@ -123,7 +124,7 @@ def _answer(status: int, content: bytes, date: str | None, began: float) -> Answ
 
 def too_long(most_bytes: int) -> str:
     """Return why an answer was not read to its end."""
-    return f"its answer is longer than {show_bytes(most_bytes)}, which none of its kind is"
+    return f"its answer is longer than {show_bytes(most_bytes)}"
 
 
 def seconds_of(date: str | None) -> float | None:

@@ -32,23 +32,23 @@ _IN_IMAGE = (
     re.compile(r"(?<![a-z])cuda[-_.]?([0-9]{1,2})(?:\.([0-9]{1,2}))?"),
     re.compile(r"(?<![a-z0-9])cu([0-9]{2})([0-9])(?![0-9])"),
 )
-"""How the name of an image tells it: ``nvidia/cuda:12.4.1-base``, ``2.5.1-cuda12.4`` or ``cuda12``, ``cu124``."""
+"""Forms of the CUDA version in names of images: ``nvidia/cuda:12.4.1-base``, ``cuda12.4``, ``cuda12``, ``cu124``."""
 
 
 def cuda_of_image(image: str) -> CudaVersion | None:
-    """Return the CUDA version that the name of an image tells, None where it tells none. No minor version is 0."""
+    """Return the CUDA version in the name of an image, or None. A missing minor version counts as 0."""
     found = next((match for form in _IN_IMAGE if (match := form.search(image.lower()))), None)
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
 def cuda_of_packages(versions: Mapping[str, str]) -> CudaVersion | None:
-    """Return the CUDA version that Python packages bring, of all installed ones by name; None where they bring none."""
+    """Return the CUDA version of installed Python packages, or None. ``versions`` has their versions by name."""
     found = [re.match(r"([0-9]{1,2})\.([0-9]{1,2})", versions[name]) for name in versions if _is_runtime(name)]
     return max(((int(match[1]), int(match[2])) for match in found if match), default=None)
 
 
 def cuda_of_templates(catalog: Catalog, kinds: Iterable[str]) -> dict[str, CudaVersion]:
-    """Return the CUDA version of each image of a template that offers one of these kinds, by what it is of."""
+    """Return the CUDA version of each image of a template that offers one of these kinds, by a description."""
     offered = frozenset(kinds)
     images = {name: one.image or "" for name, one in catalog.templates.items() if not offered.isdisjoint(one.gpus)}
     told = {f"the image {image} of the template {name}": cuda_of_image(image) for name, image in images.items()}
@@ -56,7 +56,7 @@ def cuda_of_templates(catalog: Catalog, kinds: Iterable[str]) -> dict[str, CudaV
 
 
 def drivers_of_nodes(nodes: Iterable[Mapping[str, Any]], catalog: Catalog) -> Iterator[Finding]:
-    """Judge the drivers of nodes, as GPU Feature Discovery labels them, by the templates that offer their GPUs."""
+    """Compare the drivers in the labels of nodes with the CUDA versions of the templates that offer their GPUs."""
     kinds = [kind for kind in cluster_kinds(catalog.gpus).values() if kind.claim is None]
     named = frozenset(kind.resource for kind in kinds if kind.resource)
     seen: dict[tuple[str, CudaVersion, tuple[tuple[str, CudaVersion], ...]], list[str]] = {}
@@ -104,7 +104,7 @@ def driver_supports(
 
 
 def shown(version: CudaVersion) -> str:
-    """Return a version as people write it."""
+    """Return a version with a point: ``12.4``."""
     return f"{version[0]}.{version[1]}"
 
 
@@ -133,7 +133,7 @@ def of_exporter(catalog: Catalog | None) -> Iterable[Finding]:
 
 
 def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -> Finding:
-    """Judge what Prometheus has of DCGM exporter. ``refused`` says which metrics are not what the catalog says."""
+    """Judge the series of DCGM exporter in Prometheus. ``refused`` names the metrics that contradict the catalog."""
     if refused:
         return bad(SOURCE, refused, f"Correct readings in the catalog. {PAGE}")
     if not series:
@@ -206,7 +206,7 @@ def of_scheduler(catalog: Catalog | None) -> Iterable[Finding]:
         remedy = "docs/how-to/administrators/external-scheduler.md says what gpuspawner needs."
         yield bad(CHECK, str(error), remedy)
     except (Unavailable, RequestRejected) as error:
-        remedy = "Does it run? Look at url and token_file of the catalog's scheduler; a network policy may block it."
+        remedy = "Is it running? Check url and token_file of the catalog's scheduler. A network policy may block it."
         yield bad(CHECK, str(error), remedy)
     else:
         words = f"{told.name} {told.version} owns the queue (contract {told.contract}, gpuspawner {__version__})."

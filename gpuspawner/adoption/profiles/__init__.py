@@ -1,4 +1,4 @@
-"""Profiles of KubeSpawner read, sorted and used as a catalog, or written as one; nothing of them is run."""
+"""Profiles of KubeSpawner, read without running them, and used or written as a catalog."""
 
 from gpuspawner.adoption.profiles.command import use_profiles
 

@@ -21,7 +21,7 @@ from gpuspawner.cli.output import counted, say_lines
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.spawner.hub.service import written_in
 
-NO_PROFILE = "None of its profiles can be read. Nothing was written."
+NO_PROFILE = "No profile can be read. Nothing was written."
 
 
 @base.command(
@@ -59,7 +59,7 @@ def import_profiles(source: str, file: str, *, force: bool) -> int:
 
 
 def _report(found: ImportResult, source: str, file: str) -> list[str]:
-    lines = [f"Not turned over: {line}" for line in found.lost]
+    lines = [f"Not converted: {line}" for line in found.lost]
     if not found.profiles:
         return [*lines, NO_PROFILE]
     counts = f"{counted(found.profiles, 'profile')} of {source}: {counted(len(found.draft.templates), 'template')}, "
@@ -79,7 +79,7 @@ WHERE = f"c.KubeSpawner.{SETTING}"
 def use_profiles(c: Any) -> dict[str, Any]:
     """Return a catalog in which each profile of ``c.KubeSpawner.profile_list`` is a template.
 
-    The profiles keep only the settings that a catalog does not have, because the hub refuses others beside a lease.
+    The profiles keep only the settings that a catalog does not have. The hub does not start with others and a catalog.
     Everything that was lost is printed. The list is read again at each start of the hub.
 
     Args:
@@ -99,7 +99,7 @@ def use_profiles(c: Any) -> dict[str, Any]:
     listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
     base = settings_of_all({name: written_in(c.KubeSpawner, name, None) for name in c.KubeSpawner})
     found = convert_profiles(Source(tuple(listed), WHERE, base), slugify)
-    lost = [f"gpuspawner: not turned over: {line}" for line in found.lost]
+    lost = [f"gpuspawner: not converted: {line}" for line in found.lost]
     if not found.profiles:
         raise SystemExit("\n".join(lost))
     for line in lost:

@@ -1,4 +1,4 @@
-"""The settings and the choices of a profile, as values of a template. Pure."""
+"""The settings and the choices of a profile, as values of a template. No I/O."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class Amount:
-    """Of CPU in cores or memory in bytes: the most that one gets, and what of it is guaranteed; None where not said."""
+    """CPU in cores or memory in bytes: the limit, and the guaranteed part. None if it is not written."""
 
     limit: float | None = None
     guarantee: float | None = None
 
     @property
     def asked(self) -> float | None:
-        """The amounts of a request."""
+        """The amount that a request asks for."""
         return self.guarantee if self.limit is None else self.limit
 
     @property
     def percent(self) -> int:
-        """Which part is guaranteed: all of it where nothing says less."""
+        """The guaranteed percentage. It is 100 if no smaller guarantee is written."""
         if self.limit is None or self.guarantee is None or self.guarantee >= self.limit:
             return 100
         return max(1, math.ceil(100 * self.guarantee / self.limit))
@@ -55,24 +55,24 @@ class Amount:
 
 @dataclass(frozen=True)
 class Override:
-    """The contents of an override. ``stays`` are settings that only KubeSpawner has, ``told`` the reasons of losses."""
+    """The contents of an override. Only KubeSpawner has the settings in ``stays``. ``told`` names everything lost."""
 
     image: str = ""
     opens: tuple[str, ...] = ()
     cpu: Amount = Amount()
     memory: Amount = Amount()
     gpus: tuple[FoundGpus, ...] | None = None
-    """None without a word on GPUs; empty if it says that there are no GPUs."""
+    """None if GPUs are not mentioned, or empty if the override says that there are no GPUs."""
     stays: Mapping[str, Any] = field(default_factory=dict)
     told: tuple[str, ...] = ()
 
     @property
     def has_amounts(self) -> bool:
-        """Whether it says how much a workspace gets."""
+        """Whether it sets CPU, memory or GPUs."""
         return self.gpus is not None or self.cpu.asked is not None or self.memory.asked is not None
 
     def under(self, over: Override) -> Override:
-        """Return this with what ``over`` says on top of it."""
+        """Return this override with the values of ``over`` on top."""
         return Override(
             over.image or self.image,
             over.opens or self.opens,
@@ -92,7 +92,7 @@ def _under(own: Amount, over: Amount) -> Amount:
 def read_override(settings: Any) -> Override:
     """Return the contents of a ``kubespawner_override``."""
     if not isinstance(settings, Mapping):
-        words = f"kubespawner_override: {as_json(settings)} is no dict that can be read."
+        words = f"kubespawner_override: {as_json(settings)} is not a dict that can be read."
         return Override() if settings is None else Override(told=(words,))
     rest = {str(name): value for name, value in settings.items()}
     told: list[str] = []
@@ -113,7 +113,7 @@ def _amount(name: str, value: Any, told: list[str]) -> float | None:
     is_cpu = name.startswith("cpu")
     parsed, most = (_cores(value), MOST_CORES) if is_cpu else (_size(value), MOST_BYTES)
     if parsed is None:
-        told.append(f"{name}: {as_json(value)[:80]} is no amount that can be read. {BY_HAND}")
+        told.append(f"{name}: {as_json(value)[:80]} is not an amount that can be read. {BY_HAND}")
     elif not 0 <= parsed <= most:
         limit = f"{MOST_CORES} cores" if is_cpu else show_bytes(MOST_BYTES)
         told.append(f"{name}: {as_json(value)[:80]} is not from 0 to {limit}. {BY_HAND}")
@@ -181,7 +181,7 @@ def _with_image(read: Override, rest: dict[str, Any], told: list[str]) -> Overri
     except BadValue:
         if isinstance(rest["image"], str):
             told.append(
-                f"image: {as_json(rest.pop('image'))} is no image that the catalog takes. Write registry/name:tag."
+                f"image: {as_json(rest.pop('image'))} is not an image for the catalog. Write registry/name:tag."
             )
         return read
     rest.pop("image")
@@ -189,17 +189,17 @@ def _with_image(read: Override, rest: dict[str, Any], told: list[str]) -> Overri
 
 
 def written_size(size_bytes: float) -> str:
-    """Return a size as the catalog has it, no less than it was."""
+    """Return a size for the catalog, rounded up."""
     if size_bytes >= GIBIBYTE and size_bytes % GIBIBYTE == 0:
         return f"{int(size_bytes // GIBIBYTE)}GiB"
     return f"{max(1, math.ceil(size_bytes / MEBIBYTE))}MiB"
 
 
 _WITHOUT = (
-    "a size that people choose freely can't set it. Take it out, or write it into the profile's own "
+    "users choose any size, so a choice of a size cannot set it. Remove it, or write it into the profile's own "
     "kubespawner_override."
 )
-_OF_TEMPLATE = "the catalog has no such setting. Write a profile with it, and profile: in that template."
+_OF_TEMPLATE = "the catalog has no such setting. Write a profile with it, and name that profile in the template."
 BUILDING = "dynamic_image_building"
 SHOWN = {"display_name", "description", "choices", "unlisted_choice", BUILDING}
 
@@ -216,7 +216,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Option:
-    """An option that stays KubeSpawner's, and why."""
+    """An option that stays in KubeSpawner's profile, and why."""
 
     name: str
     why: str
@@ -235,14 +235,14 @@ class Options:
 def sort_options(written: Any) -> Options:
     """Return the result of each option.
 
-    1. One whose choices say amounts alone, or amounts and what stays, is sizes; of several such, the first.
-    2. One whose choices say images alone, and that takes no others, is images; of several, the first.
-    3. The rest stays, where it offers anything: KubeSpawner applies it, and the form shows it.
+    1. The first option whose choices set amounts, and no images, gives the sizes.
+    2. The first option whose choices set only images, and that takes no other values, gives the images.
+    3. Other options stay if they offer anything. KubeSpawner applies them, and the form shows them.
     """
     if not written:
         return Options()
     if not isinstance(written, Mapping):
-        return Options(told=(f"profile_options: {as_json(written)[:80]} is no dict that can be read.",))
+        return Options(told=(f"profile_options: {as_json(written)[:80]} is not a dict that can be read.",))
     found = Options()
     for name, option in written.items():
         found = _sorted(found, str(name), option)
@@ -251,16 +251,18 @@ def sort_options(written: Any) -> Options:
 
 def _sorted(found: Options, name: str, option: Any) -> Options:
     if not isinstance(option, Mapping) or not isinstance(option.get("choices") or {}, Mapping):
-        return replace(found, told=(*found.told, f"{name}: {as_json(option)[:80]} is no option that can be read."))
+        return replace(found, told=(*found.told, f"{name}: {as_json(option)[:80]} is not an option that can be read."))
     choices = tuple(_choice(str(key), one) for key, one in (option.get("choices") or {}).items())
     choices = tuple(sorted(choices, key=lambda one: not one.default))
     takes_others = _mapping(option.get("unlisted_choice")).get("enabled") is True
-    told = [f"{name}: {key}: not KubeSpawner's own, and not read." for key in option if key not in SHOWN]
+    told = [
+        f"{name}: {key}: it is not a setting of KubeSpawner and was not read." for key in option if key not in SHOWN
+    ]
     if _mapping(option.get(BUILDING)).get("enabled"):
-        other = "people may name an image that is built elsewhere" if takes_others else "build images elsewhere"
-        told.append(f"{name}: {BUILDING}: no images are built from repositories here; {other}.")
+        other = "users may name an image that is built elsewhere" if takes_others else "build images elsewhere"
+        told.append(f"{name}: {BUILDING}: gpuspawner builds no images from repositories; {other}.")
     if not choices and not takes_others:
-        told.append(f"{name}: there is nothing to choose of it.")
+        told.append(f"{name}: it has no choices.")
         return replace(found, told=(*found.told, *told))
     lost = [f"{name}, {one.title}: {line}" for one in choices for line in one.override.told]
     if any(one.override.has_amounts for one in choices):
@@ -280,7 +282,9 @@ def _with_amounts(
         return _as_sizes(found, name, choices, told, takes_others=takes_others)
     if not found.images:
         return _as_images(found, name, choices, told, takes_others=takes_others)
-    told.append(f"{name}: it says amounts, and another option gave the templates already. Write templates of it.")
+    told.append(
+        f"{name}: it sets amounts, but another option already gave the templates. Write templates for it by hand."
+    )
     return replace(found, told=(*found.told, *told))
 
 
@@ -288,10 +292,10 @@ def _as_sizes(
     found: Options, name: str, choices: tuple[Choice, ...], told: list[str], *, takes_others: bool
 ) -> Options:
     if found.sizes:
-        told.append(f"{name}: another option gave the sizes already. Widen the template's bounds by hand.")
+        told.append(f"{name}: another option already gave the sizes. Widen the template's bounds by hand.")
         return replace(found, told=(*found.told, *told))
     if takes_others:
-        told.append(f"{name}: unlisted_choice: people ask for any size within the template's bounds.")
+        told.append(f"{name}: unlisted_choice: users choose any size within the template's bounds.")
     told += [f"{name}, {one.title}: {key}: {_WITHOUT}" for one in choices for key in one.override.stays]
     return replace(found, sizes=choices, told=(*found.told, *told))
 
@@ -300,14 +304,14 @@ def _as_images(
     found: Options, name: str, choices: tuple[Choice, ...], told: list[str], *, takes_others: bool
 ) -> Options:
     if takes_others:
-        told.append(f"{name}: unlisted_choice: a template has the image that it names. Write one for each.")
+        told.append(f"{name}: unlisted_choice: each template has one image. Write a template for each other image.")
     told += [f"{name}, {one.title}: {key}: {_OF_TEMPLATE}" for one in choices for key in one.override.stays]
     return replace(found, images=choices, told=(*found.told, *told))
 
 
 def _choice(key: str, written: Any) -> Choice:
     if not isinstance(written, Mapping):
-        return Choice(key, key, default=False, override=Override(told=(f"{as_json(written)[:80]} is no choice.",)))
+        return Choice(key, key, default=False, override=Override(told=(f"{as_json(written)[:80]} is not a choice.",)))
     override = read_override(written.get("kubespawner_override"))
     return Choice(key, str(written.get("display_name") or key), written.get("default") is True, override)
 

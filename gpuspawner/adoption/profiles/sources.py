@@ -1,4 +1,4 @@
-"""Reading profiles from what administrators have: a chart's values, a hub's configuration, a dump. Nothing is run."""
+"""Read profiles from a chart's values, a hub's configuration or a JSON file, without running them."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ from gpuspawner.core.units import show_bytes
 
 SETTING = "profile_list"
 MOST_BYTES, MOST_VALUES = 8 * 2**20, 100_000
-"""Size of a file, and of its contents with aliases written out. Arbitrary: larger than any values."""
+"""Limits of a file's bytes, and of its values with aliases written out. Arbitrary: larger than any chart's values."""
 AMOUNTS = {
     "cpu_limit": ("cpu", "limit"),
     "cpu_guarantee": ("cpu", "guarantee"),
     "mem_limit": ("memory", "limit"),
     "mem_guarantee": ("memory", "guarantee"),
 }
-"""KubeSpawner's settings that bound every profile, and where the chart has them below singleuser."""
+"""KubeSpawner's settings that limit every profile, and their places below singleuser in the chart."""
 DUMP = (
     "Write what it returns into a JSON file and import that, for example by "
     "import json; json.dump(my_function(None), open('profiles.json', 'w'))"
 )
 
 
-ALONE = "Put the profiles alone into a file, and import that."
+ALONE = "Put only the profiles into a file, and import that file."
 
 
 class SourceError(Exception):
-    """There are no profiles in it that can be read; says what was looked for, and what to do."""
+    """A file has no profiles that can be read. The message says what was searched for, and what to do."""
 
 
 @dataclass(frozen=True)
 class UnreadValue:
-    """A value that only running the configuration would tell: its source."""
+    """The source code of a value that is known only when the configuration runs."""
 
     source: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """Profiles as written; ``base`` are KubeSpawner's settings under all of them; ``told`` what was not read.
+    """Profiles as they are written.
 
-    ``where`` is what the profiles are called there: ``singleuser.profileList`` or ``c.KubeSpawner.profile_list``.
+    ``where`` is their setting: ``singleuser.profileList`` or ``c.KubeSpawner.profile_list``. ``base`` are KubeSpawner's
+    settings for all of them. ``told`` are sentences about what was not read.
     """
 
     profiles: tuple[Any, ...]
@@ -58,7 +59,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Return the profiles of a file: Python where its name ends in .py, else YAML, of which JSON is a part.
+    """Return the profiles of a file: of Python if its name ends in .py, or else of YAML or JSON.
 
     Raises:
         SourceError: it cannot be read, or has no profiles.
@@ -76,7 +77,7 @@ def read_source(path: Path) -> Source:
         return _python(path, ast.parse(text)) if path.suffix == ".py" else _data(path, _yaml(path, text))
     except (SyntaxError, yaml.YAMLError, ValueError, RecursionError) as error:
         kind = "Python" if path.suffix == ".py" else "YAML or JSON"
-        raise SourceError(f"{path} is no {kind}: {str(error).splitlines()[0]}.") from error
+        raise SourceError(f"{path} is not {kind}: {str(error).splitlines()[0]}.") from error
 
 
 def _yaml(path: Path, text: str) -> Any:
@@ -91,7 +92,7 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def _values(node: yaml.Node, known: dict[int, float]) -> float:
-    """Return how many values a node is with its aliases written out: endless for one that holds itself."""
+    """Return the number of values in a node with its aliases written out. It is infinite for a node in itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
         parts: list[yaml.Node] = []
@@ -115,8 +116,8 @@ def _data(path: Path, data: Any) -> Source:
     where = next((name for name, profiles in found.items() if profiles), None)
     if where is None:
         raise SourceError(
-            f"{path} has no profiles: {', '.join(found)} were looked for, and a list of profiles by itself. Name the "
-            "values that you give to helm, jupyterhub_config.py, or a JSON file with what a function returned."
+            f"{path} has no profiles: neither {', '.join(found)} nor a list of profiles was found. Name the values "
+            "for helm, jupyterhub_config.py, or a JSON file with the result of your function."
         )
     base = {
         name: _mapping(singleuser.get(group))[key]
@@ -171,7 +172,7 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _is_spawner(node: ast.expr) -> bool:
-    """Whether it is ``c.KubeSpawner``, or a subclass of it."""
+    """Return whether an expression is ``c.KubeSpawner`` or a subclass of it."""
     return isinstance(node, ast.Attribute) and node.attr.endswith("Spawner")
 
 
@@ -182,7 +183,7 @@ def _adds(node: ast.AST) -> bool:
 
 
 def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    """Return the value of a literal expression, else :class:`UnreadValue`."""
+    """Return the value of a literal expression, or an :class:`UnreadValue`."""
     if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
         pairs = zip(node.keys, node.values, strict=True)
         return {key.value: _value(value, names) for key, value in pairs if isinstance(key, ast.Constant)}
@@ -214,5 +215,5 @@ def as_json(value: Any) -> str:
         return value.source
     try:
         return json.dumps(value, default=str)
-    except TypeError:  # a date or a list as a key, which YAML and Python have
+    except TypeError:  # YAML and Python allow a date or a list as a key
         return str(value)

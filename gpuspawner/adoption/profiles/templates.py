@@ -1,11 +1,11 @@
-"""KubeSpawner's profiles as templates and kinds of a catalog, and all of them that the catalog does not say. Pure."""
+"""KubeSpawner's profiles as templates and GPU kinds of a catalog, and everything that is lost. No I/O."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.adoption.discovered_gpus import FoundGpus, KindKey, kinds_of
@@ -25,14 +25,14 @@ from gpuspawner.core.units import show_cpu
 KNOWN = {"display_name", "description", "slug", "default", "kubespawner_override", "profile_options"}
 LONGEST_TITLE, LONGEST_DESCRIPTION = 100, 2000
 LIFETIME = (
-    "Profiles have no end; a workspace of these templates has one: 8 h unless its user asks for another time, 24 h at "
-    "most. Decide: bounds: {lifetime: 30m-7d}, with lifetime: 30m-7d in the policy, for example."
+    "Servers of profiles run without an end. A workspace of these templates ends after 8 h, or after the time that its "
+    "user chooses, at most 24 h. Decide: for example bounds: {lifetime: 30m-7d}, and lifetime: 30m-7d in the policy."
 )
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile, read. ``own`` is its override over what is set for all; ``lost`` is what nothing will do any more.
+    """One profile. ``own`` is its override on top of the settings for all profiles. ``lost`` names everything lost.
 
     ``stays`` are settings and options that it keeps in ``profile_list``.
     """
@@ -46,14 +46,14 @@ class Profile:
     lost: tuple[str, ...]
     stays: tuple[str, ...]
     kept: Mapping[str, Any]
-    """The profile with what it keeps alone, as KubeSpawner reads it."""
+    """The profile with only the settings that it keeps, as KubeSpawner reads it."""
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """A catalog; ``lost`` and ``stays``, a sentence each; and what is to be done with ``profile_list`` then.
+    """The catalog of an import, sentences about what is ``lost`` and what ``stays``, and the next steps.
 
-    ``kept`` are the profiles that ``profile_list`` must still have. There are none if nothing stays.
+    ``kept`` are the profiles that ``profile_list`` must still have. It is empty if nothing stays.
     """
 
     draft: Draft
@@ -62,14 +62,6 @@ class ImportResult:
     next_steps: tuple[str, ...]
     profiles: int = 0
     kept: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass
-class _Kinds:
-    """GPUs that templates name, gathered."""
-
-    gpus: list[FoundGpus] = field(default_factory=list)
-    names: Mapping[KindKey, str] = field(default_factory=dict)
 
 
 def convert_profiles(source: Source, slug_of: Any) -> ImportResult:
@@ -100,7 +92,7 @@ def _read(written: Mapping[str, Any], base: Override, slug_of: Any) -> Profile:
     own = read_override(written.get("kubespawner_override"))
     options = sort_options(written.get("profile_options"))
     title = _plain(written["display_name"])[:LONGEST_TITLE] or "Profile"
-    unknown = [f"{key}: not KubeSpawner's own, and not read." for key in written if key not in KNOWN]
+    unknown = [f"{key}: it is not a setting of KubeSpawner and was not read." for key in written if key not in KNOWN]
     guarantees = _uneven(own, options)
     stays = [f"{name}: a setting of the profile, which its template names." for name in own.stays]
     stays += [f"{one.name}: an option of the profile, which the form shows. {one.why}" for one in options.stay]
@@ -131,7 +123,9 @@ def _uneven(own: Override, options: Options) -> list[str]:
     for name in ("cpu", "memory"):
         amounts = [getattr(own.under(one.override), name) for one in options.sizes]
         if len({one.percent for one in amounts if one.asked is not None}) > 1:
-            told.append(f"guarantee of {name}: choices guarantee different parts; that of the default one is for all.")
+            told.append(
+                f"guarantee of {name}: choices guarantee different parts. The part of the default choice is for all."
+            )
     return told
 
 
@@ -148,7 +142,7 @@ def _asked(profile: Profile, choice: Choice | None) -> tuple[FoundGpus, ...]:
 def _templates(
     profile: Profile, names: Mapping[KindKey, str], taken: Iterable[str], *, names_profile: bool
 ) -> list[Entry]:
-    """Return a profile's template; where people choose its image, one for each."""
+    """Return the template of a profile, or one for each image that users may choose."""
     used, made = list(taken), []
     images: list[Choice | None] = [*profile.options.images] or [None]
     for image in images:
@@ -174,7 +168,7 @@ def _what(profile: Profile, own: Override, *, names_profile: bool) -> dict[str, 
 
 
 def _sizes(own: Override, sizes: tuple[Choice, ...], names: Mapping[KindKey, str]) -> dict[str, Any]:
-    """Return GPUs, bounds, defaults and guarantees: those of the profile, or from the least choice to the largest."""
+    """Return GPUs, bounds, defaults and guarantees. If the profile has choices, the bounds span them."""
     choices = [own.under(one.override) for one in sizes] or [own]
     usual = choices[next((number for number, one in enumerate(sizes) if one.default), 0)]
     values: dict[str, Any] = {}
@@ -223,27 +217,27 @@ def _plain(text: str) -> str:
 
 def _head(source: Source, lost: Iterable[str], stays: Iterable[str]) -> tuple[str, ...]:
     return (
-        f"A catalog that gpuspawner server import made of {source.where}. Check it: gpuspawner server check FILE.",
+        f"gpuspawner server import made this catalog of {source.where}. Check it: gpuspawner server check FILE.",
         LIFETIME,
-        *(f"Not turned over: {line}" for line in lost),
+        *(f"Not converted: {line}" for line in lost),
         *(f"Stays: {line}" for line in stays),
     )
 
 
 def _next(source: Source, base: Override, profiles: Iterable[Profile]) -> list[str]:
-    """Return the steps for the hub's own settings, which it refuses together with a lease."""
+    """Return the next steps for the hub's own settings. The hub does not start with these and a catalog."""
     steps = []
     if base.has_amounts:
         steps.append(
-            f"Take out what is set for all profiles ({', '.join(source.base)}): the templates' bounds say it, and the "
-            "hub does not start with both."
+            f"Remove the settings for all profiles ({', '.join(source.base)}). The templates' bounds replace them, and "
+            "the hub does not start with both."
         )
     kept = [one for one in profiles if one.stays]
     if not kept:
-        steps.append(f"Take {source.where} out: the catalog says all that is left of it.")
+        steps.append(f"Remove {source.where}. The catalog replaces all of it.")
         return steps
     steps.append(
-        f"Keep {source.where}, and in each profile only what is listed as staying: images, CPU, memory and GPUs are "
-        "the templates' now, and the hub does not start with both."
+        f"Keep {source.where}, but in each profile only the settings that stay. Images, CPU, memory and GPUs are now "
+        "in the templates, and the hub does not start with both."
     )
     return steps

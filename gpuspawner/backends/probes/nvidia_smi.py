@@ -142,15 +142,14 @@ def values_of(utilization: str, used: str, total: str | None, unit: Unit, persis
     most = 2**60 // unit.bytes
     percent, used_units = unit.number(utilization, 100), unit.number(used, most)
     total_units = None if total is None else unit.number(total, most)
-    problems = [
-        f"{name}: {quoted(value)}"
-        for name, value, number in (
-            ("utilization", utilization, percent),
-            ("memory used", used, used_units),
-            ("memory total", total, total_units),
-        )
-        if number is None and value is not None
-    ]
+    cells = (
+        ("utilization", utilization, percent),
+        ("memory used", used, used_units),
+        ("memory total", total, total_units),
+    )
+    problems = [f"{name}: {quoted(text)}" for name, text, number in cells if number is None and text is not None]
+    if len(problems) == len(cells) and utilization == used == total:
+        problems = [f"the driver answers {quoted(utilization)}"]
     if used_units is not None and total_units is not None and used_units > total_units:
         problems.append(f"memory used: {used_units:.0f} of {total_units:.0f} {unit.name}")
         used_units = total_units = None

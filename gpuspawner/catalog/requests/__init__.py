@@ -1,1 +1,1 @@
-"""What users may ask for: the options of a start, and the request that they mean."""
+"""The options of a start, and the request that they mean."""

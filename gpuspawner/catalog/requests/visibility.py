@@ -1,4 +1,4 @@
-"""What users see of a catalog: the entries for their groups, the team that is charged, titles and prices."""
+"""The part of a catalog that a user sees: entries for their groups, the charged team, titles and prices."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def lost_group(catalog: Catalog, template: str, kind: str | None, team: str, gro
 
 
 def gpu_title(name: str, catalog: Catalog, *, simulated: bool = False) -> str:
-    """Return a kind of GPU as people read it: ``simulated A100 80 GB``; its name where the catalog has it no more."""
+    """Return the title of a GPU kind: ``simulated A100 80 GB``. It is the name if the catalog has the kind no more."""
     kind = catalog.gpus.get(name)
     return ("simulated " if simulated else "") + (kind.title if kind else name)
 
@@ -161,7 +161,7 @@ def gpus_asked(request: Request, catalog: Catalog, *, simulated: bool = False) -
 
 
 def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool = False) -> str:
-    """Return that another kind was given than was asked for, to be read after what was given."""
+    """Return the end of a sentence about a substitute: the requested kind, and the price if it differs."""
     price = prices(catalog, asked, given)
     cost = f": {price}" if price else ""
     return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"

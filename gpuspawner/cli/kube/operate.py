@@ -169,13 +169,7 @@ class Rounds:
 async def _carry_out(there: Resources, write: Write, resource: Resource | None) -> None:
     if write["do"] == "make":
         await there.make(write["name"], write["lease_id"], write["spec"])
-    elif resource is None:
-        return
-    elif write["do"] == "tell":
+    elif resource is not None and write["do"] == "tell":
         await there.tell(resource, write["status"])
-    elif write["do"] == "hold":
-        await there.hold(resource)
-    elif write["do"] == "release":
-        await there.release(resource)
-    elif write["do"] == "delete":
-        await there.delete(resource)
+    elif resource is not None:
+        await {"hold": there.hold, "release": there.release, "delete": there.delete}[write["do"]](resource)

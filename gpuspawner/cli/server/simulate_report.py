@@ -202,38 +202,35 @@ def _when(pair: tuple[Case, Stop | WarningResult]) -> tuple[float, str]:
     return (case.start or 0.0) + one.at, case.id
 
 
-def _warned(case: Case, one: WarningResult) -> dict[str, Any]:
-    start = case.start or 0.0
+def _event(case: Case, warned_at: float | None, *, wrong: bool) -> dict[str, Any]:
+    """Return the fields that warnings and stops have in common."""
     return {
         "workspace": case.id,
         "user": case.user,
         "policy": case.policy.name,
         "gpus": case.gpus,
-        "warned_at": round(start + one.at, 1),
-        "rightly": not one.wrong,
-        "then": one.then.value,
-        "then_at": None if one.then_at is None else round(start + one.then_at, 1),
+        "warned_at": _rounded(warned_at, case.start),
+        "rightly": not wrong,
     }
+
+
+def _warned(case: Case, one: WarningResult) -> dict[str, Any]:
+    event = _event(case, one.at, wrong=one.wrong)
+    return {**event, "then": one.then.value, "then_at": _rounded(one.then_at, case.start)}
 
 
 def _stop(case: Case, stop: Stop) -> dict[str, Any]:
-    start = case.start or 0.0
     return {
-        "workspace": case.id,
-        "user": case.user,
-        "policy": case.policy.name,
-        "gpus": case.gpus,
-        "warned_at": None if stop.warned_at is None else round(start + stop.warned_at, 1),
-        "stopped_at": round(start + stop.at, 1),
-        "rightly": not stop.wrong,
+        **_event(case, stop.warned_at, wrong=stop.wrong),
+        "stopped_at": _rounded(stop.at, case.start),
         "gpu_hours_won": round(stop.won_hours, 2),
         "freed_after_seconds": _rounded(stop.freed_after_seconds),
-        "wanted_again_after_seconds": None if stop.wanted_at is None else round(stop.wanted_at - stop.at, 1),
+        "wanted_again_after_seconds": _rounded(stop.wanted_at, -stop.at),
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)
+def _rounded(seconds: float | None, start: float | None = None) -> float | None:
+    return None if seconds is None else round((start or 0.0) + seconds, 1)
 
 
 def text(report: dict[str, Any]) -> str:

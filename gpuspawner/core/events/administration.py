@@ -17,7 +17,7 @@ class EndAnnounced(Event, name="end announced", words="End announced", told=Audi
     reason: str = ""
 
     def describe(self, at: float) -> str:
-        """Return the end and the reason."""
+        """Return the end of the workspace and the reason."""
         return f"{self.end(at)}: {self.reason}"
 
     def end(self, at: float) -> str:

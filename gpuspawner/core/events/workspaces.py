@@ -116,7 +116,7 @@ class WarnedNobodyCame(
     Event,
     name="warned nobody came",
     words="Warned",
-    details="Nobody has come to it yet; somebody has to by {claim_by_at}.",
+    details="Nobody has opened it yet. Open it by {claim_by_at}.",
     told=Audience.USER,
     marked=True,
 ):
@@ -133,7 +133,7 @@ class Came(Event, name="came", words="Claimed", details="{how}", marked=True):
 
 
 @dataclass(frozen=True)
-class NobodyCameYet(Event, name="nobody came yet", words="Nobody came yet", marked=True):
+class NobodyCameYet(Event, name="nobody came yet", words="Not opened yet", marked=True):
     """The user was not seen in ``claim_seconds``, or an administrator exempts the workspace.
 
     Idle time counts from here on.

@@ -65,7 +65,7 @@ class Group(NamedTuple):
 
     @property
     def is_coming(self) -> bool:
-        """Whether the node is not started yet: see ``gpus.pools.coming_gpus``."""
+        """Whether the node has not started yet. See ``gpus.pools.coming_gpus``."""
         return self.node.startswith(_COMING)
 
     @property
@@ -293,7 +293,7 @@ class Gpu:
 
     @property
     def is_coming(self) -> bool:
-        """Whether its node is not started yet."""
+        """Whether its node has not started yet."""
         return self.group is not None and self.group.is_coming
 
     @property
@@ -416,7 +416,7 @@ class Slot:
 
     @property
     def is_coming(self) -> bool:
-        """Whether the node of its GPU is not started yet."""
+        """Whether the node of its GPU has not started yet."""
         return self.group is not None and self.group.is_coming
 
 

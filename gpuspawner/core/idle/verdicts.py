@@ -10,13 +10,19 @@ The live service and the replay of histories use the same functions. Three limit
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import groupby
 
 from gpuspawner.core.idle.evidence import Evidence, describe_unreadable, judge_hub_activity
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import GpuState, SoftReading
 
+_OF_GPU = re.compile(r"GPU ([0-9]+) ")
+LEAST_LISTED = 3
+"""From so many GPUs on, equal readings in a row are one. Arbitrary: two are read as fast one by one."""
 LONGEST_CREDIT = 1.5
 """A sample counts for at most this many periods, because older time was not seen."""
 LONGEST_UNKNOWN = 5
@@ -138,19 +144,29 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
         soft = (*soft, judge_hub_activity(evidence.hub_idle_seconds, since_busy_seconds))
     active = [one.words for one in soft if one.active]
     if busy := [gpu.words for gpu in evidence.busy] or (active if by_activity else []):
-        return SampleKind.BUSY, ", ".join(busy)
+        return SampleKind.BUSY, list_readings(busy)
     unknown = [gpu.words for gpu in evidence.gpus if gpu.state is GpuState.UNKNOWN]
     if evidence.unknown and (evidence.problem or not unknown):
         unknown = [evidence.unknown]
     if unknown:
-        return SampleKind.UNKNOWN, ", ".join(unknown)
+        return SampleKind.UNKNOWN, list_readings(unknown)
     idle = [gpu.words for gpu in evidence.gpus]
     counts = by_activity or since_busy_seconds <= policy.soft_seconds
     if counts and (active or evidence.may_work(GpuState.IDLE)):
-        return SampleKind.SOFT, ", ".join([*active, *idle])
+        return SampleKind.SOFT, list_readings([*active, *idle])
     if counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
         return SampleKind.UNKNOWN, ", ".join(unread)
-    return SampleKind.IDLE, ", ".join([*idle, *_told(soft, by_activity=by_activity, counts=counts)])
+    return SampleKind.IDLE, list_readings([*idle, *_told(soft, by_activity=by_activity, counts=counts)])
+
+
+def list_readings(words: Sequence[str]) -> str:
+    """Join readings. Three or more GPUs in a row with the same reading become one: ``GPUs 0 to 6 at 0 %``."""
+    listed: list[str] = []
+    for reading, group in groupby(words, lambda one: _OF_GPU.sub("", one)):
+        same = list(group)
+        numbers = [found[1] for one in same if (found := _OF_GPU.match(one))]
+        listed += [f"GPUs {numbers[0]} to {numbers[-1]} {reading}"] if len(numbers) >= LEAST_LISTED else same
+    return ", ".join(listed)
 
 
 def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:

@@ -72,7 +72,7 @@ EXIT_KINDS = {
         "It made room for a stronger claim", by_others=True, returns=QueueReturn.BY_POLICY, decider="a stronger claim"
     ),
     ExitReason.NOT_ALLOWED: ExitKind("It is not allowed any more", by_others=True),
-    ExitReason.NOBODY_CAME: ExitKind("Nobody came", by_others=True, decider="the claim of the policy “{policy}”"),
+    ExitReason.NOBODY_CAME: ExitKind("Not opened", by_others=True, decider="the claim of the policy “{policy}”"),
 }
 
 

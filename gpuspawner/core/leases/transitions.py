@@ -226,7 +226,7 @@ def end_grace(lease: Lease, now: float) -> Lease:
 
 
 def keep(lease: Lease, until: float, now: float) -> Lease:
-    """The user keeps it: no idle time counts before ``until``; a grace period ends."""
+    """Keep the workspace running. No idle time counts before ``until``, and a grace period ends."""
     require_phase(lease, UP, "kept")
     claimed_at = lease.claimed_at if lease.arrival is None else now
     kept_lease = replace(lease, keeps_used=lease.keeps_used + 1, kept_until=until, streak=reset_idle_time(lease.streak))

@@ -73,7 +73,7 @@ class QueueOrder:
         return claim.waited_seconds(self._seen.now) > self._longest[policy]
 
     def overdue_at(self, claim: Claim) -> float:
-        """Return about when a request becomes overdue. It is infinite while a rule holds the request back."""
+        """Return about when a request becomes overdue. While a rule holds the request back, the time is infinite."""
         at = claim.waiting_since + policy_of(claim, self._seen).queue.longest_wait_seconds
         return at if at < claim.waiting_until else inf
 

@@ -110,7 +110,7 @@ class SchedulerClient:
         await self._fetch("DELETE", self._path(name))
 
     async def extend(self, name: str, until: str) -> State:
-        """Ask to run a workspace until then. Raises RequestRejected."""
+        """Ask the scheduler to move the end of a workspace to ``until``. Raises RequestRejected."""
         return await self._request(State, "POST", f"{self._path(name)}/extend", {"until": until})
 
     async def acknowledge(self, name: str) -> State:

@@ -1,23 +1,25 @@
-"""Stop, move or extend several workspaces at once. A dry run answers the same as the act.
+"""Stop, move or extend several workspaces at once, or move a request in the queue. A dry run answers the same.
 
 All are checked before the first is changed. The workspaces that can't be changed are listed with the reason.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuspawner.core import events
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.placement import is_grantable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
+from gpuspawner.core.queue.moves import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.administration.models import BulkResult, ExtendInput, StopInput
+from gpuspawner.core.units import ordinal, show_duration, show_time
+from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
 from gpuspawner.service.administration.restrictions import lease_title, present_affected
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
@@ -26,6 +28,7 @@ from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
 
 router = Router()
+log = logging.getLogger("gpuspawner")
 
 Action = Literal["stop", "move", "extend"]
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
@@ -269,3 +272,69 @@ def _none_words(action: Action, refused: Sequence[Refusal]) -> str:
 
 def _count(found: Sequence[object]) -> str:
     return "1 workspace" if len(found) == 1 else f"{len(found)} workspaces"
+
+
+# The order of the queue
+
+
+@router.post("/api/v1/admin/workspaces/reorder", Permission.ORDER_QUEUE, repeatable=True, audit="reorder")
+async def reorder_request(actor: Actor, *, body: ReorderInput) -> BulkResult:
+    """Move a waiting request to another place in the queue. With ``dry_run`` return the effects only.
+
+    It ends no workspace. 409 if the request does not wait, or if another scheduler owns its queue.
+    """
+    if len(body.ids) != 1:
+        raise RequestRefused("ids", f"{len(body.ids)} requests", "one request", "Move one after the other.")
+    (lease,), state = await actor.find_leases(body.ids, Permission.ORDER_QUEUE), actor.state
+    # From here to the save nothing is awaited, so the order does not change meanwhile.
+    move = _plan(state, lease, body.place, repeated=bool(actor.idempotency_key))
+    passed = [one for name in move.passed if (one := state.registry.get(name)) is not None]
+    answer = _present(actor, lease, move, passed, body)
+    if body.dry_run or not move.values:
+        return answer
+    changed = {name: one for name in {*move.values, *move.passed} if (one := state.registry.get(name)) is not None}
+    changed = {name: replace(one, queue_move=move.values.get(name, one.queue_move)) for name, one in changed.items()}
+    changed |= {one.id: replace(changed[one.id], passed_why=body.reason) for one in passed}
+    lines = [actor.audit_entry_of(lease, events.MovedInQueue(move.place, move.to, body.reason))]
+    lines += [actor.audit_entry_of(one, events.PassedByMove(body.reason)) for one in passed]
+    await state.registry.save(*changed.values(), audit=lines)
+    try:
+        await state.allocator.give()
+    except Unavailable as error:
+        log.warning("what follows from another order of the queue is done later: %s", error)
+    return answer
+
+
+def _plan(state: Parts, lease: Lease, place: int, *, repeated: bool) -> QueueMove:
+    """Return the move. Raises Conflict if it is not possible, or changes nothing unless it is ``repeated``."""
+    observed = state.allocator.observed
+    if lease.phase not in WAITING:
+        raise Conflict("It does not wait. Only waiting requests have a place in the queue.")
+    if not observed.is_queue_ours(lease):
+        raise Conflict(f"{observed.decides(lease)} owns the queue of these GPUs. Change the order there.")
+    seen = observed.snapshot()
+    move = plan_move(seen, lease.id, place, observed.holdings(seen))
+    if move.place == move.to and not repeated:
+        raise Conflict(f"It is {ordinal(move.place)} of {move.of} in the order already. Nothing was changed.")
+    return move
+
+
+def _present(actor: Actor, lease: Lease, move: QueueMove, passed: list[Lease], body: ReorderInput) -> BulkResult:
+    would = "would be" if body.dry_run else "is"
+    words = f"{lease_title(lease)} {would} {ordinal(move.to)} of {move.of} in the order."
+    goes_up = move.to < move.place
+    told = f"{f'It goes after {lease_title(lease)}' if goes_up else 'Another request goes before it'} then."
+    told = f"{told} Its user reads the reason."
+    moved = f"From {ordinal(move.place)} to {ordinal(move.to)}. No workspace ends for it."
+    return BulkResult(
+        action="reorder",
+        dry_run=body.dry_run,
+        now=actor.now,
+        reason=body.reason,
+        words=f"{words} Nothing was done." if body.dry_run else words,
+        affected=[
+            present_affected(actor.state, lease, moved, None),
+            *(present_affected(actor.state, one, told, None) for one in passed if one.id != lease.id),
+        ],
+        refused=[],
+    )

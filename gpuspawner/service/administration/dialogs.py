@@ -12,9 +12,13 @@ from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
 from gpuspawner.core.units import show_iso
-from gpuspawner.service.administration.bulk_actions import extend_workspaces, move_workspaces, stop_workspaces
+from gpuspawner.service.administration.bulk_actions import (
+    extend_workspaces,
+    move_workspaces,
+    reorder_request,
+    stop_workspaces,
+)
 from gpuspawner.service.administration.models import MEASURES
-from gpuspawner.service.administration.queue_order import reorder_request
 from gpuspawner.service.administration.restrictions import (
     lease_title,
     lift_restriction,
@@ -25,8 +29,7 @@ from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.api import approve_request, decline_request
 from gpuspawner.service.quota_requests.presenter import request_words, sees
-from gpuspawner.service.quotas.api import grant_quota, take_grant_back
-from gpuspawner.service.quotas.corrections import correct_usage
+from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage

@@ -1,16 +1,19 @@
-"""The health of GPUs for administrators: the page, and the answer of the API."""
+"""The health of GPUs: its page and API, and the rule that puts a GPU with a fatal error in quarantine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
-from gpuspawner.core.administration import RestrictionKind
+from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.gpus.health import FATAL_XIDS, GpuHealth
-from gpuspawner.service.administration.restrictions import LISTED, present_restriction
+from gpuspawner.service.administration.restrictions import LISTED, carry_out, present_restriction
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.engine.sampling.gpu_health import HealthReading
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.endpoint import Router
@@ -18,6 +21,10 @@ from gpuspawner.service.web.lists import Column, Filter, ListPart, Row, Table
 from gpuspawner.service.web.permissions import Permission
 
 router = Router()
+log = logging.getLogger("gpuspawner.gpu_health")
+
+ACTOR = "gpuspawner"
+"""The actor of the quarantines that the rule makes."""
 
 HealthState = Literal["quarantined", "faulty", "not measured", "healthy"]
 WORDS = {one: one.capitalize() for one in get_args(HealthState)}
@@ -56,7 +63,7 @@ class GpuHealthRow(Answer):
 
     @property
     def name(self) -> str:
-        """Its node and number."""
+        """The node and number of the GPU."""
         return f"{self.node}, GPU {self.index}"
 
 
@@ -141,7 +148,7 @@ class HealthPage(ListPage):
     template = "admin_gpu_health.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         return present_health(self.parts)
 
     async def get(self, form: str) -> None:
@@ -169,3 +176,48 @@ class HealthPage(ListPage):
             simulated=any(gpu.simulated for gpu in self.parts.scheduler.fleet.gpus),
             **values,
         )
+
+
+# The quarantine rule
+
+
+async def quarantine_round(parts: Parts) -> None:
+    """Read the health of all GPUs, and restrict those with a new fault unless the catalog leaves it to people.
+
+    A fault that an administrator has ended stays ended as long as the driver reports the same one.
+    """
+    await parts.gpu_health.look()
+    faulty = [one for one in parts.gpu_health.readings() if one.fault]
+    if not faulty or not parts.catalog.rules.quarantine_faulty_gpus:
+        return
+    earlier = [*parts.restrictions.live(), *await parts.restrictions.last(LISTED)]
+    made = list(_restrictions(parts, faulty, earlier))
+    if not made:
+        return
+    now = parts.clock.now()
+    for one in made:
+        log.warning("%s %s: %s", one.measure.value, one.whom or one.target, one.reason)
+    await carry_out(
+        parts,
+        made,
+        lambda event, user, target: AuditLine(now, "", user, ACTOR, event, target=target),
+        lambda lease, event: parts.allocator.commits.line(lease, ACTOR, event),
+    )
+
+
+def _restrictions(
+    parts: Parts, faulty: Iterable[HealthReading], earlier: Iterable[Restriction]
+) -> Iterable[Restriction]:
+    """Yield a quarantine of each GPU, or a drain of the node where the cluster does not tell its GPUs apart."""
+    known = {(one.target, one.reason) for one in earlier}
+    held = {one.target for one in parts.restrictions.live()}
+    nodes = {gpu.node for gpu in parts.scheduler.fleet.gpus}
+    for one in faulty:
+        measure, target, whom, reason = RestrictionKind.QUARANTINE, one.gpu, f"{one.node}/{one.index}", one.fault
+        if not one.gpu:
+            measure, target, whom = RestrictionKind.DRAIN, one.node, ""
+            reason = f"GPU {one.index}: {one.fault}. The cluster does not tell the GPUs of this node apart"
+        if target in held or (target, reason) in known or (not one.gpu and target not in nodes):
+            continue
+        held.add(target)
+        yield Restriction(uuid.uuid4().hex, measure, target, reason, ACTOR, parts.clock.now(), whom=whom)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from gpuspawner.core.administration import RestrictionKind
@@ -75,25 +76,6 @@ GPUS = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRow:
-    """One GPU. ``since`` is when its state began, as far as it is known: of a restriction, or of the last reading."""
-
-    id: str
-    page: str
-    node: str
-    index: int
-    kind: str
-    state: str
-    utilization_percent: float | None
-    user: str
-    since: float | None
-    note: str
-    cluster: str
-    zone: str
-    spot: str
-
-
 @dataclass(frozen=True)
 class GpuSquare:
     """One GPU of the map. ``words`` says everything about it. ``page`` is the workspace that holds it, or ""."""
@@ -126,7 +108,7 @@ class NodeGpus:
     gpus: tuple[SeenGpu, ...]
 
     def matches(self, filters: Mapping[str, str]) -> bool:
-        """Return whether the map shows it: by its name or a user there, by a state of a GPU, and by kind."""
+        """Return whether the filters show this node. They search its name, its users, its GPU states and its kinds."""
         text, state = filters.get("node", "").casefold(), filters.get("state", "")
         names = (self.name, *(name for one in self.gpus for name in (one.gpu.holder, *(x.user for x in one.holders))))
         if not any(text in name.casefold() for name in names):
@@ -231,8 +213,11 @@ def count_foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind])
     ]
 
 
-def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[GpuRow]:
-    """Return a row for each GPU of the fleet."""
+def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[Row]:
+    """Return a row for each GPU of the fleet.
+
+    ``since`` is when its state began, as far as it is known: by a restriction, or by the last reading.
+    """
     closed = _closing(state)
     return [_gpu_row(state, one, closed) for one in seen]
 
@@ -247,10 +232,10 @@ def _closing(state: Parts) -> dict[str, models.Restriction]:
     return {one.target: present_restriction(state, one) for one in found}
 
 
-def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> GpuRow:
+def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> Row:
     gpu, kind = one.gpu, state.catalog.gpus.get(one.gpu.pool)
     users = dict.fromkeys(lease.user for lease in one.holders)
-    return GpuRow(
+    return SimpleNamespace(
         id=gpu.id,
         page=f"{state.prefix}workspaces/{one.holders[0].id}" if one.holders else "",
         node=gpu.node,
@@ -366,7 +351,7 @@ class GpusPage(ListPage):
     template = "admin_gpus.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         return present_gpu_rows(self.parts, seen_gpus(self.parts))
 
     async def get(self, form: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import SimpleNamespace
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import team_title
@@ -114,91 +115,25 @@ ENDED = Table(
 # Rows
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceRow:
-    """A workspace that holds GPUs, or runs without one."""
-
-    id: str
-    page: str
-    user: str
-    workspace: str
-    state: str
-    gpus: int
-    kind: str
-    node: str
-    team: str
-    idle_seconds: float | None
-    idle_gpu_hours: float | None
-    running_seconds: float | None
-    ends_at: float | None
-    template: str
-    because: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A waiting request. ``sentence`` is what its user reads. ``held`` is ``yes`` if a rule holds it back."""
-
-    id: str
-    page: str
-    kind: str
-    position: int | None
-    user: str
-    workspace: str
-    team: str
-    gpus: int
-    lifetime_seconds: float
-    waited_seconds: float
-    held: str
-    wait_rule: str
-    reason: str
-    sentence: str
-    earliest_at: float | None
-    likely_at: float | None
-    range_end_at: float | None
-    movable: bool = False
-    """Whether gpuspawner owns its queue, so that an administrator can move it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedRow:
-    """A workspace that ended."""
-
-    id: str
-    page: str
-    ended_at: float | None
-    user: str
-    workspace: str
-    reason: str
-    reason_words: str
-    message: str
-    by: str
-    gpus: int
-    kind: str
-    team: str
-    ran_seconds: float | None
-    gpu_hours: float | None
-
-
 @dataclass(frozen=True)
 class QueueSection:
     """The requests for one kind of GPU. ``free`` says how many GPUs of the kind are free."""
 
     title: str
     free: str
-    rows: tuple[QueueRow, ...]
+    rows: tuple[Row, ...]
 
 
-def present_workspace_rows(state: Parts, leases: Iterable[Lease]) -> list[WorkspaceRow]:
+def present_workspace_rows(state: Parts, leases: Iterable[Lease]) -> list[Row]:
     """Return a row for each lease that does not wait."""
     now = state.clock.now()
     return [_workspace_row(state, lease, now) for lease in leases if lease.phase not in WAITING]
 
 
-def _workspace_row(state: Parts, lease: Lease, now: float) -> WorkspaceRow:
+def _workspace_row(state: Parts, lease: Lease, now: float) -> Row:
     template = state.catalog.templates.get(lease.request.template)
     idle_seconds = lease.streak.idle_seconds if lease.phase in UP else None
-    return WorkspaceRow(
+    return SimpleNamespace(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
         user=lease.user,
@@ -254,8 +189,12 @@ def _measured_state(lease: Lease) -> str:
     return "unknown" if kind is None or kind is SampleKind.UNKNOWN else "active"
 
 
-def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
-    """Return a row for each waiting request, by kind in the catalog's order, then by position."""
+def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[Row]:
+    """Return a row for each waiting request, by kind in the catalog's order, then by position.
+
+    ``sentence`` is what its user reads. ``held`` is ``yes`` if a rule holds it back. ``movable`` is whether gpuspawner
+    owns its queue, so that an administrator can move it.
+    """
     kinds = {name: number for number, name in enumerate(state.catalog.gpus)}
     waiting = [lease for lease in leases if lease.phase in WAITING]
     rows = [(kinds.get(x.request.gpu or "", len(kinds)), x.asked_at, _queue_row(state, x)) for x in waiting]
@@ -263,11 +202,11 @@ def present_queue_rows(state: Parts, leases: Iterable[Lease]) -> list[QueueRow]:
     return [row for _, _, row in rows]
 
 
-def _queue_row(state: Parts, lease: Lease) -> QueueRow:
+def _queue_row(state: Parts, lease: Lease) -> Row:
     shown, now = present_waiting(state, lease, is_own=False), state.clock.now()
     assert shown is not None  # it waits
     held, held_words = shown.wait_reason, shown.wait_reason.words if shown.wait_reason else ""
-    return QueueRow(
+    return SimpleNamespace(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
         kind=kind_title(state.catalog, lease.request.gpu),
@@ -289,15 +228,15 @@ def _queue_row(state: Parts, lease: Lease) -> QueueRow:
     )
 
 
-def present_ended_rows(state: Parts, leases: Iterable[Lease]) -> list[EndedRow]:
+def present_ended_rows(state: Parts, leases: Iterable[Lease]) -> list[Row]:
     """Return a row for each lease that ended."""
     return [_ended_row(state, lease) for lease in leases]
 
 
-def _ended_row(state: Parts, lease: Lease) -> EndedRow:
+def _ended_row(state: Parts, lease: Lease) -> Row:
     reason = lease.reason
     ran = None if lease.running_at is None or lease.ended_at is None else max(0.0, lease.ended_at - lease.running_at)
-    return EndedRow(
+    return SimpleNamespace(
         id=lease.id,
         page=f"{state.prefix}workspaces/{lease.id}",
         ended_at=lease.ended_at,
@@ -334,7 +273,7 @@ class WorkspacesPage(ListPage):
     )
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         whose = self.whose()
         return present_workspace_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 
@@ -345,7 +284,7 @@ class QueuePage(ListPage):
     tab, table, title, template = "queue", QUEUE, "Queue", "admin_queue.html"
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         whose = self.whose()
         return present_queue_rows(self.parts, (x for x in self.parts.registry if is_of(x, whose)))
 
@@ -391,7 +330,7 @@ def _change(state: Parts, line: AuditLine) -> OrderChange:
     return OrderChange(line.at, words, line.why, page)
 
 
-def _sections(state: Parts, rows: Sequence[QueueRow]) -> Iterator[QueueSection]:
+def _sections(state: Parts, rows: Sequence[Row]) -> Iterator[QueueSection]:
     offers = {kind_title(state.catalog, offer.kind): offer for offer in state.queue.offers}
     for title, found in groupby(rows, key=lambda row: row.kind):
         offer = offers.get(title)

@@ -20,6 +20,7 @@ from gpuspawner.service.administration.gpu_map import (
 )
 from gpuspawner.service.administration.live_lists import kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
+from gpuspawner.service.administration.restrictions import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
@@ -141,7 +142,7 @@ def find_next_ends(state: Parts) -> list[NextEnd]:
             ends.append((at, lease.id, lease, why))
     ends.sort(key=lambda one: one[:2])
     return [
-        NextEnd(at, f"{state.prefix}workspaces/{lease.id}", _name(lease), _gpus(state, lease), why)
+        NextEnd(at, f"{state.prefix}workspaces/{lease.id}", lease_title(lease), _gpus(state, lease), why)
         for at, _, lease, why in ends[:SHOWN]
     ]
 
@@ -156,17 +157,13 @@ def find_above_share(state: Parts) -> list[AboveShare]:
     return [
         AboveShare(
             f"{state.prefix}workspaces/{lease.id}",
-            _name(lease),
+            lease_title(lease),
             _gpus(state, lease),
             float(part),
             lease.streak.idle_seconds,
         )
         for part, lease in above[:SHOWN]
     ]
-
-
-def _name(lease: Lease) -> str:
-    return f"{lease.user} / {lease.name}"
 
 
 def _gpus(state: Parts, lease: Lease) -> str:

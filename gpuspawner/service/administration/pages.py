@@ -21,9 +21,8 @@ from gpuspawner.service.administration.gpu_map import GpusPage
 from gpuspawner.service.administration.live_lists import EndedPage, QueuePage, WorkspacesPage
 from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.overview import OverviewPage
-from gpuspawner.service.administration.people import PeoplePage, PersonPage
+from gpuspawner.service.administration.people import PeoplePage, PersonPage, RolesPage
 from gpuspawner.service.administration.restrictions import LISTED, present_restriction
-from gpuspawner.service.administration.roles import RolesPage
 from gpuspawner.service.announcements.presenter import present_message
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import (

@@ -1,4 +1,4 @@
-"""The people with their GPUs, usage and quota, and the page of one person."""
+"""The people with their GPUs, usage and quota, the page of one person, and the roles with their permissions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import NamedTuple
 from urllib.parse import quote
 
 from tornado.web import HTTPError
@@ -36,15 +38,16 @@ from gpuspawner.service.administration.live_lists import (
     present_queue_rows,
     present_workspace_rows,
 )
+from gpuspawner.service.administration.models import RoleEntry, RoleList, RolePerson
 from gpuspawner.service.administration.restrictions import present_restriction
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.presenter import present_request, sees
-from gpuspawner.service.quotas.presenter import present_quota
+from gpuspawner.service.quotas.presenter import is_priced, present_quota
 from gpuspawner.service.quotas.snapshot import standings_of_all
-from gpuspawner.service.quotas.standing import Standing, percent_of
+from gpuspawner.service.quotas.standing import Standing
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.usage_sums import UsageAmounts
-from gpuspawner.service.usage.chart import columns_of
+from gpuspawner.service.usage.pages import columns_of
 from gpuspawner.service.usage.report import (
     daily_series,
     present_amounts,
@@ -53,8 +56,11 @@ from gpuspawner.service.usage.report import (
     this_month,
     total_of,
 )
+from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage, ListPage
+from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, parse_list_state
+from gpuspawner.service.web.permissions import ALLOWED, SCOPES, Permission, Reach, Role
 
 HISTORY = (
     WarnedIdle, WarnedOfEnd, WarnedOfClaim, WarnedNobodyCame, ReachesInto, Kept, Extended, EndAnnounced, Stopped,
@@ -105,26 +111,6 @@ PEOPLE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PersonRow:
-    """A person. ``quota`` is their fullest limit or budget, of which ``quota_percent`` is used or reserved."""
-
-    id: str
-    user: str
-    teams: str
-    now: str
-    running: int
-    waiting: int
-    gpus: int
-    idle_gpus: int
-    allocated: float
-    idle: float
-    idle_percent: float | None
-    reclaims: int
-    quota: str
-    quota_percent: float | None
-
-
 @dataclass(frozen=True)
 class HistoryEntry:
     """An event of a person's workspaces."""
@@ -143,13 +129,17 @@ def person_page(state: Parts, user: str) -> str:
     return f"{state.prefix}console/people/{quote(user, safe='')}"
 
 
-async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[PersonRow]:
-    """Return a row for each person with a workspace, or with usage. ``used`` is by the time of their creation."""
+async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[Row]:
+    """Return a row for each person with a workspace, or with usage.
+
+    ``used`` is by the time of their creation. ``quota`` is their fullest limit or budget. ``quota_percent`` of it is
+    used or reserved.
+    """
     teams = await _teams(state)
     fullest: dict[str, Standing] = {}
     for one in await standings_of_all(state):
         best = fullest.get(one.user)
-        if one.user and (percent_of(one) or 0.0) > (-1.0 if best is None else percent_of(best) or 0.0):
+        if one.user and (one.percent or 0.0) > (-1.0 if best is None else best.percent or 0.0):
             fullest[one.user] = one
     leases: dict[str, list[Lease]] = defaultdict(list)
     for lease in state.registry:
@@ -182,12 +172,12 @@ def _person_row(
     used: UsageAmounts,
     teams: Iterable[str] | None,
     fullest: Standing | None,
-) -> PersonRow:
+) -> Row:
     holding = [lease for lease in leases if lease.phase in HOLDING]
     waiting = sum(lease.phase in WAITING for lease in leases)
     names = dict.fromkeys([*(teams or ()), *(lease.request.team for lease in leases)])
     known = used.active + used.idle
-    return PersonRow(
+    return SimpleNamespace(
         id=created,
         user=user,
         teams=", ".join(team_title(state.catalog, name) or name for name in names if name),
@@ -201,7 +191,7 @@ def _person_row(
         idle_percent=100 * used.idle / known if known else None,
         reclaims=round(used.reclaims),
         quota="" if fullest is None else fullest.what,
-        quota_percent=None if fullest is None else percent_of(fullest),
+        quota_percent=None if fullest is None else fullest.percent,
     )
 
 
@@ -222,7 +212,7 @@ class PeoplePage(ListPage):
     empty = "Nobody has used anything this month. People are listed here after their first start."
 
     async def rows(self) -> Sequence[Row]:
-        """Return them."""
+        """Return the rows of the table."""
         store, period = self.parts.store, this_month(self.today())
         stored = await store.read(store.usage_sums.of_days, "user", period.first, period.last)
         return await present_people(self.parts, sum_usage("user", stored, await running_parts(self.parts), period))
@@ -252,7 +242,6 @@ class PersonPage(AdminPage):
         # From here on nothing is awaited, so the page shows one moment.
         sums = sum_usage("day", stored, running, period)
         total, series = total_of(sums), daily_series(sums, period)
-        priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
         quota = present_quota(state, name, Owner(state.hub_id, created), teams)
         live = state.restrictions.live()
         asked = [one for one in state.quota_requests.all() if one.user_created == created and one.is_open(quota.now)]
@@ -270,7 +259,7 @@ class PersonPage(AdminPage):
             quota=quota,
             requests=[present_request(state, one, self.viewer()) for one in asked if sees(self.viewer(), one, state)],
             exemptions=[present_restriction(state, one) for one in exemptions],
-            used=present_amounts(total, priced=priced),
+            used=present_amounts(total, priced=is_priced(state.catalog)),
             any_use=total != UsageAmounts(),
             period=period,
             series=series,
@@ -296,3 +285,57 @@ class PersonPage(AdminPage):
 def _highest_use(state: Parts, lease: Lease) -> float | None:
     readings = state.sampler.newest(lease.id).values()
     return max((x.utilization_percent for x in readings if x.utilization_percent is not None), default=None)
+
+
+# Roles
+
+router = Router()
+
+REACH_WORDS = {Reach.OWN: "Own", Reach.TEAM: "Team", Reach.ALL: "All"}
+USE = SCOPES[Role.USER]
+
+
+class PermissionRow(NamedTuple):
+    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not.
+
+    The words do not name other users, because the page says whose things each role reaches.
+    """
+
+    words: str
+    reaches: tuple[str, ...]
+
+
+@router.get("/api/v1/admin/roles", Permission.SEE_FLEET)
+async def list_roles(actor: Actor) -> RoleList:
+    """Return the roles, what each may do, and who has used them since the service started."""
+    used = sorted(actor.state.roles_used.values(), key=lambda one: one.name)
+    roles = [
+        RoleEntry(
+            role=role.value,
+            scope=scope,
+            may={one.act: REACH_WORDS[reaches[role]].lower() for one, reaches in ALLOWED.items() if role in reaches},
+            people=[RolePerson(name=one.name, scopes=sorted(one.scopes)) for one in used if role in one.roles],
+        )
+        for role, scope in SCOPES.items()
+    ]
+    return RoleList(roles=roles)
+
+
+class RolesPage(AdminPage):
+    """GET: the table of roles and permissions, and the people who have used a role."""
+
+    tab = "roles"
+
+    async def get(self) -> None:
+        """Answer the page."""
+        parse_list_state(NO_LIST, self.arguments_of_address())
+        rows = [
+            PermissionRow(
+                f"{one.act[:1].upper()}{one.act[1:]}",
+                tuple(REACH_WORDS[reaches[role]] if role in reaches else "" for role in SCOPES),
+            )
+            for one, reaches in ALLOWED.items()
+            if any(role in SCOPES for role in reaches)
+        ]
+        found = await list_roles.act(self.actor("the console"))
+        self.show("admin_roles.html", rows=rows, roles=found.roles, more=[x for x in found.roles if x.scope != USE])

@@ -11,6 +11,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
+from gpuspawner.service.administration.restrictions import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER
@@ -273,7 +274,7 @@ def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
 
 def _pages(state: Parts, leases: Iterable[Lease]) -> tuple[tuple[str, str], ...]:
     shown = list(leases)[:NAMES_SHOWN]
-    return tuple((f"{x.user} / {x.name}", _page(state, x)) for x in shown)
+    return tuple((lease_title(x), _page(state, x)) for x in shown)
 
 
 def _page(state: Parts, lease: Lease) -> str:

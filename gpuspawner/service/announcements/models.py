@@ -21,10 +21,10 @@ Text = Annotated[str, ParsedText(parse_announcement)]
 
 
 class InboxQuery(Query):
-    """Which notices."""
+    """The notices to return."""
 
     unread: bool = False
-    """Only those that are not read."""
+    """Only unread notices."""
 
 
 class ReadInput(Body):
@@ -42,7 +42,7 @@ class ReadInput(Body):
 
 
 class Notice(Answer):
-    """Something that a person is told."""
+    """A notice in an inbox."""
 
     id: str
     at: float
@@ -56,7 +56,7 @@ class Notice(Answer):
 
 
 class Shown(Answer):
-    """A message that pages show who asks now. ``id`` is that of its notice."""
+    """A message that pages show the reader now. ``id`` is the id of its notice."""
 
     id: str
     text: str
@@ -67,7 +67,7 @@ class Shown(Answer):
 
 
 class Inbox(Answer):
-    """The newest notices, how many are not read, and the unread messages."""
+    """The newest notices, the number of unread ones, and the unread messages."""
 
     notices: list[Notice]
     unread: int
@@ -76,7 +76,7 @@ class Inbox(Answer):
 
 
 class PastQuery(Query):
-    """Which messages."""
+    """The messages to return."""
 
     past: bool = False
     """All of the last 30 days."""

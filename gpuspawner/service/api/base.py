@@ -37,7 +37,7 @@ log = logging.getLogger("gpuspawner.api")
 
 USE = SCOPES[Role.USER]
 COMMAND_LINE = "gpuspawner/"
-"""Begins what the command line calls itself."""
+"""The beginning of the command line's ``User-Agent``."""
 WORDLESS = {
     400: "A value in the address is missing, or no text in UTF-8.",
     405: "This address does not take {method}.",
@@ -52,7 +52,7 @@ def authorization(headers: HTTPHeaders) -> tuple[str, str]:
 
 
 def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
-    """Whether a request's headers prove that it comes from the hub's spawner."""
+    """Return whether the headers of a request prove that it comes from the hub's spawner."""
     scheme, proof = authorization(headers)
     nonce = headers.get(NONCE_HEADER, "")
     due = prove_request(secret, nonce, headers.get(TIME_HEADER, ""), headers.get(DIGEST_HEADER, ""))
@@ -60,10 +60,10 @@ def is_spawner(secret: bytes, headers: HTTPHeaders) -> bool:
 
 
 class BaseHandler(HubOAuthenticated, RequestHandler):
-    """Finds out who asks before anything else, and turns the errors of ``core`` into answers with a reason."""
+    """Authenticates the sender before anything else, and turns the errors of ``core`` into answers with a reason."""
 
     serves_forms = False
-    """Whether the ticket of a form is enough, which others than its user may hold too."""
+    """Whether the ticket of a form is enough. People other than its user may hold such a ticket too."""
     person: Person | None = None
     hub_model: dict[str, Any] | None = None
     """The hub's model of the sender, also without the right to use GPUs. None if the hub was not asked."""
@@ -76,13 +76,13 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         self.parts = parts
 
     def set_default_headers(self) -> None:
-        """Nothing here is for caches, other sites or guessing browsers."""
+        """Forbid caching, and guesses of the content type."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
 
     @property
     def where(self) -> str:
-        """The origin of an action for the audit log, in words. The ``User-Agent`` of the command line is believed."""
+        """The origin of an action for the audit log, in words. The ``User-Agent`` of the command line is not proved."""
         if self._authorization()[0] == "ticket":
             return "a page of the hub"
         program = self.request.headers.get("User-Agent", "")
@@ -91,7 +91,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
 
     @property
     def address(self) -> str:
-        """The service's address as who asks has it, by what the proxies in front tell of it."""
+        """The service's address as the sender has it, by the headers of the proxies in front."""
         return f"{get_browser_protocol(self.request)}://{self.request.host}{self.parts.prefix}".rstrip("/")
 
     def _authorization(self) -> tuple[str, str]:
@@ -125,13 +125,13 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return await self._find_in_hub()
 
     def _acts(self) -> bool:
-        """Whether something is to be done, not only told."""
+        """Return whether the request changes something."""
         return self.request.method in {"POST", "DELETE"} and not self.serves_forms
 
     async def _is_still_known(self) -> bool:
-        """Whether the hub takes the token of who acts: its answer of before may outlive a logout, and a user.
+        """Return whether the hub still accepts the sender's token. The cached answer may outlive a logout, and a user.
 
-        True while the hub does not answer: people must be able to press Keep.
+        While the hub does not answer, return True, because people must be able to press Keep.
         """
         hub_auth: HubOAuth = self.hub_auth
         try:
@@ -153,7 +153,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             return Person(model["name"], scopes=scopes)
         if "created" not in model:
             # JupyterHub's client caches this model for AUTH_SECONDS, so the user's creation time is stored in it.
-            # Asking again by name is not safe, because another user may have the name by then.
+            # A second question by name is not safe, because another user may have the name by then.
             model["created"] = await self._created(model["name"])
         person = Person(model["name"], self._owner(model["created"]), scopes)
         if person.roles != {Role.USER}:
@@ -172,7 +172,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             raise Unavailable(message) from error
 
     async def _created(self, name: str) -> str:
-        """Ask when the user was created who is called so: the token's own, if it still names the same user after.
+        """Return when the token's user was created. The name is checked again afterwards, because it may change hands.
 
         Raises:
             Unavailable: the hub does not answer, or the name passed to another user while it was asked.
@@ -187,7 +187,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return Owner(self.parts.hub_id, created) if created else NOBODY
 
     def get_current_user(self) -> str | None:
-        """Return the name found before: JupyterHub's own version would ask the hub and block meanwhile."""
+        """Return the name that was found before. JupyterHub's own version would ask the hub, and block meanwhile."""
         return self.person.name if self.person else (self.hub_model or {}).get("name")
 
     def must(self) -> Person:
@@ -217,8 +217,8 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         """Return the request's JSON object, which has no other fields than these.
 
         Raises:
-            HTTPError: as :meth:`body` does.
-            RequestRefused: a field that is not known: who sends it expects what would not be done.
+            HTTPError: the body is not a JSON object.
+            RequestRefused: a field is not known. Its sender expects something that would not be done.
         """
         body = self.body()
         for name in body:
@@ -235,7 +235,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             self.send(status, json.dumps(document))
 
     def send(self, status: int, text: str) -> None:
-        """Write a JSON text, with a proof that this hub's service wrote it, where one is asked for."""
+        """Write a JSON text. If the request has a nonce, add a proof that this hub's service wrote it."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.set_header("Gpuspawner-Timezone", self.parts.catalog.rules.timezone)
@@ -246,7 +246,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         self.finish(text)
 
     def error_of(self, error: BaseException | None) -> tuple[int, dict[str, Any]]:
-        """Return the status and the document that tell an error."""
+        """Return the status of an error, and its document."""
         if isinstance(error, RequestRefused):
             details = {"field": error.field, "asked": error.asked, "limit": error.limit, "remedy": error.remedy}
             return error.status, {"message": str(error), **details, **_all_of(error)}
@@ -268,13 +268,16 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
         return next((f"{outage.words(now)} " for outage in found), "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as ``{"error": {"message": ...}}``."""
+        """Answer an error with its reason."""
         error = kwargs.get("exc_info", (None, None, None))[1]
-        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        self.tell_error(*(self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})))
+
+    def tell_error(self, status: int, document: dict[str, Any]) -> None:
+        """Answer an error. Pages answer it as a page."""
         self.answer({"error": document}, status)
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
-        """Errors that are answers need no traceback."""
+        """Log no traceback for errors that are answers."""
         if not isinstance(value, (RequestRefused, Conflict, Unavailable, Superseded)):
             super().log_exception(typ, value, tb)
 
@@ -290,7 +293,7 @@ def _all_of(error: RequestRefused) -> dict[str, Any]:
 class ApiHandler(BaseHandler):
     """A BaseHandler for a route that needs to know the sender.
 
-    Pages of the hub send a ticket. Where the hub has a domain of its own, browsers ask first whether they may.
+    Pages of the hub send a ticket. If the hub has a domain of its own, browsers send a preflight request first.
     """
 
     def set_default_headers(self) -> None:
@@ -305,7 +308,7 @@ class ApiHandler(BaseHandler):
             self.set_header("Vary", "Origin")
 
     def options(self, *_path: str) -> None:
-        """Answer a browser that asks whether a page may ask: the headers say so."""
+        """Answer the preflight request of a browser. The headers say what a page of the hub may send."""
         self.set_status(204)
 
     async def prepare(self) -> None:

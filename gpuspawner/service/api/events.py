@@ -1,4 +1,4 @@
-"""A stream that tells an open page when what it shows has changed: server-sent events, instead of asking every 5 s."""
+"""Server-sent events that tell an open page of changes, so that it does not ask every 5 seconds."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.permissions import Permission, Person
 
 STEP_SECONDS = 1.0
-"""How often a stream compares: what is one's own is told within this."""
+"""The interval in which a stream looks for changes. Changes of the user's own data are sent within it."""
 SPREAD_SECONDS = 5.0
 """Each stream reports changes of shared data once in this time, each at its own moment. Otherwise one change would
 reload all open pages at once."""
 HEARTBEAT_SECONDS = 15.0
-"""After this without a word a comment is sent, so that no proxy takes the stream for dead, and its user is checked."""
+"""A stream without a change sends a comment after this time, so that no proxy closes it. Its user is checked, too."""
 STREAMS_EACH = 4
-"""A browser opens at most 6 connections to one hub by HTTP/1.1: two are left for pages."""
+"""The streams of one user. A browser opens at most 6 connections to one hub by HTTP/1.1. Two are left for pages."""
 STREAMS = 1000
-"""In all. Arbitrary: far under what the process may open; who gets none asks twice a minute."""
+"""The streams of all users. Arbitrary: far under the limit of the process. Other pages ask twice a minute."""
 
 
 def version_of(parts: Parts, person: Person) -> tuple[str, str]:
-    """Return the versions of what a person's pages show: of their own data and of shared data.
+    """Return the versions of the data that a person's pages show: their own data, and shared data.
 
     For people who see the workspaces of others, every change counts as shared.
     """
@@ -42,17 +42,14 @@ def version_of(parts: Parts, person: Person) -> tuple[str, str]:
 
 
 class EventsQuery(Query):
-    """Since when."""
+    """The version that a page shows."""
 
     since: str = ""
-    """The version that is shown: what changed before the stream was open is told at once."""
+    """The version that the page shows. Changes before the stream was open are sent at once."""
 
 
 class Events(ApiHandler):
-    """GET [?since=]: ``event: changed`` with the new version whenever what one's pages show has changed.
-
-    ``since`` is the version that the page shows: what changed before the stream was open is told at once.
-    """
+    """GET [?since=]: ``event: changed`` with the new version whenever the data on the user's pages has changed."""
 
     _who: tuple[str, Owner] | None = None
     """The user of the stream, as long as it is open."""
@@ -82,7 +79,7 @@ class Events(ApiHandler):
         try:
             await self._tell(person, since)
         except StreamClosedError:
-            pass  # who listened has gone
+            pass  # the page was closed
         finally:
             self._leave()
 
@@ -94,7 +91,7 @@ class Events(ApiHandler):
         shared_at, heartbeat_at = time() + SPREAD_SECONDS * random.random(), time()  # noqa: S311 - it spreads
         check_at = time()
         while not self._over:
-            if time() >= check_at:  # by a time of its own: changes come, and must not put it off
+            if time() >= check_at:  # at its own interval, because changes must not delay it
                 if not await self._still(person):
                     return
                 check_at = time() + HEARTBEAT_SECONDS
@@ -109,7 +106,7 @@ class Events(ApiHandler):
             await asyncio.sleep(STEP_SECONDS)
 
     async def _still(self, person: Person) -> bool:
-        """Whether who listens may still: a page that asks then is told why not."""
+        """Return whether the user of the stream may still listen. If not, the page asks again and gets the reason."""
         self.__dict__.pop("_cached_hub_user", None)  # JupyterHub keeps its answer as long as a request lasts
         try:
             return await self.find_person() == person

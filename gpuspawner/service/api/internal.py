@@ -38,7 +38,7 @@ OTHER_HUB = (
 
 
 class KeyBody(BaseModel):
-    """Which workspace the spawner means."""
+    """The workspace that a request of the spawner is about."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -47,7 +47,7 @@ class KeyBody(BaseModel):
     server: str
 
     def key(self) -> Key:
-        """Return it as leases have it."""
+        """Return the key of its lease."""
         return Key(self.hub, self.user_created, self.server)
 
 
@@ -71,10 +71,10 @@ BodyT = TypeVar("BodyT", bound=KeyBody)
 
 
 class SpawnerHandler(ApiHandler):
-    """Only the spawner of this hub gets past here. The hub is not asked: it may be booting."""
+    """A handler for the spawner of this hub alone. The hub is not asked, because it may be booting."""
 
     async def prepare(self) -> None:
-        """Check the proof of the request, which its headers bring, and that it is for this request."""
+        """Check the proof in the headers, and that it belongs to this request."""
         request = self.request
         asked = digest(str(request.method), str(request.uri), request.body)
         if not is_spawner(self.parts.secret, request.headers) or request.headers[DIGEST_HEADER] != asked:
@@ -87,7 +87,7 @@ class SpawnerHandler(ApiHandler):
         return int(self.number("attempt", int))
 
     def understood(self, model: type[BodyT]) -> BodyT:
-        """Return the request's body. Raises 400 where it is another."""
+        """Return the request's body as a model. Raises 400 if it does not fit."""
         try:
             return model.model_validate(self.fields(*model.model_fields))
         except ValidationError as error:
@@ -107,13 +107,13 @@ class SpawnerHandler(ApiHandler):
 
 
 class Acquire(SpawnerHandler):
-    """POST: the lease of a start. The service validates the options itself: one path for all."""
+    """POST: acquire the lease of a start. The service validates the options, as for every other way to start."""
 
     async def post(self) -> None:
-        """Answer the lease, 409 while an earlier workspace of the key still ends, 4xx where it is refused.
+        """Answer the lease, or 4xx if the request is refused. 409 while an earlier workspace of the key still ends.
 
-        503 while the hub does not say in which groups its user is, or has another id than the service knows; 410 where
-        they have left the one that it needs.
+        503 while the hub does not return the groups of the user, or if its id differs from the service's. 410 if the
+        user has left the group that the request needs.
         """
         body = self.understood(AcquireBody)
         if body.hub != self.parts.hub_id:
@@ -147,10 +147,10 @@ class Wait(SpawnerHandler):
 
 
 class Acknowledge(SpawnerHandler):
-    """POST ?attempt=: the waiter takes the grant; what earlier attempts left is ended first."""
+    """POST ?attempt=: the spawner takes the grant. Leftovers of earlier attempts are ended first."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the request and the patch that make the workspace; 409 while leftovers still end.
+        """Answer the request and the patch that make the workspace. 409 while leftovers still end.
 
         503 and 410 as for :class:`Acquire`.
         """
@@ -189,25 +189,25 @@ class Heartbeat(SpawnerHandler):
     """POST ?attempt=: the start is still under way."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the lease; 409 where this start is over."""
+        """Answer the lease. 409 if this start is over."""
         self.fields()
         self.answer(self.view(await self.parts.attempts.hear(lease_id, self.attempt())))
 
 
 class Park(SpawnerHandler):
-    """POST ?attempt=: the waiter leaves, the place stays."""
+    """POST ?attempt=: the spawner stops waiting. The queue position stays."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the lease: reserved where a grant crossed the message."""
+        """Answer the lease. It is reserved if a grant was made at the same moment."""
         self.fields()
         self.answer(self.view(await self.parts.attempts.park(lease_id, self.attempt())))
 
 
 class Requeue(SpawnerHandler):
-    """POST ?attempt=: the backend has no room for what was granted, and nothing of it is left there."""
+    """POST ?attempt=: the backend has no room for the granted GPUs. Nothing of the attempt is left there."""
 
     async def post(self, lease_id: str) -> None:
-        """Answer the lease, at its place in the queue again; 410 where this attempt is over."""
+        """Answer the lease, which is at its old queue position again. 410 if this attempt is over."""
         body = self.fields("why", "node")
         why, node = (str(body.get(name, "")) for name in ("why", "node"))
         self.answer(self.view(await self.parts.attempts.requeue(lease_id, self.attempt(), why, node)))
@@ -231,26 +231,26 @@ class Forget(SpawnerHandler):
     """POST: the hub deletes a server, or its user."""
 
     async def post(self) -> None:
-        """Withdraw the place that it may have in the queue."""
+        """Withdraw the request that may wait in the queue."""
         await self.parts.attempts.forget(self.understood(KeyBody).key())
         self.answer({})
 
 
 class Stopper(SpawnerHandler):
-    """POST: whose request stopped a server."""
+    """POST: the user who stopped a server through the hub."""
 
     async def post(self) -> None:
-        """Record who stopped the server, also before its lease has ended."""
+        """Record the user, also before the lease has ended."""
         body = self.understood(StopperBody)
         await self.parts.allocator.stoppers.name(body.key(), body.by)
         self.answer({})
 
 
 class Added(SpawnerHandler):
-    """POST: what custom resources add to the catalog in force, by which the hub judges its starts too."""
+    """POST: the entries that custom resources add to the catalog. The hub checks its starts by them too."""
 
     async def post(self) -> None:
-        """Answer it and its version; of the version that the hub knows, nothing more."""
+        """Answer the entries and their version. If the hub knows that version, answer the version alone."""
         added = [asdict(one) for one in self.parts.in_force.used]
         version = sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
         known = self.fields("known").get("known")
@@ -261,17 +261,17 @@ CALLBACK_PATH = "/scheduler/changed"
 
 
 class Changed(RequestHandler):
-    """Nothing that is said is believed: it is asked what stands, as soon as it says that something changed."""
+    """POST: the scheduler says that something changed. The service then asks it, and uses only that answer."""
 
     def initialize(self, parts: Parts) -> None:
         """Keep the service's parts."""
         self.parts = parts
 
     def check_xsrf_cookie(self) -> None:
-        """No page sends this: a signature proves it."""
+        """Accept the request without a cookie. Its signature proves it."""
 
     async def post(self) -> None:
-        """Answer 204 for what is signed, new and not had before; 401 for the rest."""
+        """Answer 204 for a signed, new request, and 401 for any other."""
         scheduler = self.parts.scheduler
         if not isinstance(scheduler, HttpScheduler) or not scheduler.callback_url:
             self.refuse(404, "not_found", "No scheduler sends callbacks here: the catalog's scheduler names none.")
@@ -290,7 +290,7 @@ class Changed(RequestHandler):
         self.set_status(204)
 
     def refuse(self, status: int, code: str, words: str) -> None:
-        """Answer as the contract does."""
+        """Answer an error in the form of the scheduler's API."""
         self.set_status(status)
         self.finish({"error": code, "words": words})
 

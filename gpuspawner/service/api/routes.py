@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gpuspawner.service.administration import audit, bulk_actions, gpu_health, queue_order, restrictions, roles
+from gpuspawner.service.administration import audit, bulk_actions, gpu_health, people, restrictions
 from gpuspawner.service.announcements import api as announcements
 from gpuspawner.service.api import events
 from gpuspawner.service.api.base import BaseHandler
@@ -16,7 +16,6 @@ from gpuspawner.service.notifications import preferences
 from gpuspawner.service.preemption import claims
 from gpuspawner.service.quota_requests import api as quota_requests
 from gpuspawner.service.quotas import api as quotas
-from gpuspawner.service.quotas import corrections
 from gpuspawner.service.sign_in import api as sign_in
 from gpuspawner.service.start import api as start
 from gpuspawner.service.start import schedules, secret_values
@@ -28,7 +27,7 @@ from gpuspawner.service.workspaces import sizes
 
 
 class Document(BaseHandler):
-    """GET: what this API takes and answers, as an OpenAPI document. It is the same for everybody, signed in or not."""
+    """GET: the OpenAPI document of this API. It is the same for everybody, signed in or not."""
 
     @route(answer="application/json", everybody=True)
     def get(self) -> None:
@@ -40,15 +39,13 @@ class Document(BaseHandler):
 ROUTERS = (
     claims.router,
     bulk_actions.router,
-    queue_order.router,
     restrictions.router,
     gpu_health.router,
     audit.router,
     catalog_editor.router,
-    roles.router,
+    people.router,
     quotas.router,
     quota_requests.router,
-    corrections.router,
     usage.router,
     stored_data.router,
     announcements.router,
@@ -62,7 +59,7 @@ ROUTERS = (
     workspaces.router,
     sizes.router,
 )
-"""The endpoints of each noun."""
+"""The routers of all packages."""
 ROUTES: list[tuple[str, type]] = [
     *(route for router in ROUTERS for route in router.routes()),
     *events.ROUTES,

@@ -1,4 +1,4 @@
-"""Signed requests of the hub that were served: each is served once, and within a time of its signing."""
+"""Replay protection: each signed request of the hub is served once, and only soon after it was signed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CLOCKS = (
 )
 REPLAYED = "This request was served before. Send a new one."
 TOLD_SECONDS = 60.0
-"""How often the log tells that the clocks differ: each call of the hub is refused meanwhile."""
+"""The interval of the log message that the clocks differ. Each call of the hub is refused meanwhile."""
 
 
 class SignedRequests:
-    """The nonces of the last WINDOW_SECONDS. They are lost with the process: a replay may cross a restart."""
+    """The nonces of the last WINDOW_SECONDS. They are lost with the process: a replay may succeed after a restart."""
 
     def __init__(self) -> None:
-        """Remember none."""
+        """Start without nonces."""
         self._expires_at: dict[str, float] = {}
         self._forgot_at = self._told_at = float("-inf")
 
     def refuse(self, headers: Mapping[str, str], now: float) -> str:
-        """Return why a request with a right proof is not served, "" where it is. Its nonce is used up then."""
+        """Return why a request with a valid proof is refused, "" if it is served. Its nonce is then used up."""
         try:
             signed_at = int(headers.get(TIME_HEADER, ""))
         except ValueError:

@@ -1,7 +1,9 @@
-"""The calendar for calendar programs: an address that a user makes for themselves, and that is its own password.
+"""The calendar for calendar programs (RFC 5545). A user makes a secret address that they subscribe to.
 
-It shows what its user sees, and no names of other people, because the address is read without a sign-in. Its token
-opens nothing else: what is stored of it is no hash of a token of the API.
+The calendar shows what its user sees, without the names of other people, because the address needs no sign-in. The
+token of the address opens nothing else. The hash that is stored of it is not that of an API token.
+
+Times are in UTC, and each time of a weekly rule is an event of its own. So a file needs no time zones.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import hashlib
 import hmac
 import secrets
 import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime, timezone
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from tornado.web import HTTPError
 
@@ -20,8 +24,7 @@ from gpuspawner.catalog import teams_of, visible
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.events import CalendarShared
 from gpuspawner.core.queue.class_holds import HoldUser
-from gpuspawner.service.calendar.entries import CalendarReader, planned_uses, present_use, seen_uses
-from gpuspawner.service.calendar.icalendar import CalendarEvent, calendar_text
+from gpuspawner.service.calendar.api import CalendarReader, planned_uses, present_use, seen_uses
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.sign_in.pages import SignedInPage
 from gpuspawner.service.sign_in.tokens import revoke
@@ -29,6 +32,70 @@ from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web.base import ErrorPages
 from gpuspawner.service.web.permissions import Person
+
+LINE_OCTETS = 75
+"""The most octets of a line, without its break. A longer one is folded."""
+
+
+class CalendarEvent(NamedTuple):
+    """One event. Times are seconds since the epoch."""
+
+    uid: str
+    begins_at: float
+    ends_at: float
+    summary: str
+    description: str = ""
+    category: str = ""
+
+
+def calendar_text(name: str, events: Iterable[CalendarEvent], now: float) -> str:
+    """Return a calendar as a text."""
+    return "".join(f"{line}\r\n" for text in _lines(name, events, now) for line in _folded(text))
+
+
+def _lines(name: str, events: Iterable[CalendarEvent], now: float) -> Iterator[str]:
+    yield "BEGIN:VCALENDAR"
+    yield "VERSION:2.0"
+    yield "PRODID:-//gpuspawner//Calendar//EN"
+    yield "METHOD:PUBLISH"
+    yield f"X-WR-CALNAME:{_escaped(name)}"
+    yield "REFRESH-INTERVAL;VALUE=DURATION:PT1H"
+    for one in events:
+        yield "BEGIN:VEVENT"
+        yield f"UID:{_escaped(one.uid)}"
+        yield f"DTSTAMP:{_utc(now)}"
+        yield f"DTSTART:{_utc(one.begins_at)}"
+        yield f"DTEND:{_utc(one.ends_at)}"
+        yield f"SUMMARY:{_escaped(one.summary)}"
+        if one.description:
+            yield f"DESCRIPTION:{_escaped(one.description)}"
+        if one.category:
+            yield f"CATEGORIES:{_escaped(one.category)}"
+        yield "TRANSP:TRANSPARENT"
+        yield "END:VEVENT"
+    yield "END:VCALENDAR"
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _escaped(text: str) -> str:
+    for one, other in (("\\", "\\\\"), (";", "\\;"), (",", "\\,"), ("\r\n", "\\n"), ("\n", "\\n"), ("\r", "\\n")):
+        text = text.replace(one, other)
+    return "".join(letter for letter in text if letter.isprintable())
+
+
+def _folded(text: str) -> Iterator[str]:
+    """Yield the parts of a line. Each but the first begins with a space. No character is cut."""
+    part = ""
+    for letter in text:
+        if len((part + letter).encode()) > LINE_OCTETS:
+            yield part
+            part = " "
+        part += letter
+    yield part
+
 
 DEVICE, ORIGIN = "Calendar address", "the page iCalendar address"
 LINK_SECONDS = 365 * 86400.0

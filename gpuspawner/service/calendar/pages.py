@@ -9,23 +9,26 @@ from typing import Any, NamedTuple
 from gpuspawner.core.administration import RESERVING
 from gpuspawner.core.calendar import shift_day
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.service.calendar import feed, models
-from gpuspawner.service.calendar.api import ShownDays, reader_of, shown_days
-from gpuspawner.service.calendar.entries import (
+from gpuspawner.service.calendar import feed
+from gpuspawner.service.calendar.api import (
+    MOST_DAYS,
+    CalendarEntry,
     CalendarReader,
     PlannedUse,
+    ShownDays,
     change_values,
     planned_uses,
     present_use,
+    reader_of,
     seen_uses,
+    shown_days,
 )
-from gpuspawner.service.calendar.picture import TimeAxis
-from gpuspawner.service.calendar.rows import rows_by_kind, rows_by_node
+from gpuspawner.service.calendar.picture import TimeAxis, rows_by_kind, rows_by_node
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
 
-WEEK, MONTH = 7, models.MOST_DAYS
+WEEK, MONTH = 7, MOST_DAYS
 COLUMNS = {WEEK: 1, MONTH: 7}
 """The days in a column of the picture, by the days that it shows."""
 
@@ -39,7 +42,7 @@ class CalendarView(NamedTuple):
     before: str
     after: str
     title: str
-    entries: list[models.CalendarEntry]
+    entries: list[CalendarEntry]
 
     @property
     def now_at(self) -> float | None:

@@ -1,41 +1,225 @@
-"""The catalog's versions and changes: read, compare, preview, save, and go back to an earlier version."""
+"""The API of the catalog editor: read, compare, preview and save the catalog, and go back to an earlier version.
+
+A preview names the workspaces, requests, presets, schedules and quotas that a change affects.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
+from typing import Any
 
 from tornado.web import HTTPError
 
+from gpuspawner.catalog import Catalog, Template, resolve
 from gpuspawner.catalog.watched_file import changes_words, fingerprint_of
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.events import CatalogChanged
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
+from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaScope
+from gpuspawner.core.units import show_money
+from gpuspawner.service.administration.restrictions import lease_title
 from gpuspawner.service.catalog_editor.editor import (
+    LAST_NUMBER,
+    CatalogChange,
+    CatalogEffect,
+    CatalogPreview,
+    CatalogSave,
+    CatalogState,
+    ComparisonQuery,
     Draft,
+    EffectKind,
+    Version,
+    VersionList,
+    VersionsQuery,
+    VersionText,
     compare,
     draft_of,
     newest_version,
     why_not_editable,
     write_source,
 )
-from gpuspawner.service.catalog_editor.effects import effects_of
-from gpuspawner.service.catalog_editor.models import (
-    LAST_NUMBER,
-    CatalogChange,
-    CatalogPreview,
-    CatalogSave,
-    CatalogState,
-    ComparisonQuery,
-    Version,
-    VersionList,
-    VersionsQuery,
-    VersionText,
-)
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.store.catalog_versions import CatalogVersion
+from gpuspawner.service.quotas.rules_page import entry_words
+from gpuspawner.service.rules.policies import policy_of
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
+
+NAMES_SHOWN = 3
+Offered = Template | GpuKind
+
+
+async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
+    """Return what another catalog does, the workspaces first.
+
+    Args:
+        state: the parts of the service.
+        before: the present catalog.
+        after: the other catalog.
+        waits: sentences about its changes that need a restart.
+    """
+    presets = await state.store.read(state.store.presets.of_hub, state.hub_id)
+    schedules = await state.store.read(state.store.schedules.of_hub, state.hub_id)
+    names = {lease.key.owner: lease.user for lease in state.registry}
+    kept = [(f"preset {one.name} of {names.get(owner, 'a user')}", one.options) for owner, one in presets]
+    kept += [(f"schedule of {one.user} / {one.server or 'default workspace'}", one.options) for _, one in schedules]
+    return [
+        *_running(state, before, after),
+        *_waiting(state, after),
+        *_offers(before.templates, after.templates),
+        *_offers(before.gpus, after.gpus),
+        *_choices(kept, before, after),
+        *_quotas(state, before, after),
+        *_prices(before, after),
+        *(_effect("info", sentence) for sentence in waits),
+    ]
+
+
+def _effect(kind: EffectKind, words: str) -> CatalogEffect:
+    return CatalogEffect(kind=kind, words=words)
+
+
+def _running(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
+    up, now = [lease for lease in state.registry if lease.phase in UP], state.clock.now()
+    judged = [one for one in up if policy_of(before, one, now) != policy_of(after, one, now)]
+    gone = [
+        one
+        for one in up
+        if state.allocator.offered_no_more(one, after) and not state.allocator.offered_no_more(one, before)
+    ]
+    same = len(up) - len({one.id for one in (*judged, *gone)})
+    if same:
+        yield _effect("good", f"{_count(same, 'running workspace')} {_verb(same, 'goes', 'go')} on without a change.")
+    if judged:
+        words = f"{_count(len(judged), 'running workspace')} {_verb(len(judged), 'follows', 'follow')} another policy"
+        yield _effect("warn", f"{words}: {_listed(map(lease_title, judged))}. Idle time counts from now on.")
+    if gone:
+        words = f"{_count(len(gone), 'running workspace')} {_verb(len(gone), 'goes', 'go')} on, but can't start again"
+        yield _effect("warn", f"{words}: {_listed(map(lease_title, gone))}.")
+
+
+def _waiting(state: Parts, after: Catalog) -> Iterator[CatalogEffect]:
+    waiting = [lease for lease in state.registry if lease.phase in WAITING]
+    ends = {one.user: why for one in waiting if (why := state.allocator.offered_no_more(one, after))}
+    for user, why in list(ends.items())[:NAMES_SHOWN]:
+        yield _effect("bad", f"The waiting request of {user} ends. {why}")
+    if (more := len(ends) - NAMES_SHOWN) > 0:
+        yield _effect("bad", f"The waiting requests of {_count(more, 'more user')} end.")
+    if stay := len(waiting) - len(ends):
+        yield _effect("good", f"{_count(stay, 'waiting request')} {_verb(stay, 'keeps its', 'keep their')} place.")
+
+
+def _offers(before: Mapping[str, Offered], after: Mapping[str, Offered]) -> Iterator[CatalogEffect]:
+    """Yield the templates or GPU kinds that other people may choose."""
+    for name in dict.fromkeys([*before, *after]):
+        was, now = before.get(name), after.get(name)
+        if was is None and now is not None:
+            yield _effect("good", f"{now.title or name} is offered to {_members(now.groups)}.")
+        elif was is not None and now is None:
+            yield _effect("warn", f"{was.title or name} is not offered any more.")
+        elif was is not None and now is not None and was.groups != now.groups:
+            whom = f"{_members(now.groups)} instead of {_members(was.groups)}"
+            yield _effect("warn", f"{now.title or name} is offered to {whom}.")
+
+
+def _members(groups: Iterable[str]) -> str:
+    named = _listed(sorted(groups))
+    return f"members of {named}" if named else "everybody"
+
+
+def _choices(kept: Iterable[tuple[str, Mapping[str, Any]]], before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
+    """Yield the presets and schedules that can't start any more."""
+    refused = [name for name, options in kept if not _problem(before, options) and _problem(after, options)]
+    if refused:
+        yield _effect("warn", f"{_count(len(refused), 'saved choice')} can't start any more: {_listed(refused)}.")
+
+
+def _problem(catalog: Catalog, options: Mapping[str, Any]) -> str:
+    try:
+        resolve(catalog, {**options, "team": ""}, "", groups=None)
+    except RequestRefused as error:
+        return str(error)
+    return ""
+
+
+def _quotas(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
+    old, new = ({one.name: one for one in catalog.rules.quotas} for catalog in (before, after))
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
+        earlier = "" if was is None else entry_words(was, before)
+        if now is None:
+            yield _effect("good", f"This limit ends: {earlier}")
+            continue
+        words = f"{entry_words(now, after)} Before: {earlier or 'no such limit.'}"
+        if above := _above(state, now):
+            uses, goes = _verb(len(above), "uses", "use"), _verb(len(above), "goes", "go")
+            words += f" {_listed(above)} {uses} more GPUs now and {goes} on."
+        yield _effect("warn" if _is_tighter(was, now) else "good", words)
+
+
+def _hard_bounds(quota: Quota | None) -> dict[tuple[object, str], Fraction]:
+    """Return the hard limits of a quota by what they limit, with the GPU kind or the period."""
+    parts: Sequence[Limit | Budget] = () if quota is None else (*quota.limits, *quota.budgets)
+    found = {(one.what, one.kind if isinstance(one, Limit) else one.per.value): one.hard for one in parts}
+    return {key: hard for key, hard in found.items() if hard is not None}
+
+
+def _is_tighter(was: Quota | None, now: Quota) -> bool:
+    bounds = _hard_bounds(was)
+    return any(key not in bounds or hard < bounds[key] for key, hard in _hard_bounds(now).items())
+
+
+def _above(state: Parts, quota: Quota) -> list[str]:
+    """Return the users or teams that hold more GPUs now than the quota allows."""
+    hard = next((one.hard for one in quota.limits if one.what is LimitedResource.GPUS), None)
+    held: dict[str, Fraction] = {}
+    for lease in state.registry:
+        if lease.phase in HOLDING and _is_limited(quota, lease):
+            name = {QuotaScope.TEAM: quota.subject, QuotaScope.EVERYBODY: "Everybody"}.get(quota.whom, lease.user)
+            held[name] = held.get(name, Fraction(0)) + sum((slot.share for slot in lease.slots), Fraction(0))
+    return [name for name, gpus in held.items() if hard is not None and gpus > hard]
+
+
+def _is_limited(quota: Quota, lease: Lease) -> bool:
+    if quota.whom is QuotaScope.USER:
+        return lease.user == quota.subject
+    return quota.whom in {QuotaScope.EACH_USER, QuotaScope.EVERYBODY} or lease.request.team == quota.subject
+
+
+def _prices(before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
+    for name, kind in after.gpus.items():
+        was = before.gpus.get(name)
+        if was is None or was.price_per_hour == kind.price_per_hour:
+            continue
+        old, new = (
+            "nothing" if one.price_per_hour is None else show_money(one.price_per_hour, after.rules.currency)
+            for one in (was, kind)
+        )
+        yield _effect(
+            "info", f"{kind.title} costs {new} instead of {old} per hour for workspaces that start from now on."
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _verb(number: int, one: str, several: str) -> str:
+    return one if number == 1 else several
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - NAMES_SHOWN} more" if len(found) > NAMES_SHOWN else ""
+    return ", ".join(found[:NAMES_SHOWN]) + more
+
 
 router = Router()
 

@@ -20,8 +20,8 @@ from gpuspawner.service.catalog_editor.api import (
     read_version,
     save_catalog,
 )
+from gpuspawner.service.catalog_editor.editor import CatalogPreview
 from gpuspawner.service.catalog_editor.form import PARTS, common_keys, fields_of, with_fields
-from gpuspawner.service.catalog_editor.models import CatalogPreview
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.permissions import Permission

@@ -29,7 +29,7 @@ from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.executor import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
-from gpuspawner.service.start.schedules import add_schedule, delete_schedule, present_schedule
+from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule
 from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.workspaces.actions import stop
 
@@ -51,7 +51,7 @@ MOST_EXTENSIONS = 50
 
 
 class Operator:
-    """Decides in each round from all requests and leases as they are."""
+    """The operator of custom resources. It decides in each round from all present requests and leases."""
 
     def __init__(self, parts: Parts, resources: Resources) -> None:
         self._parts, self._resources = parts, resources
@@ -61,9 +61,9 @@ class Operator:
         self._failing_since: float | None = None
 
     def stuck_seconds(self) -> float:
-        """Return how long it has not converged by its own fault: an action hangs, or each round fails.
+        """Return for how long an action hangs or each round fails, 0 if the operator works.
 
-        If the cluster or the store does not answer, it waits, as a new process would. 0 if it converges.
+        Time without an answer of the cluster or the store does not count, because a new process would not help.
         """
         now = self._parts.clock.now()
         failing_since = now if self._failing_since is None else self._failing_since
@@ -126,7 +126,7 @@ class Operator:
             raise Unavailable(self._refuses)
 
     def lacking(self) -> str:
-        """Return a sentence with the present trouble, or ""."""
+        """Return a sentence about the present failure, or ""."""
         return self._said
 
     def _say(self, trouble: str) -> None:
@@ -180,7 +180,7 @@ class Operator:
         if do is Action.FORGET:
             await forget_schedule(self._parts, resource, WHERE)
         await self._resources.release(resource)
-        if do is Action.DELETE:  # only now: one that is held and goes stops a workspace that is seen again
+        if do is Action.DELETE:  # only now, because deleting a held resource stops its workspace if that is seen again
             await self._resources.delete(resource)
 
     async def _act(self, do: Action, resource: Resource, lease: Lease) -> None:
@@ -192,7 +192,7 @@ class Operator:
             await self._resources.tell(
                 resource, status.status_of(self._parts, resource, registry.get(lease.id) or lease)
             )
-        elif await self._resources.going():  # as it is now: nothing stops for it
+        elif await self._resources.going():  # the definitions are being deleted, so no workspace stops
             await self._resources.release(resource)
         elif (newest := registry.get(lease.id)) is not None:
             await stop(self._parts, newest.user, newest, WHERE)
@@ -201,7 +201,7 @@ class Operator:
         parts, (user, server) = self._parts, resource.place
         await self._must_accept()
         ended = await parts.registry.find(resource.own_lease)
-        if ended is not None:  # it was asked for, and nothing of that was told
+        if ended is not None:  # it was requested, and its status was not written
             await self._resources.tell(resource, status.status_of(parts, resource, ended))
             return
         created = await parts.hub.created(user)
@@ -234,7 +234,7 @@ class Operator:
             why = f"A lifetime can only be raised while its workspace runs, and it has {show_duration(has)} already."
         try:
             for _ in range(0 if why else MOST_EXTENSIONS):
-                newest = self._parts.registry.get(lease.id)  # what was saved may have changed: it would be undone
+                newest = self._parts.registry.get(lease.id)  # the stored lease may have changed meanwhile
                 if newest is None or wanted is None or has_seconds(newest) >= wanted or newest.phase not in UP:
                     break
                 lease = await self._parts.actions.extend(newest, newest.user, WHERE)
@@ -282,25 +282,23 @@ async def keep_schedule(parts: Parts, resource: Resource, where: str) -> dict[st
     if created is None:
         return status.refused(resource, f"The hub has no user {user}. Have them log in once.", now)
     owner = Owner(parts.hub_id, created)
-    found = [one for one in await parts.store.read(parts.store.schedules.of, owner) if one.id == name]
-    if not found and not resource.is_new:
+    found = await find_schedule(parts, owner, name)
+    if found is None and not resource.is_new:
         return status.forgotten(resource, now, TAKEN_BACK)
-    options = resource.options
-    if found and found[0].options != options:  # its lifetime was edited
-        changed = partial(replace, options=options)
-        after = await parts.store.write(parts.store.schedules.change, owner, name, changed)
-        if after is None:
-            return status.forgotten(resource, now, TAKEN_BACK)
-        found = [after]
-    if not found:
+    if found is None:
         try:
             minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
             days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
             key = Key(*owner, await read_server(parts, user, server))
-            found = [await add_schedule(parts, key, user, options, (minute, days), where, name)]
+            found = await add_schedule(parts, key, user, resource.options, (minute, days), where, name)
         except RequestRefused as error:
             return status.refused(resource, all_words(error), now)
-    return status.scheduled(resource, await present_schedule(parts, owner, found[0]), now)
+    elif found.options != resource.options:  # its lifetime was edited
+        changed = partial(replace, options=resource.options)
+        found = await parts.store.write(parts.store.schedules.change, owner, name, changed)
+        if found is None:
+            return status.forgotten(resource, now, TAKEN_BACK)
+    return status.scheduled(resource, await present_schedule(parts, owner, found), now)
 
 
 async def forget_schedule(parts: Parts, resource: Resource, where: str) -> None:

@@ -20,17 +20,17 @@ class Action(Enum):
     """The next action for a resource."""
 
     HOLD = "keep it until its workspace has ended"
-    START = "ask for its workspace"
-    WAIT = "tell why nothing is asked for yet"
-    SCHEDULE = "have it asked for in time, and tell when it is ready next"
-    FORGET = "have it asked for no more, and let it go"
-    REFUSE = "tell that it is refused"
+    START = "request its workspace"
+    WAIT = "write why nothing is requested yet"
+    SCHEDULE = "store its schedule, and write when it is ready next"
+    FORGET = "delete its schedule, and remove the finalizer"
+    REFUSE = "write that it is refused"
     EXTEND = "extend its workspace"
-    TELL = "tell how its workspace is"
-    TELL_END = "tell how its workspace ended"
+    TELL = "write the state of its workspace"
+    TELL_END = "write how its workspace ended"
     STOP = "stop its workspace"
-    RELEASE = "let it go"
-    DELETE = "delete it: its workspace has ended"
+    RELEASE = "remove the finalizer"
+    DELETE = "delete it, because its workspace has ended"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[s
     bound: dict[str, Lease] = {}
     after, taken = {lease.follows: lease for lease in live.values() if lease.follows}, set()
     for resource in sorted(resources, key=lambda one: (one.created, one.uid)):
-        for name in (resource.told_lease, resource.of_lease, resource.own_lease, *_wished(resource, live)):
+        for name in (resource.told_lease, resource.of_lease, resource.own_lease, *_scheduled_leases(resource, live)):
             lease = live.get(name) or after.get(name)
             if lease is not None and lease.id not in taken and (lease.user, lease.key.server) == resource.place:
                 bound[resource.uid] = lease
@@ -90,8 +90,8 @@ def _bound(resources: Collection[Resource], live: Mapping[str, Lease]) -> dict[s
     return bound
 
 
-def _wished(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
-    """Return by which leases it may be ready now."""
+def _scheduled_leases(resource: Resource, live: Mapping[str, Lease]) -> tuple[str, ...]:
+    """Return the ids of the leases that a schedule may have now."""
     times = {lease.ready_at for lease in live.values() if lease.ready_at is not None} if resource.ready_at else ()
     return tuple(lease_id_of_schedule(resource.own_lease, at) for at in times)
 
@@ -129,14 +129,14 @@ def _without(resource: Resource, places: Mapping[tuple[str, str], Lease], accept
 
 
 def _is_over(resource: Resource) -> bool:
-    """Whether nothing is asked for by it any more."""
+    """Return whether a resource requests nothing any more."""
     if resource.phase == REFUSED and resource.is_judged:
         return True
     return resource.phase == ENDED if resource.ready_at else bool(resource.told_lease)
 
 
 def _is_to_extend(resource: Resource, lease: Lease) -> bool:
-    """Whether its lifetime was edited to more than its workspace has, and that was not tried yet."""
+    """Return whether its lifetime was edited to more than its workspace has, and was not tried yet."""
     if lease.phase not in UP or resource.condition(LIFETIME).get("observedGeneration") == resource.generation:
         return False
     if (written := resource.spec.get("lifetime")) is None:

@@ -19,7 +19,7 @@ log = logging.getLogger("gpuspawner.operator")
 FIRST_LOOKS, FIRST_SECONDS = 20, 3.0
 """How often and at what interval the service looks before it starts with the file alone: one minute."""
 IN_FORCE = "InForce"
-"""The phase of a usable entry, and the condition whether a version of it is in force."""
+"""The phase of a valid entry, and the condition that says whether a version of it is in force."""
 THE_ONE_BEFORE = "The one before stays in force. "
 
 

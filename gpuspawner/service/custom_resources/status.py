@@ -33,7 +33,7 @@ LONGEST_REASON = 60
 """Letters in the column REASON of `kubectl get`."""
 MOST_GPUS = 32
 LONGEST_KIND, LONGEST_NODE, LONGEST_GPU = 63, 253, 100
-"""As the schema has them: a status with more is refused whole. Of nodes and GPUs the last part tells them apart."""
+"""The limits of the schema. A longer status is refused as a whole. Names of nodes and GPUs differ at their ends."""
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -43,7 +43,7 @@ def short(text: str) -> str:
 
 
 def headline(text: str) -> str:
-    """Return the first sentence of a message, shortened for the column REASON. What is allowed belongs to it."""
+    """Return the first sentence of a message, shortened for the column REASON, with its "Allowed:"."""
     first = re.split(r"(?<=[.!?])\s(?!Allowed: )", short(text), maxsplit=1)[0]
     if len(first) <= LONGEST_REASON:
         return first
@@ -111,7 +111,7 @@ def _allocation(parts: Parts, lease: Lease) -> dict[str, Any]:
 
 
 def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
-    """Return the whole status of a request whose workspace is there, or has ended."""
+    """Return the whole status of a request with a workspace, also after its end."""
     shown, now = present_workspace(parts, lease), parts.clock.now()
     queue, warning, end, idle = shown.queue, shown.warning, shown.end, shown.idle
     why = end.why if end else queue.sentence if queue else warning.text if warning else shown.words
@@ -134,7 +134,7 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
 
 
 def scheduled(resource: Resource, one: Ready, now: float) -> dict[str, Any]:
-    """Return the status of a request that is to be ready at a time, and is not asked for now."""
+    """Return the status of a scheduled request without a workspace now."""
     why, at = one.sentence, one.next_at
     accepted = condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {one.words}.")
     told = {
@@ -149,7 +149,7 @@ def scheduled(resource: Resource, one: Ready, now: float) -> dict[str, Any]:
 
 
 def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> dict[str, Any]:
-    """Return the status of a request for which nothing was asked: it is refused, or waits to be accepted."""
+    """Return the status of a request that is refused, or waits until it is accepted."""
     accepted = condition(resource, "Accepted", now, so=False, reason=phase, message=why)
     return {
         "observedGeneration": resource.generation,
@@ -160,14 +160,14 @@ def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> d
 
 
 def forgotten(resource: Resource, now: float, why: str = "It has ended, and is not kept any more.") -> dict[str, Any]:
-    """Return the status of a request whose workspace ended, and of which nothing is kept any more."""
+    """Return the status of a request whose workspace ended so long ago that its lease is deleted."""
     ready = condition(resource, "Ready", now, so=False, reason=ENDED, message=why)
     told = {"observedGeneration": resource.generation, "phase": ENDED, "lease": resource.told_lease}
     return {**told, **explained(why), "conditions": [ready]}
 
 
 def condition(resource: Resource, name: str, now: float, *, so: bool, reason: str, message: str) -> dict[str, Any]:
-    """Return a condition; it is since when it was, where it was so already."""
+    """Return a condition. Its transition time stays if its status is the same as before."""
     before: Mapping[str, Any] = resource.condition(name)
     status = "True" if so else "False"
     since = before.get("lastTransitionTime") if before.get("status") == status else None

@@ -21,7 +21,7 @@ from gpuspawner.service.engine.registry import MISMATCHES
 from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, gpu_states
 from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.metrics import used_ratios
+from gpuspawner.service.quotas.snapshot import used_ratios
 from gpuspawner.version import commit
 
 SOURCES = ("claim", "make_room")

@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.ending import cancelled
 from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.loops import cancelled
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.outbox import OutboxRow

@@ -305,7 +305,7 @@ async def give_up(actor: Actor, claim: str) -> Claim:
 
 @router.post("/api/v1/preemptions/{claim}/claimed", Permission.CLAIM, repeatable=True)
 async def claim_gpus(actor: Actor, claim: str) -> Claim:
-    """Note that its GPUs were taken, and return the claim. 409 if they are not free yet, or the claim is over."""
+    """Record that the claimant uses the GPUs. Return the claim. 409 if they are not free yet, or it is over."""
     found = await _find(actor, claim)
     over = await actor.state.preemptions.claimed(found, [_audit_entry(actor, found, events.ClaimServed)])
     return present_claim(actor.state, over)

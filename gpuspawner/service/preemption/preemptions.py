@@ -77,7 +77,7 @@ class Preemptions:
 
     @property
     def known_at(self) -> float:
-        """The latest moment at which one that lives was made, or its GPUs came free; 0 for none."""
+        """The last time at which a live claim was made or its GPUs became free. 0 without a live claim."""
         return max((max(one.made_at, one.free_at or 0.0) for one in self.live), default=0.0)
 
     async def move_back(self, seconds: float) -> None:

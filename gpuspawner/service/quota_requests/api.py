@@ -34,8 +34,8 @@ from gpuspawner.service.quotas.api import apply_at_once
 from gpuspawner.service.quotas.models import ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound, shortest_period_raised
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.administration import closed_words
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.quota_requests import closed_words
 from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -146,8 +146,18 @@ async def _account(actor: Actor, body: RequestInput) -> Account:
         if raises_a_bound(state, replace(one, account=account).grant_of()):
             return account
     choices = [choice.title for choice in choices_of(state, person.name, created, teams)]
-    limit = ". ".join(choices) or "nothing, because no quota limits you"
-    raise RequestRefused("what", one.words, limit, "Ask for more of a quota that limits you, and name its team.")
+    limit = "; ".join(choices) or "nothing, because no quota limits you"
+    others = [
+        words
+        for team in teams
+        for account, words in (
+            (Account(team, created), f"for yourself in team {team} (--team {team})"),
+            (Account(team, ""), f"for the whole team {team} (--team {team} --whole-team)"),
+        )
+        if raises_a_bound(state, replace(one, account=account).grant_of())
+    ]
+    remedy = f"You can ask for it {' or '.join(others)}." if others else "No quota limits this amount."
+    raise RequestRefused("what", one.words, limit, remedy)
 
 
 @router.post("/api/v1/quota-requests/{request}/approve", Permission.ANSWER_REQUESTS, audit="approve a request")

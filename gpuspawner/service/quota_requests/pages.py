@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import teams_of
@@ -135,41 +135,9 @@ REQUESTS = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
-    """A request, as a list shows it."""
-
-    id: str
-    user: str
-    team: str
-    what: str
-    state: str
-    since: float | None
-    until: float
-    why: str
-    made_at: float
-    answered_by: str
-    answered_at: float | None
-    answer: str
-    request: QuotaRequest
-
-
-def _row_of(one: QuotaRequest, now: float) -> RequestRow:
-    return RequestRow(
-        id=one.id,
-        user=one.user,
-        team=one.account.team,
-        what=one.words,
-        state=one.state(now).value,
-        since=one.since,
-        until=one.until,
-        why=one.why,
-        made_at=one.made_at,
-        answered_by=one.answered_by,
-        answered_at=one.answered_at,
-        answer=one.answer,
-        request=one,
-    )
+def _row_of(one: QuotaRequest, now: float) -> Row:
+    shown = {"team": one.account.team, "what": one.words, "state": one.state(now).value, "request": one}
+    return SimpleNamespace(**vars(one), **shown)
 
 
 class RequestsPage(ListPage):

@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, fiel
 from gpuspawner.core.quotas.ledger import QuotaAmount, parse_correction, parse_grant_amount
 from gpuspawner.core.quotas.months import read_month
 from gpuspawner.service.api.rest import Answer, Body, Query
-from gpuspawner.service.quotas.standing import bar_parts, part_of, rule_id, share_percent, tag_of
+from gpuspawner.service.quotas.standing import Fullness, rule_id
 from gpuspawner.service.web.inputs import (
     MAX_NAME_LETTERS,
     NAME,
@@ -56,7 +56,7 @@ class QuotaText(Answer):
     lasts_until: str | None = None
 
 
-class Bound(Answer):
+class Bound(Fullness, Answer):
     """A limit or budget of a user, a team or everybody."""
 
     entry: str
@@ -76,31 +76,6 @@ class Bound(Answer):
     def rule(self) -> str:
         """The anchor of its entry on the page of quotas."""
         return rule_id(self.entry)
-
-    @property
-    def taken(self) -> float:
-        """The amount that is used or reserved."""
-        return self.used
-
-    @property
-    def part(self) -> float | None:
-        """The part that is used or reserved, None without a bound."""
-        return part_of(self)
-
-    @property
-    def tag(self) -> str:
-        """``full``, ``over the share`` or ""."""
-        return tag_of(self)
-
-    @property
-    def bar_parts(self) -> list[tuple[float, str]]:
-        """The used and the reserved percentage, each with its class in the style sheet."""
-        return bar_parts(self, self.used)
-
-    @property
-    def share_percent(self) -> float | None:
-        """The place of the share on a bar, in percent."""
-        return share_percent(self)
 
     @property
     def title(self) -> str:
@@ -131,11 +106,6 @@ class Budget(Bound):
     renews_at: float
     renews_words: str
     lasts_until: float | None
-
-    @property
-    def taken(self) -> float:
-        """The amount that is used or reserved."""
-        return self.used + self.set_aside
 
 
 AnyBound = Limit | Budget

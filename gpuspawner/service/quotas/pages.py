@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gpuspawner.core.errors import Conflict
@@ -23,11 +23,7 @@ from gpuspawner.service.quotas.standing import (
     NEAR,
     OVER,
     Standing,
-    bar_parts,
-    percent_of,
     rule_id,
-    share_percent,
-    state_of,
 )
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, list_part, parse_list_state, select_rows
@@ -86,38 +82,14 @@ EXTRA_QUOTA = Table(
 VIEWS = (("console/quotas", "Quotas"), ("console/extra-quota", "Extra quota"))
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRow:
-    """A limit or budget of a user, a team or everybody. Memory is in GiB. ``of`` is ``teams`` or ``people``."""
-
-    id: str
-    of: str
-    whose: str
-    user: str
-    entry: str
-    what: str
-    used: float
-    reserved: float | None
-    waiting: float | None
-    share: float | None
-    limit: float | None
-    left: float | None
-    percent: float | None
-    state: str
-    lasts_until: float | None
-    resets_at: float | None
-    bar: tuple[tuple[float, str], ...]
-    share_percent: float | None
-
-
-def present_quota_row(one: Standing) -> QuotaRow:
-    """Return the row of a limit or budget."""
+def present_quota_row(one: Standing) -> Row:
+    """Return the row of a limit or budget. Memory is in GiB."""
     is_memory = one.limit == LimitedResource.MEMORY.value
 
     def amount(number: float | None) -> float | None:
         return number / GIBIBYTE if is_memory and number is not None else number
 
-    return QuotaRow(
+    return SimpleNamespace(
         id=f"{one.entry} {one.whose} {one.what}",
         of="teams" if one.is_shared else "people",
         whose=one.whose,
@@ -130,12 +102,12 @@ def present_quota_row(one: Standing) -> QuotaRow:
         share=amount(one.soft),
         limit=amount(one.hard),
         left=amount(one.left),
-        percent=percent_of(one),
-        state=state_of(one),
+        percent=one.percent,
+        state=one.state,
         lasts_until=one.lasts_until,
         resets_at=one.renews_at,
-        bar=tuple(bar_parts(one, one.used)),
-        share_percent=share_percent(one),
+        bar=tuple(one.bar_parts),
+        share_percent=one.share_percent,
     )
 
 
@@ -163,7 +135,7 @@ class QuotasPage(ListPage):
     empty = "The catalog has no quotas, or no usage of them yet."
 
     async def rows(self) -> Sequence[Row]:
-        """Return them. With thousands of rows they are some seconds old."""
+        """Return the rows of the table. With thousands of rows they are some seconds old."""
         return [present_quota_row(one) for one in await self._standings()]
 
     async def _standings(self) -> list[Standing]:
@@ -195,7 +167,7 @@ class QuotasPage(ListPage):
         )
 
 
-def _entry_rules(state: Parts, rows: Sequence[QuotaRow]) -> list[EntryRule]:
+def _entry_rules(state: Parts, rows: Sequence[Row]) -> list[EntryRule]:
     counted: dict[str, set[str]] = {}
     for row in rows:
         counted.setdefault(row.entry, set()).add(row.whose)
@@ -228,23 +200,6 @@ class GiveUpPage(AdminPage):
 # Extra quota
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraQuotaRow:
-    """Extra quota that was given."""
-
-    id: str
-    whom: str
-    what: str
-    state: str
-    since: float
-    until: float
-    why: str
-    by: str
-    made_at: float
-    taken_back_by: str
-    taken_back_why: str
-
-
 class ExtraQuotaPage(ListPage):
     """GET: all extra quota that was ever given, the newest first."""
 
@@ -255,19 +210,7 @@ class ExtraQuotaPage(ListPage):
         """Return it."""
         now, whose = self.parts.clock.now(), self.whose()
         return [
-            ExtraQuotaRow(
-                id=one.id,
-                whom=grantee(one),
-                what=show_grant(one),
-                state=one.state(now),
-                since=one.since,
-                until=one.until,
-                why=one.why,
-                by=one.by,
-                made_at=one.made_at,
-                taken_back_by=one.taken_back_by,
-                taken_back_why=one.taken_back_why,
-            )
+            SimpleNamespace(**{**vars(one), "whom": grantee(one), "what": show_grant(one), "state": one.state(now)})
             for one in reversed(self.parts.accounting.all_grants())
             if whose is None or one.account.team in whose
         ]

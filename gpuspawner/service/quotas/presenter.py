@@ -27,6 +27,11 @@ NO_TEAM, NO_KIND = "no team", "no GPU"
 Names = Mapping[str, str]
 
 
+def is_priced(catalog: Catalog) -> bool:
+    """Return whether the catalog has prices."""
+    return any(kind.price_per_hour is not None for kind in catalog.gpus.values())
+
+
 def present_quota(state: Parts, name: str, owner: Owner, teams: Sequence[str]) -> models.Quota:
     """Return every limit and budget that binds a user, for each team that their usage may be charged to."""
     limits, budgets = present_bounds(state, [Requester(name, owner.user_created, team) for team in teams or ("",)])
@@ -294,7 +299,7 @@ async def present_usage(state: Parts, by: str, since: str, until: str, whose: Wh
         if since <= line.day <= until:
             group = groups[_key(line, by)]
             group.add(group.user or line.user, line.what, line.milliseconds, line.rate)
-    priced = any(kind.price_per_hour is not None for kind in state.catalog.gpus.values())
+    priced = is_priced(state.catalog)
     names, named = dict[str, str](), not isinstance(whose, Owner)
     if by == "workspace":
         names = {name: await _workspace_name(state, name, named=named) for name in groups}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title, team_title
@@ -17,66 +17,66 @@ NEAR_SHARE = 0.8
 """From this share of it on, a quota is nearly used up. Arbitrary: the documentation advises to alert there."""
 
 
-class Fullness(Protocol):
-    """The numbers that say how full a limit or budget is."""
+class Fullness:
+    """How full a limit or budget is. ``soft`` is its share, and ``hard`` the most, each None without one."""
 
-    @property
-    def soft(self) -> float | None:
-        """The share, None without one."""
-
-    @property
-    def hard(self) -> float | None:
-        """The most, None without one."""
+    if TYPE_CHECKING:  # the classes that inherit from this have them as fields
+        soft: float | None
+        hard: float | None
+        used: float
 
     @property
     def taken(self) -> float:
         """The amount that is used or reserved."""
+        return self.used + (getattr(self, "set_aside", None) or 0.0)
 
+    @property
+    def bound(self) -> float | None:
+        """The most, or the share if there is no most."""
+        return self.soft if self.hard is None else self.hard
 
-def percent_of(one: Fullness) -> float | None:
-    """Return the percentage that is used or reserved, None without a bound."""
-    bound = one.soft if one.hard is None else one.hard
-    return 100 * one.taken / bound if bound else None
+    @property
+    def percent(self) -> float | None:
+        """The percentage that is used or reserved, None without a bound."""
+        return 100 * self.taken / self.bound if self.bound else None
 
+    @property
+    def part(self) -> float | None:
+        """The part that is used or reserved, at most 1, None without a bound."""
+        return None if self.percent is None else min(1.0, self.percent / 100)
 
-def part_of(one: Fullness) -> float | None:
-    """Return the part that is used or reserved, at most 1, None without a bound."""
-    percent = percent_of(one)
-    return None if percent is None else min(1.0, percent / 100)
+    @property
+    def bar_parts(self) -> list[tuple[float, str]]:
+        """The used and the reserved percentage of a bar, each with its class in the style sheet."""
+        if not self.bound:
+            return []
+        used_percent = min(100.0, 100 * self.used / self.bound)
+        reserved_percent = min(100.0 - used_percent, 100 * (self.taken - self.used) / self.bound)
+        parts = ((used_percent, "gpu"), (reserved_percent, "asked"))
+        return [(round(percent, 1), kind) for percent, kind in parts if percent > 0]
 
+    @property
+    def share_percent(self) -> float | None:
+        """The place of the share on a bar, in percent, None without a share below the limit."""
+        if self.soft is None or not self.hard:
+            return None
+        return round(min(100.0, 100 * self.soft / self.hard), 1)
 
-def bar_parts(one: Fullness, used: float) -> list[tuple[float, str]]:
-    """Return the used and the reserved percentage of a bar, each with its class in the style sheet."""
-    bound = one.soft if one.hard is None else one.hard
-    if not bound:
-        return []
-    used_percent = min(100.0, 100 * used / bound)
-    reserved_percent = min(100.0 - used_percent, 100 * (one.taken - used) / bound)
-    parts = ((used_percent, "gpu"), (reserved_percent, "asked"))
-    return [(round(percent, 1), kind) for percent, kind in parts if percent > 0]
+    @property
+    def tag(self) -> str:
+        """FULL or OVER, else ""."""
+        if self.hard is not None and self.taken >= self.hard:
+            return FULL
+        return OVER if self.soft is not None and self.taken > self.soft else ""
 
-
-def share_percent(one: Fullness) -> float | None:
-    """Return where the share is on a bar, in percent, None without a share below the limit."""
-    if one.soft is None or not one.hard:
-        return None
-    return round(min(100.0, 100 * one.soft / one.hard), 1)
-
-
-def tag_of(one: Fullness) -> str:
-    """Return FULL or OVER, else ""."""
-    if one.hard is not None and one.taken >= one.hard:
-        return FULL
-    return OVER if one.soft is not None and one.taken > one.soft else ""
-
-
-def state_of(one: Fullness) -> str:
-    """Return FULL, OVER or NEAR, else ""."""
-    return tag_of(one) or (NEAR if (part_of(one) or 0.0) >= NEAR_SHARE else "")
+    @property
+    def state(self) -> str:
+        """FULL, OVER or NEAR, else ""."""
+        return self.tag or (NEAR if (self.part or 0.0) >= NEAR_SHARE else "")
 
 
 @dataclass(frozen=True)
-class Standing:
+class Standing(Fullness):
     """The numbers of one limit or budget of a user, a team or everybody.
 
     Args:
@@ -105,11 +105,6 @@ class Standing:
     lasts_until: float | None = None
     renews_at: float | None = None
     user: str = ""
-
-    @property
-    def taken(self) -> float:
-        """The amount that is used or reserved."""
-        return self.used + (self.set_aside or 0.0)
 
     @property
     def team(self) -> str:

@@ -20,8 +20,8 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.log import show_times_in
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.store.audit_log import AuditFilter
-from gpuspawner.service.store.catalog_versions import CatalogVersion
 
 
 class CatalogReload:
@@ -54,7 +54,7 @@ class CatalogReload:
         self._use_prices_of_today()
 
     async def look(self) -> bool:
-        """Take in what was written since. Return whether everything follows another catalog now."""
+        """Read the changes of the catalog file. Return whether a new catalog is in force."""
         await self.audit_start()
         await self._take()
         changed = await self._follow()

@@ -12,19 +12,20 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.document import read_arguments, route
-from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page, understood
+from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page
 from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login
 from gpuspawner.service.sign_in.tokens import make_token, revoke
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
+from gpuspawner.service.web.inputs import parse_input
 from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces.presenter import opens_of
 
 router = Router()
 
 SCHEME = "login"
-"""``Authorization: login SECRET``: how who began a login asks what came of it."""
+"""The scheme of ``Authorization: login SECRET``, by which a program asks for the result of its login."""
 ASK_SECONDS = 2.0
 NOT_WAITING = "This login was denied, was used already, or its five minutes are over. Run gpuspawner login again."
 
@@ -44,21 +45,21 @@ class Begun(Answer):
     secret: str
     code: str
     page: str
-    """Where its user signs in to the hub, types the code and presses Allow."""
+    """The page on which its user signs in to the hub, types the code and presses Allow."""
     seconds: float
-    """How long it waits."""
+    """The time until it expires."""
     ask_every_seconds: float
 
 
 class Token(Answer):
-    """A token of the command line; never the token itself."""
+    """A token of the command line, without its secret."""
 
     id: str
     device: str
     made_at: float
     until: float
     admin_until: float | None
-    """Until when it acts as an administrator; null where it does not."""
+    """The end of its administrator's rights, null without them."""
     now: float
 
 
@@ -67,7 +68,7 @@ class TokenList(Answer):
 
     tokens: list[Token]
     next: str | None
-    """The cursor of the next part; null where this was the last."""
+    """The cursor of the next part, null after the last one."""
 
 
 class Allowed(Answer):
@@ -87,7 +88,7 @@ class Begin(ApiHandler):
     @route(answer=Begun, status=201, query=LoginQuery, everybody=True)
     def post(self) -> None:
         """Begin a sign-in of the command line."""
-        parts, query = self.parts, understood(LoginQuery, read_arguments(self, LoginQuery))
+        parts, query = self.parts, parse_input(LoginQuery, read_arguments(self, LoginQuery))
         device = "".join(one for one in query.device if one.isprintable()) or "a machine without a name"
         login = parts.logins.begin(device, parts.clock.now(), admin=query.admin)
         begun = Begun(
@@ -107,7 +108,7 @@ class Taken(ApiHandler):
         """Answer without authentication. The secret names the login."""
 
     def login(self) -> Login:
-        """Return the login. Raises 403 where it does not wait."""
+        """Return the login. Raises 403 if it does not wait."""
         scheme, secret = self._authorization()
         found = self.parts.logins.of_secret(secret, self.parts.clock.now()) if scheme == SCHEME else None
         if found is None or found.denied:

@@ -1,10 +1,10 @@
-"""Logins that wait for their user to allow them: in memory alone, for five minutes, each used once.
+"""Logins that wait until their user allows them. They are kept in memory for five minutes, and each is used once.
 
 The command line shows a code and keeps a secret. Somebody who reads the code over a shoulder can allow it with their
 own account, and gets nothing: the token goes to the holder of the secret.
 
-Anybody may begin a login, and addresses bound nothing: behind a proxy all people have one, and headers that name
-another can be forged. The bounds are on the people who are signed in: how many codes each may try and allow.
+Anybody may begin a login. A limit by network address would not help: behind a proxy all people share one address, and
+headers with another can be forged. So the limits are on signed-in users: how many codes each may try and allow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuspawner.core.leases.lease import Owner
 
 LOGIN_SECONDS = 300.0
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""Consonants, so that a code is not a word and not misread (RFC 8628, 6.1)."""
+"""Consonants, so that a code is not a word and not misread (RFC 8628, section 6.1)."""
 CODE_LETTERS = 8
 MOST_WAITING = 20_000
 """The limit of waiting logins. Above it, the oldest login that no signed-in user has opened is deleted. Arbitrary:
@@ -34,7 +34,8 @@ class Login:
 
     ``owner``, ``user`` and ``scopes`` are known once it is allowed.
 
-    ``at`` is its beginning, in seconds since the epoch. ``looked_at``: a signed-in user has opened it by its code.
+    ``at`` is its beginning, in seconds since the epoch. ``looked_at`` is whether a signed-in user has opened it by its
+    code.
     """
 
     secret: str
@@ -50,7 +51,7 @@ class Login:
 
 
 def code_of(text: str) -> str:
-    """Return a code in its stored form, ``BCDF-GHJK``, whatever stands between its letters."""
+    """Return a code in its stored form, ``BCDF-GHJK``. Other characters than letters are ignored."""
     letters = "".join(letter for letter in text.upper() if letter.isascii() and letter.isalpha())[:CODE_LETTERS]
     return f"{letters[: CODE_LETTERS // 2]}-{letters[CODE_LETTERS // 2 :]}"
 
@@ -62,7 +63,7 @@ class Logins:
     waiting: dict[str, Login] = field(default_factory=dict)
     _tried: list[tuple[float, Owner]] = field(default_factory=list)
     _allowed: list[tuple[float, Owner]] = field(default_factory=list)
-    """When each allowed login began, and whose it is."""
+    """The beginning and the user of each allowed login."""
 
     def begin(self, device: str, now: float, *, admin: bool) -> Login:
         """Return a new login."""
@@ -111,7 +112,7 @@ class Logins:
         return self.waiting.get(secret)
 
     def take(self, login: Login) -> None:
-        """Forget one that was answered for good: it is used once."""
+        """Remove a login that is used."""
         self.waiting.pop(login.secret, None)
 
     def _forget(self, now: float) -> None:

@@ -42,7 +42,7 @@ NOT_CONFIRMED = "Your sign-in for this login is over. Type the code again."
 
 
 class SignedInPage(PageHandler):
-    """A page for who has signed in to the hub by a browser: no token may let another act."""
+    """A page for users who have signed in to the hub in a browser. A token cannot create or revoke tokens here."""
 
     def signed_in(self) -> Person:
         """Return the reader. Raises 403 for a token, and for a service."""
@@ -55,11 +55,11 @@ class SignedInPage(PageHandler):
 class LoginCode(SignedInPage):
     """GET: the field for the code. POST: show the login with the code that was typed, then allow or deny it.
 
-    No link fills the code in: a click on an address from elsewhere must not be all that a token takes.
+    No link fills the code in, because one click on a foreign address must not create a token.
     """
 
     def get(self) -> None:
-        """Answer the field; after a fresh sign-in for a login, that login."""
+        """Answer the field for the code. After a fresh sign-in for a login, answer that login."""
         confirmed = self.get_query_argument("confirmed", "")
         if not confirmed:
             self._show()
@@ -72,7 +72,7 @@ class LoginCode(SignedInPage):
         self._show(login, problem, 404 if problem else 200, confirmed=confirmed)
 
     def post(self) -> None:
-        """Do it, once; what can't be done is told."""
+        """Carry out the step. If it is not possible, the page says why."""
         person, login, problem = self.signed_in(), *self._found(self.get_body_argument("code", ""))
         answer = self.get_body_argument("answer", "")
         if login is None:
@@ -129,7 +129,7 @@ class LoginCode(SignedInPage):
 
 
 class Tokens(SignedInPage):
-    """GET: one's own tokens of the command line. POST: revoke one."""
+    """GET: the reader's tokens of the command line. POST: revoke one."""
 
     async def get(self) -> None:
         """Answer the page."""
@@ -141,7 +141,7 @@ class Tokens(SignedInPage):
         self.render_page("tokens.html", address=self.address, tokens=tokens, ssh=ssh)
 
     async def post(self) -> None:
-        """Do it and return to the page; one that is gone already is as it should be."""
+        """Revoke the token and return to the page. A token that is gone already is no error."""
         person = self.signed_in()
         await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""), ALLOWED)
         self.redirect(f"{self.parts.prefix.rstrip('/')}/tokens", status=303)
@@ -151,7 +151,7 @@ class Reference(PageHandler):
     """GET: the API's document as a page."""
 
     def get(self) -> None:
-        """Answer it."""
+        """Answer the page."""
         self.viewer()
         self.render_page("reference.html", api=document_of_all(), address=self.address)
 
@@ -179,7 +179,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 @cache
 def make_wheel() -> bytes:
-    """Return the installed package as a wheel. Raises PackageNotFoundError where nothing tells what it needs."""
+    """Return the installed package as a wheel. Raises PackageNotFoundError if it is not installed."""
     installed = distribution("gpuspawner")
     files = {
         f"gpuspawner/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
@@ -195,7 +195,7 @@ def make_wheel() -> bytes:
 
 @cache
 def make_archive() -> bytes:
-    """Return the source archive of the wheel. Raises as :func:`make_wheel`."""
+    """Return the source archive of the wheel. Raises PackageNotFoundError if the package is not installed."""
     files = {"pyproject.toml": PROJECT.encode(), "take_out.py": BACKEND.encode(), WHEEL_NAME: make_wheel()}
     return _zipped({f"{NAME}/{name}": content for name, content in files.items()})
 
@@ -225,7 +225,7 @@ class Package(ErrorPages):
         """Skip authentication: the package is public, and pip cannot sign in."""
 
     def get(self) -> None:
-        """Answer it. 404 where the service runs from a folder that is no installed package."""
+        """Answer the file. 404 if the service runs from a folder that is not an installed package."""
         try:
             content = self.make()
         except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Tokens of our own: made once their user allowed it, known by their hash, over after 30 days or with their user."""
+"""Tokens of the command line. Their user allows them, and the store has their hash. They expire after 30 days."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gpuspawner.service.web.permissions import Role, roles_of
 TOKEN_PREFIX = "gpucli-"  # noqa: S105 - the prefix of a token, and no token
 TOKEN_SECONDS = 30 * 86400.0
 ALLOWED = "the page Command line"
-"""From where a token is made, in words: its user pressed Allow there."""
+"""The origin of a new token in the audit log. Its user pressed Allow there."""
 ADMIN_SECONDS = 12 * 3600.0
 """How long a token has the roles of its user. The hub tells a service its users, but not their scopes. So a user who
 lost the right keeps it for at most a working day."""
 
 
 async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, TokenRow]:
-    """Return a new token of an allowed login, and what is stored of it."""
+    """Return a new token of an allowed login, and its stored row."""
     token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), parts.clock.now()
     admin_until, scopes = now + ADMIN_SECONDS if login.admin else None, " ".join(sorted(login.scopes))
     row = TokenRow(
@@ -38,7 +38,7 @@ async def make_token(parts: Parts, login: Login, owner: Owner) -> tuple[str, Tok
 
 
 async def holder_of_token(parts: Parts, token: str) -> TokenRow | None:
-    """Return the row of a token, with the present name of its user; None if it is over or revoked, or has no user.
+    """Return the row of a token, with the present name of its user. None if it expired, is revoked, or has no user.
 
     Raises:
         Unavailable: the hub does not answer, or the store.

@@ -22,7 +22,7 @@ from gpuspawner.service.start.offers import coming_reservations, present_offer, 
 from gpuspawner.service.store import personal
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.inputs import refused
+from gpuspawner.service.web.inputs import allows, refused
 from gpuspawner.service.web.permissions import Permission, Role
 from gpuspawner.version import commit
 
@@ -119,21 +119,12 @@ Name = Annotated[
 ]
 
 
-def _parse_options(value: object) -> dict[str, Any]:
-    if isinstance(value, dict) and value:
-        return value
-    raise refused("what the form has chosen", "Send at least the template.")
-
-
-Options = Annotated[dict[str, Any], PlainValidator(_parse_options), WithJsonSchema({"type": "object"})]
-
-
 class PresetInput(Body):
     """A preset to save."""
 
     name: Name
     """The name, for example ``my 4 x A100 for nightly``."""
-    options: Options
+    options: dict[str, Any] = allows("what the form has chosen", "Send at least the template.", min_length=1)
     """The choices, by the names of the form."""
 
 

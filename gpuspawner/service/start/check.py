@@ -169,7 +169,10 @@ async def _waits(
 
 
 async def _longer_words(state: Parts, claim: Claim, kinds: Sequence[str]) -> str:
-    """Return what would start now and run as long as requested, instead of up to a reservation. "" for nothing."""
+    """Return the requests that would start now and run as long as requested, "" without one.
+
+    This request would have to end before a reservation.
+    """
     request, catalog = claim.request, state.catalog
     least = catalog.templates[request.template].gpus.get(request.gpu or "", (1, 1))[0]
     fewer = range(request.count - 1, least - 1, -1)[:MOST_TRIED]
@@ -195,7 +198,7 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
         yield would.says
     if would.beyond_share:
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
-    if would.latest_end is not None and would.latest_end.at > ends_at:  # it can't be extended beyond that
+    if would.latest_end is not None and would.latest_end.at > ends_at:  # no extension goes beyond it
         yield f"It {would.latest_end.words}."
 
 
@@ -205,7 +208,7 @@ def of_kind(request: Request, kind: str) -> Request:
 
 
 def wait_seconds(would: Preview) -> float | None:
-    """Return how long a start would take, likely; None where that is not known."""
+    """Return how long a start would likely wait, None if that is not known."""
     if would.node_seconds is not None:
         return would.node_seconds
     return would.place.unchanged_seconds if would.place.likely_seconds is None else would.place.likely_seconds
@@ -220,7 +223,7 @@ def _end_of(bound: LatestEnd | None, granted: LatestEnd | None, asked_at: float)
 def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, seconds: float) -> models.Cost:
     """Return the cost of ``seconds`` of a request on GPUs of ``kind``, null without a price, and its sentences.
 
-    Budgets of GPU hours are told too: of each with a bound, what is left of its present period once this is set aside.
+    The sentences also say what is left of each budget in its present period once this start is set aside.
     """
     found, now = parts.catalog.gpus.get(kind or ""), parts.clock.now()
     rate = parts.allocator.bounds.rate(kind, request.count)
@@ -238,7 +241,7 @@ def present_cost(parts: Parts, request: Request, key: Key, kind: str | None, sec
 
 
 def _left(balances: list[BudgetBalance], rate: Rate, now: float, seconds: float) -> Iterator[str]:
-    """Yield for each bound what it leaves; where the start goes on in the next period, of the present one alone."""
+    """Yield what is left of each budget. Only the present period counts, even if the start goes on in the next."""
     for balance in balances:
         takes = amount_per_hour(rate, balance.budget.what)
         if balance.left is None or not takes:
@@ -255,11 +258,11 @@ def where_words(
     """Return where a start would be, and in which clusters the same kind starts sooner or costs otherwise.
 
     Args:
-        catalog: with its kinds in each cluster; one cluster is no choice, and gives "".
-        request: what is asked for.
-        kind: what would be given.
-        alone_seconds: when it would start.
-        seconds: of each kind that may be taken instead, when that would start. None is unknown.
+        catalog: the catalog. With one cluster the words are "".
+        request: the request.
+        kind: the kind of GPU that would be given.
+        alone_seconds: how long it would wait.
+        seconds: how long each kind that may be taken instead would wait. None is unknown.
     """
     own = catalog.gpus[kind]
     template = catalog.templates.get(request.template)
@@ -278,7 +281,7 @@ def where_words(
 
 
 def _cluster(catalog: Catalog, kind: GpuKind) -> Cluster:
-    """Return the cluster of a kind; the hub's own has no kubeconfig."""
+    """Return the cluster of a kind. The hub's own cluster has no kubeconfig."""
     return next(one for one in catalog.clusters.values() if kind.cluster == (one.name if one.kubeconfig else ""))
 
 
@@ -287,7 +290,7 @@ def _has_data(cluster: Cluster, data: tuple[str, ...]) -> bool:
 
 
 def _starts(alone_seconds: float | None, seconds: float | None) -> str:
-    """Return whether another cluster starts it sooner; "" where it does not."""
+    """Return in words whether another cluster starts it sooner, "" if it does not."""
     if seconds is None or alone_seconds == 0:
         return ""
     if seconds == 0:
@@ -312,9 +315,9 @@ def starts_now(
     node_seconds: float | None = None,
     latest_end: LatestEnd | None = None,
 ) -> str:
-    """Return the sentence of a request that would be granted at once; a node may have to be started for it first.
+    """Return the sentence of a request that would be granted at once. A node may have to start for it first.
 
-    ``latest_end`` is what ends it before its time.
+    ``latest_end`` is a limit on its end before its run time is over.
     """
     free = "" if offer is None or offer.free is None else f" ({offer.free} free)"
     simulated = offer is not None and offer.simulated
@@ -348,7 +351,7 @@ def beyond_share(share: str, *, makes_room: bool) -> str:
 
 
 def stops_when_idle(request: Request, policy: LifecyclePolicy) -> str:
-    """Return when idleness ends a workspace before its time, to be read before it starts; "" where it never does."""
+    """Return when idleness ends a workspace before its end time, "" if it never does. Users read it before."""
     idle = policy.idle_of(gpus=request.gpu is not None)
     if idle is None or policy.mode is not Mode.ENFORCE:
         return ""

@@ -13,7 +13,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
 from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.calendar.entries import CalendarReader, PlannedUse, for_words, planned_uses
+from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, planned_uses
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.start import models
 from gpuspawner.service.workspaces.models import Substitute
@@ -42,7 +42,7 @@ def present_offer(offer: Offer, state: Parts, coming: str = "") -> models.Offer:
 
 
 def coming_reservations(state: Parts, asker: HoldUser) -> dict[str, str]:
-    """Return by GPU kind which reservations for others and which maintenance a workspace could run into."""
+    """Return by GPU kind the reservations for others and the maintenance during which a workspace could still run."""
     now, templates = state.clock.now(), state.catalog.templates.values()
     longest = {
         kind: max((one.bounds.lifetime_seconds[1] for one in templates if kind in one.gpus), default=0)
@@ -81,11 +81,11 @@ async def present_teams(state: Parts, owner: Owner, groups: frozenset[str]) -> t
 
 
 def instead(catalog: Catalog, request: Request) -> tuple[str, ...]:
-    """Return the kinds that may be given in place of the one asked for, to who consents."""
+    """Return the kinds that may be given instead of the requested one, if the user consents."""
     template = catalog.templates.get(request.template)
     if template is None or request.gpu is None:
         return ()
-    said = request.needs_memory_bytes > template.needs.memory_bytes  # else it is what the template needs
+    said = request.needs_memory_bytes > template.needs.memory_bytes  # else the user named no memory
     least_bytes = request.needs_memory_bytes if said else None
     offered = kinds_instead(catalog, template, request.gpu, request.count, least_bytes)
     return tuple(dict.fromkeys(kind for kind in (*offered, *request.substitutes) if kind in catalog.gpus))
@@ -114,7 +114,7 @@ def present_substitute(
 
 
 def sooner(alone_seconds: float | None, seconds: float | None) -> str:
-    """Return by how much a substitute starts sooner; "" where that is not known."""
+    """Return by how much a substitute starts sooner, "" if that is not known."""
     if seconds is None:
         return ""
     if alone_seconds is None:

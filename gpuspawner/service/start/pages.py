@@ -12,7 +12,13 @@ from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.schedules import MOST_MISSED, Schedule
 from gpuspawner.service.rules.policies import policy_now
-from gpuspawner.service.start.schedules import change_schedule, present_schedule, remove_schedule, times_of
+from gpuspawner.service.start.schedules import (
+    change_schedule,
+    find_schedule,
+    present_schedule,
+    remove_schedule,
+    times_of,
+)
 from gpuspawner.service.start.secret_values import delete_secret, list_secrets, save_secret
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.base import PageHandler
@@ -34,8 +40,7 @@ class SchedulePage(PageHandler):
     async def show(self, name: str, problem: str = "", status: int = 200) -> None:
         """Answer the page. ``problem`` says why a form was refused."""
         state, person = self.parts, self.viewer()
-        found = await state.store.read(state.store.schedules.of, person.owner)
-        one = next((x for x in found if x.id == name), None)
+        one = await find_schedule(state, person.owner, name)
         if one is None:
             raise HTTPError(NOT_FOUND, reason=f"You have no schedule with the id {name[:40]}.")
         shown = await present_schedule(state, person.owner, one)
@@ -107,8 +112,7 @@ class ScheduleForms(SchedulePage):
 
     async def _start(self, actor: Actor, name: str) -> None:
         """Start the workspace of a schedule now, in addition to its times."""
-        found = await self.parts.store.read(self.parts.store.schedules.of, actor.person.owner)
-        one = next((x for x in found if x.id == name), None)
+        one = await find_schedule(self.parts, actor.person.owner, name)
         if one is None:
             raise HTTPError(NOT_FOUND, reason="This schedule is gone.")
         answer = await start_workspace.act(actor, values={**one.options, "server": one.server})

@@ -1,4 +1,4 @@
-"""Requests the workspaces of schedules in time, like any start, and sees whether their users came."""
+"""Requests the workspaces of schedules in time, like any start, and records whether their users came."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuspawner.core.schedules import (
 )
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.start.schedules import decided, estimate
+from gpuspawner.service.start.schedules import decided, estimate, find_schedule
 
 log = logging.getLogger("gpuspawner.ready")
 
@@ -33,12 +33,12 @@ READY_SECONDS = 60.0
 ESTIMATES = 10
 """The number of estimates in a round, of schedules that are near and may have to wait. Each takes as long as a check of
 the form. Arbitrary."""
-WHERE = "a standing wish"
+WHERE = "a schedule"
 
 
 class _Near(NamedTuple):
     owner: Owner
-    wish: Schedule
+    schedule: Schedule
     at: float
 
 
@@ -46,50 +46,50 @@ async def ready_round(parts: Parts) -> None:
     """Look at the requested workspaces, and request those that are due.
 
     Raises:
-        Unavailable: the store, the hub or the scheduler does not answer: the next round goes on.
+        Unavailable: the store, the hub or the scheduler does not answer. The next round tries again.
     """
     if not parts.engine.observer.has_looked:
         return
     now, near = parts.clock.now(), list[_Near]()
     for owner, stored in await parts.store.read(parts.store.schedules.of_hub, parts.hub_id):
-        wish = await _seen(parts, owner, stored)
-        at = None if wish is None else decided(parts, wish, None).at
-        if wish is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
-            near.append(_Near(owner, wish, at))
-    early = [one for one in near if one.at - now > _start_lead(one.wish)]
-    begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each has its turn
-    for one in (*(one for one in near if one.at - now <= _start_lead(one.wish)), *early[begin : begin + ESTIMATES]):
+        schedule = await _seen(parts, owner, stored)
+        at = None if schedule is None else decided(parts, schedule, None).at
+        if schedule is not None and at is not None and at - now <= MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS:
+            near.append(_Near(owner, schedule, at))
+    early = [one for one in near if one.at - now > _start_lead(one.schedule)]
+    begin = int(now // READY_SECONDS) * ESTIMATES % len(early) if early else 0  # each is estimated in turn
+    for one in (*(one for one in near if one.at - now <= _start_lead(one.schedule)), *early[begin : begin + ESTIMATES]):
         try:
             if one.at - now <= LEAST_LEAD_SECONDS or await _is_due(parts, one):
                 await _ask(parts, one)
         except (Superseded, Unavailable):
             raise
-        except Exception:  # of one wish alone: the others go on
-            log.exception("what %s wishes to be ready was not asked for", one.wish.user)
+        except Exception:  # the others go on
+            log.exception("a scheduled workspace of %s was not requested", one.schedule.user)
 
 
-def _start_lead(wish: Schedule) -> float:
+def _start_lead(schedule: Schedule) -> float:
     """Return how long before its time a workspace is requested if the queue is empty."""
-    return lead_seconds_of(0.0, wish.start_seconds)
+    return lead_seconds_of(0.0, schedule.start_seconds)
 
 
-async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
-    """Return a wish as it is once it is noted whether its user came to what was asked for; None: it was removed."""
-    if not wish.lease:
-        return wish
-    lease = await parts.registry.find(wish.lease)
+async def _seen(parts: Parts, owner: Owner, schedule: Schedule) -> Schedule | None:
+    """Record whether the user came to the last workspace. Return the stored schedule, None if it was removed."""
+    if not schedule.lease:
+        return schedule
+    lease = await parts.registry.find(schedule.lease)
     if lease is not None and lease.live and (lease.phase not in UP or lease.arrival is not None):
-        return wish
+        return schedule
     took_seconds, came = _start_seconds(lease), _came(lease)
 
     def seen(now: Schedule) -> Schedule:
         return after_outcome(after_start(now, took_seconds) if took_seconds else now, came=came)
 
-    after = await parts.store.write(parts.store.schedules.change, owner, wish.id, seen)
+    after = await parts.store.write(parts.store.schedules.change, owner, schedule.id, seen)
     if after is None:
         return None
     if lease is not None and after.missed >= MOST_MISSED:
-        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(wish.words, after.missed))
+        line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(schedule.words, after.missed))
         async with parts.registry.of_ended:
             newest = await parts.registry.find(lease.id)
             await parts.registry.save(newest or lease, audit=[line])
@@ -97,54 +97,53 @@ async def _seen(parts: Parts, owner: Owner, wish: Schedule) -> Schedule | None:
 
 
 def _start_seconds(lease: Lease | None) -> float:
-    """Return how long it took from the grant until it ran; 0 where it did not run."""
+    """Return the time from the grant until the workspace ran, 0 if it did not run."""
     if lease is None or lease.running_at is None or lease.granted_at is None:
         return 0.0
     return lease.running_at - lease.granted_at
 
 
 def _came(lease: Lease | None) -> bool | None:
-    """Return whether its user came: also where that is not known of what ran, so that it pauses by no guess."""
+    """Return whether its user came, None if it did not run. An unknown case counts as came, so that nothing pauses."""
     if lease is not None and (lease.unclaimed or lease.reason is ExitReason.NOBODY_CAME):
         return False
     return True if lease is not None and lease.running_at is not None and lease.arrival is None else None
 
 
 async def _is_due(parts: Parts, one: _Near) -> bool:
-    """Whether it has to be asked for now to be ready by its time, as the queue is.
+    """Return whether its workspace must be requested now to be ready in time, by the present queue.
 
     A request that would be refused is not due. It may be right by its time.
     """
-    found = await estimate(parts, one.owner, one.wish)
-    return not found.refused and decided(parts, one.wish, found.seconds).do is ScheduleStep.ASK
+    found = await estimate(parts, one.owner, one.schedule)
+    return not found.refused and decided(parts, one.schedule, found.seconds).do is ScheduleStep.ASK
 
 
 async def _ask(parts: Parts, one: _Near) -> None:
-    """Request it as a program of its user does. A refusal is told, and tried again the next day."""
+    """Request the workspace like a program of its user. After a refusal, try again the next day."""
     owner, before, at = one
-    found = await parts.store.read(parts.store.schedules.of, owner)
-    wish = next((x for x in found if x.id == before.id and decided(parts, x, None).at == at), None)
-    if wish is None:
-        return  # its user paused, changed or removed it while others were looked at
-    user = await parts.hub.name_of(owner.user_created, wish.user)
+    schedule = await find_schedule(parts, owner, before.id)
+    if schedule is None or decided(parts, schedule, None).at != at:
+        return  # its user paused, changed or removed it meanwhile
+    user = await parts.hub.name_of(owner.user_created, schedule.user)
     if user is None:
-        return  # it is forgotten with its user
-    name = lease_id_of_schedule(wish.id, at)
+        return  # it is deleted with its user
+    name = lease_id_of_schedule(schedule.id, at)
     said, lease = "", await parts.registry.find(name)
     if lease is None:
         try:
-            lease = await _asked(parts, Key(*owner, wish.server), user, wish, name, at)
+            lease = await _asked(parts, Key(*owner, schedule.server), user, schedule, name, at)
         except (Conflict, Gone, RequestRefused) as error:
             said = f"Not asked for last time: {error}"
     asked = partial(replace, user=user, asked_for=at, lease="" if lease is None else lease.id, said=said)
-    await parts.store.write(parts.store.schedules.change, owner, wish.id, asked)
-    log.info("%s of %s: %s", wish.id, user, said or "asked for")
+    await parts.store.write(parts.store.schedules.change, owner, schedule.id, asked)
+    log.info("%s of %s: %s", schedule.id, user, said or "asked for")
 
 
-async def _asked(parts: Parts, key: Key, user: str, wish: Schedule, name: str, at: float) -> Lease:
-    groups, options = await parts.members.now(user, key.owner), dict(wish.options)
+async def _asked(parts: Parts, key: Key, user: str, schedule: Schedule, name: str, at: float) -> Lease:
+    groups, options = await parts.members.now(user, key.owner), dict(schedule.options)
     request = await parts.allocator.asking.request_of(key, user, options, groups)
-    if parts.registry.of_key(key) is not None:  # nothing is awaited from here to its lease
+    if parts.registry.of_key(key) is not None:  # nothing is awaited from here until it has a lease
         raise Conflict("You had a workspace of this name already.")
     start = uuid.uuid4().hex
     ask = StartRequest(key, user, request, options, start, "", unattended=True, where=WHERE, lease_id=name, ready_at=at)

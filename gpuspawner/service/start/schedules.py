@@ -85,7 +85,7 @@ class ScheduleChange(Body):
 
 
 class Ready(Answer):
-    """A workspace that is to be ready at a time."""
+    """A scheduled workspace."""
 
     id: str
     words: str
@@ -97,9 +97,9 @@ class Ready(Answer):
     days: list[str]
     """``monday`` and so on."""
     next_at: float | None
-    """The next time, in seconds since the epoch; null while it is paused."""
+    """The next time, in seconds since the epoch. null while it is paused."""
     asked_for_at: float | None
-    """When it is asked for, by the present queue; null while it is paused, or asked for already."""
+    """When it is requested, by the present queue. null while it is paused, or requested already."""
     paused: bool
     """Paused by its user, or because nobody came on three days in a row."""
     missed_days: int
@@ -110,7 +110,7 @@ class Ready(Answer):
 
 
 class ReadyList(Answer):
-    """One's own, the oldest first, and how many there may be."""
+    """The user's own schedules, the oldest first, and their largest number."""
 
     ready: list[Ready]
     most: int
@@ -178,10 +178,15 @@ async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     return await present_schedule(state, person.owner, made)
 
 
+async def find_schedule(state: Parts, owner: Owner, name: str) -> Schedule | None:
+    """Return a user's schedule by its id, None without one."""
+    found = await state.store.read(state.store.schedules.of, owner)
+    return next((one for one in found if one.id == name), None)
+
+
 async def _find(actor: Actor, name: str) -> Schedule:
     """Return a schedule of the actor. Raises 404 if there is none of that id."""
-    found = await actor.state.store.read(actor.state.store.schedules.of, actor.person.owner)
-    one = next((x for x in found if x.id == name), None)
+    one = await find_schedule(actor.state, actor.person.owner, name)
     if one is None:
         raise _missing(name)
     return one
@@ -283,12 +288,14 @@ class Estimate:
     refused: str = ""
 
 
-async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
+async def estimate(parts: Parts, owner: Owner, schedule: Schedule) -> Estimate:
     """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
-        groups = await parts.members.now(wish.user, owner)
-        request = await parts.allocator.asking.resolve(dict(wish.options), wish.user, owner, groups)
-        would = await parts.queue.offers_for(Claim("", owner.user_created, request, parts.clock.now(), user=wish.user))
+        groups = await parts.members.now(schedule.user, owner)
+        request = await parts.allocator.asking.resolve(dict(schedule.options), schedule.user, owner, groups)
+        would = await parts.queue.offers_for(
+            Claim("", owner.user_created, request, parts.clock.now(), user=schedule.user)
+        )
     except (Conflict, RequestRefused) as error:
         return Estimate(None, all_words(error))
     except Unavailable:
@@ -299,38 +306,42 @@ async def estimate(parts: Parts, owner: Owner, wish: Schedule) -> Estimate:
     return Estimate(waits)
 
 
-def times_of(state: Parts, wish: Schedule, count: int) -> list[tuple[str, str, bool]]:
+def times_of(state: Parts, schedule: Schedule, count: int) -> list[tuple[str, str, bool]]:
     """Return the next times of a schedule: day, time, and whether a workspace is made ready then."""
     zone, now = state.allocator.accounting.zone, state.clock.now()
-    is_closed, today = closed_by(state, wish), datetime.fromtimestamp(now, zone).date()
+    is_closed, today = closed_by(state, schedule), datetime.fromtimestamp(now, zone).date()
     found: list[tuple[str, str, bool]] = []
     for number in range(DAYS_LOOKED_AT):
         day = today + timedelta(days=number)
-        at = datetime(day.year, day.month, day.day, wish.minute // 60, wish.minute % 60, tzinfo=zone).timestamp()
-        if day.weekday() in wish.days and at > max(now, wish.asked_for) and len(found) < count:
+        at = datetime(
+            day.year, day.month, day.day, schedule.minute // 60, schedule.minute % 60, tzinfo=zone
+        ).timestamp()
+        if day.weekday() in schedule.days and at > max(now, schedule.asked_for) and len(found) < count:
             words = f"{day:%A} {day.day} {day:%b}"
-            found.append((words, f"{wish.minute // 60:02}:{wish.minute % 60:02}", not is_closed(at)))
+            found.append((words, f"{schedule.minute // 60:02}:{schedule.minute % 60:02}", not is_closed(at)))
     return found
 
 
 DAYS_LOOKED_AT = 50
-"""A schedule of one day a week has five times within them, and some more."""
+"""The days in which a schedule of one day a week has at least five times."""
 
 
-def decided(parts: Parts, wish: Schedule, seconds: float | None) -> ScheduleDecision:
+def decided(parts: Parts, schedule: Schedule, seconds: float | None) -> ScheduleDecision:
     """Return the decision about a schedule now, if its request would wait ``seconds``.
 
     The catalog's time zone, closed days and hours apply.
     """
-    return decide_schedule(wish, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, wish))
+    return decide_schedule(
+        schedule, seconds, parts.clock.now(), parts.allocator.accounting.zone, closed_by(parts, schedule)
+    )
 
 
-def closed_by(parts: Parts, wish: Schedule) -> Callable[[float], bool]:
+def closed_by(parts: Parts, schedule: Schedule) -> Callable[[float], bool]:
     """Return a function that says whether a schedule is closed at a time."""
     catalog, zone = parts.catalog, parts.allocator.accounting.zone
     try:
-        policy = template_of(catalog, wish.options).policy
-    except RequestRefused:  # its template is gone: it is told once it is asked for
+        policy = template_of(catalog, schedule.options).policy
+    except RequestRefused:  # its template is gone: the refusal of the request says so
         policy = ""
 
     def is_closed(at: float) -> bool:

@@ -20,7 +20,7 @@ from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.models import Answer, Body
-from gpuspawner.service.store.user_secrets import StoredSecret
+from gpuspawner.service.store.personal import StoredSecret
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
@@ -35,7 +35,7 @@ router = Router()
 
 
 class SecretInput(Body):
-    """A secret to save. It takes the place of an earlier one of its name."""
+    """A secret to save. It replaces an earlier one of the same name."""
 
     name: SkipValidation[str] = ""
     """The name of the variable, for example ``HF_TOKEN``."""
@@ -51,7 +51,7 @@ class Secret(Answer):
 
 
 class SecretList(Answer):
-    """One's own secrets by name, and how many there may be."""
+    """The user's own secrets by name, and their largest number."""
 
     secrets: list[Secret]
     most: int
@@ -68,7 +68,7 @@ class SecretValues(Answer):
 
     values: dict[str, str]
     unreadable: list[str]
-    """Names of those that were encrypted with another key: their user must save them again."""
+    """The names of secrets that were encrypted with another key. Their user must save them again."""
 
 
 def _cipher(secret: bytes) -> Fernet:
@@ -85,7 +85,7 @@ def seal(secret: bytes, owner: Owner, name: str, value: str) -> str:
 
 
 def unseal(secret: bytes, owner: Owner, one: StoredSecret) -> str | None:
-    """Return the value of a stored secret, None if it is of another key, user or name."""
+    """Return the value of a stored secret, None if it was encrypted with another key or for another user or name."""
     from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
     try:
@@ -110,16 +110,16 @@ def _check(name: object, value: object) -> tuple[str, str]:
 
 @router.get("/api/v1/secrets", Permission.HAVE_SECRETS)
 async def list_secrets(actor: Actor) -> SecretList:
-    """Answer their names, and when each was changed last. Nothing answers a value."""
+    """Return the names of your secrets, and when each was last changed. No answer has a value."""
     rows = await actor.state.store.read(actor.state.store.secrets.of, actor.person.owner)
     found = [Secret(name=one.name, changed_at=one.changed_at) for one in rows]
     return SecretList(secrets=found, most=MAX_SECRETS)
 
 
-# Without a key of a repeated request, whose digest of the value would be stored. A repeated request changes nothing.
+# It takes no idempotency key, because a digest of the value would be stored. A repeated request changes nothing.
 @router.post("/api/v1/secrets", Permission.HAVE_SECRETS, status=201, idempotent=False)
 async def save_secret(actor: Actor, *, body: SecretInput) -> Secret:
-    """Save one, for the next start of each of one's own workspaces. It takes the place of one of its name."""
+    """Save a secret for the next start of each of your workspaces. It replaces a secret of the same name."""
     state, owner = actor.state, actor.person.owner
     name, value = _check(body.name, body.value)
     one = StoredSecret(name, seal(state.secret, owner, name, value), actor.now)
@@ -131,7 +131,7 @@ async def save_secret(actor: Actor, *, body: SecretInput) -> Secret:
 
 @router.delete("/api/v1/secrets/{name}", Permission.HAVE_SECRETS)
 async def delete_secret(actor: Actor, name: str) -> SecretName:
-    """Delete it. Workspaces that run keep it until they stop."""
+    """Delete a secret. Running workspaces keep it until they stop."""
     deleted, store = SecretName(name=name), actor.state.store
     actor.store_answer(deleted)
     line = actor.audit_entry(events.SecretDeleted(name[:100]), actor.person.name)
@@ -142,7 +142,7 @@ async def delete_secret(actor: Actor, name: str) -> SecretName:
 
 @router.post("/api/v1/workspaces/{workspace}/secrets", Permission.REPORT, idempotent=False)
 async def hand_over_secrets(actor: Actor, workspace: str) -> SecretValues:
-    """Answer the secrets of its user to a workspace. Only the workspace's own token may ask."""
+    """Return the secrets of its user to a workspace. Only the workspace's own token may ask."""
     state, lease = actor.state, await actor.find_lease(workspace, Permission.REPORT)
     rows = await state.store.read(state.store.secrets.of, lease.key.owner)
     opened = {one.name: unseal(state.secret, lease.key.owner, one) for one in rows}

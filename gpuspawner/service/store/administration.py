@@ -1,20 +1,25 @@
-"""Decisions of administrators: restrictions, preemptions and announcements."""
+"""Decisions of administrators: restrictions, preemptions, announcements, quota requests and catalog versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, Restriction
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.queue.preemption import Preemption
+from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
+from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.documents import StoredDocuments
+from gpuspawner.service.store.ledger import row_of_grant
 from gpuspawner.service.store.outbox import OutboxRow, write_outbox
+from gpuspawner.service.store.personal import OwnedRows
 from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
 
 
@@ -91,3 +96,118 @@ class Announcements(StoredRows):
 def _announcement_of(row: Any) -> Announcement:
     values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
     return Announcement(**{**values, "whom": AnnouncementAudience(row.whom), "recipients": frozenset(row.recipients)})
+
+
+MOST_READ = 10_000
+"""The most requests that are kept in memory. Arbitrary: far more than people answer in the time they are kept."""
+
+
+class QuotaRequests(StoredDocuments[QuotaRequest], OwnedRows):
+    """Reads and writes requests for extra quota."""
+
+    table = tables.quota_requests
+    adapter = TypeAdapter(QuotaRequest)
+
+    def latest(self) -> list[QuotaRequest]:
+        """Return the requests that were made last, newest first."""
+        return self._latest(self.table.c.made_at.desc(), MOST_READ)
+
+    def change(
+        self,
+        one: QuotaRequest,
+        audit: Iterable[AuditLine],
+        outbox: Iterable[OutboxRow] = (),
+        grant: QuotaGrant | None = None,
+    ) -> None:
+        """Write a new or closed request, with the extra quota that it gives, audit entries and messages.
+
+        Raises:
+            Conflict: it was closed meanwhile.
+        """
+        before = self.get(one.id)
+        with self._transaction(writes=True) as connection:
+            if before is not None and before.outcome is not RequestOutcome.OPEN:
+                raise Conflict(closed_words(before))
+            self.write(connection, [one])
+            if grant is not None:
+                connection.execute(tables.quota_grants.insert(), row_of_grant(grant))
+            write_audit(connection, audit)
+            write_outbox(connection, outbox)
+
+    def delete_over(self, before: float) -> None:
+        """Delete requests that were made and ended before."""
+        self._delete(self.table, (self.table.c.made_at < before) & (self.table.c.until < before))
+
+
+def closed_words(one: QuotaRequest) -> str:
+    """Return in a sentence that a request is closed already."""
+    by = f" by {one.answered_by}" if one.answered_by else ""
+    return f"This request is {one.outcome.value} already{by}."
+
+
+MAX_VERSIONS = 500
+"""The versions that are kept, the newest. Arbitrary: at most 128 MB, and years of changes."""
+
+
+@dataclass(frozen=True)
+class CatalogVersion:
+    """One version of the catalog's file.
+
+    Args:
+        number: 1 for the first. Each version has the next number.
+        at: when it was saved or first seen, in seconds since the epoch.
+        author: the person who saved it, or "" if the file was changed outside of the console.
+        reason: the author's reason.
+        changes: the entries that differ from the version before, in words.
+        fingerprint: see ``watched_file.fingerprint_of``.
+        text: the whole file. Lists leave it out.
+    """
+
+    number: int
+    at: float
+    author: str
+    reason: str
+    changes: str
+    fingerprint: str
+    text: str = ""
+
+
+class CatalogVersions(StoredRows):
+    """Reads and writes versions of the catalog's file."""
+
+    def newest(self) -> CatalogVersion | None:
+        """Return the newest version, None before the first."""
+        return next(iter(self._find(sa.true(), 1, with_text=True)), None)
+
+    def get(self, number: int) -> CatalogVersion | None:
+        """Return a version by its number, None if it is not kept."""
+        return next(iter(self._find(tables.catalog_versions.c.number == number, 1, with_text=True)), None)
+
+    def below(self, number: int | None, limit: int) -> list[CatalogVersion]:
+        """Return versions without their texts, the newest first. ``number`` is the first that is left out."""
+        where = sa.true() if number is None else tables.catalog_versions.c.number < number
+        return self._find(where, limit, with_text=False)
+
+    def add(
+        self, version: CatalogVersion, audit: Iterable[AuditLine], write_file: Callable[[], None] = lambda: None
+    ) -> None:
+        """Store a version with audit entries. ``write_file`` is called last, and nothing is stored if it fails.
+
+        Raises:
+            Conflict: another version was stored meanwhile.
+        """
+        t = tables.catalog_versions
+        with self._transaction(writes=True) as connection:
+            newest = connection.scalar(sa.select(sa.func.max(t.c.number))) or 0
+            if newest != version.number - 1:
+                raise Conflict(f"Version {newest} was saved meanwhile. Compare it with your change, and save again.")
+            connection.execute(t.insert(), asdict(version))
+            connection.execute(t.delete().where(t.c.number <= version.number - MAX_VERSIONS))
+            write_audit(connection, audit)
+            write_file()
+
+    def _find(self, where: sa.ColumnElement[bool], limit: int, *, with_text: bool) -> list[CatalogVersion]:
+        t = tables.catalog_versions
+        columns = [one for one in t.c if with_text or one is not t.c.text]
+        query = sa.select(*columns).where(where).order_by(t.c.number.desc()).limit(limit)
+        return self._read_each(t, query, lambda row: CatalogVersion(**row), key="number")

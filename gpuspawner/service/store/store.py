@@ -21,10 +21,14 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.administration import Announcements, Preemptions, Restrictions
-from gpuspawner.service.store.alerts import TeamAlerts
+from gpuspawner.service.store.administration import (
+    Announcements,
+    CatalogVersions,
+    Preemptions,
+    QuotaRequests,
+    Restrictions,
+)
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
-from gpuspawner.service.store.catalog_versions import CatalogVersions
 from gpuspawner.service.store.databases import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
@@ -32,15 +36,11 @@ from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
 from gpuspawner.service.store.person import PersonRows
-from gpuspawner.service.store.personal import InboxMarks, Presets, Schedules, Tokens
-from gpuspawner.service.store.preferences import Preferences
-from gpuspawner.service.store.quota_requests import QuotaRequests
+from gpuspawner.service.store.personal import InboxMarks, Preferences, Presets, Schedules, Secrets, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
-from gpuspawner.service.store.statements import Statements
-from gpuspawner.service.store.statistics import Counters, KindsSeen
-from gpuspawner.service.store.usage_sums import UsagePart, UsageSums
-from gpuspawner.service.store.user_secrets import Secrets
+from gpuspawner.service.store.statements import Statements, TeamAlerts
+from gpuspawner.service.store.usage_sums import Counters, KindsSeen, UsagePart, UsageSums
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""

@@ -6,8 +6,7 @@ from typing import Any
 
 from gpuspawner.service.store.person import StoredPerson
 from gpuspawner.service.store.tables import metadata
-from gpuspawner.service.stored_data.api import get_stored
-from gpuspawner.service.stored_data.sections import all_sections
+from gpuspawner.service.stored_data.api import all_sections, get_stored
 from gpuspawner.service.web.base import PageHandler
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from urllib.parse import quote
 
 from gpuspawner.catalog.requests.visibility import team_title
-from gpuspawner.core.calendar import date_of, milliseconds, show_moment
+from gpuspawner.core.calendar import date_of, show_moment
 from gpuspawner.core.events import BudgetReached, Event, StatementMailed, WasteFound
 from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import LEDGER_AUTHOR
@@ -18,8 +18,9 @@ from gpuspawner.core.rules import BudgetUnit, QuotaScope
 from gpuspawner.core.units import show_money
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.quotas.presenter import today_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
+from gpuspawner.service.store.statements import BUDGET_PERCENTS, TeamAlert, budget_kind
 from gpuspawner.service.usage.statements import Statement, find_statement
 from gpuspawner.service.web.permissions import Role
 
@@ -127,7 +128,7 @@ def _budget_words(balance: BudgetBalance, bound: Fraction, now: float) -> str:
 async def _tell_of_waste(state: Parts, told: set[Key]) -> None:
     """Tell of each team whose idle share was above the catalog's bound in the last whole week."""
     bound, now = state.catalog.rules.alerts.idle_percent, state.clock.now()
-    today = date.fromisoformat(date_of(milliseconds(now), state.accounting.zone))
+    today = date.fromisoformat(today_of(state))
     monday = today - timedelta(days=today.weekday() + 7)
     looked = TeamAlert(EVERYBODY, WASTE, monday.isoformat(), now)
     if bound is None or looked.key in told:
@@ -155,8 +156,7 @@ async def _tell_of_waste(state: Parts, told: set[Key]) -> None:
 
 async def _mail_statements(state: Parts, told: set[Key]) -> None:
     """Mail the statements of the last month to the leads of each team that has used something."""
-    now, zone = state.clock.now(), state.accounting.zone
-    month = previous_month(month_of(date_of(milliseconds(now), zone)))
+    now, month = state.clock.now(), previous_month(month_of(today_of(state)))
     first = first_day(month).isoformat()
     for team in state.catalog.rules.teams:
         alert = TeamAlert(team, STATEMENT, first, now)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tornado.web import HTTPError
 
-from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.events import StatementMailed
 from gpuspawner.core.quotas.months import month_of, previous_month, read_month
 from gpuspawner.service.api.rest import Answer, Body, Query
+from gpuspawner.service.quotas.presenter import today_of
 from gpuspawner.service.store.outbox import write_outbox
 from gpuspawner.service.usage.alerts import leads_of, statement_mails
 from gpuspawner.service.usage.statements import Statement, StatementList, find_statement, find_statements
@@ -97,7 +97,7 @@ def teams_with_statements(actor: Actor) -> list[str]:
 
 def _month(actor: Actor, text: str) -> str:
     """Return the wanted month. Raises RequestRefused for a wrong one, and for one to come."""
-    this = month_of(date_of(milliseconds(actor.now), actor.state.accounting.zone))
+    this = month_of(today_of(actor.state))
     month: str = refused_as("month", read_month, text or previous_month(this))
     if month > this:
         raise RequestRefused("month", month, f"up to {this}", "Choose a month that has begun.")

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import team_title
@@ -17,7 +18,7 @@ from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
 from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
 from gpuspawner.service.waiting.queue_snapshot import let_others
-from gpuspawner.service.web.lists import Column, Filter, Table
+from gpuspawner.service.web.lists import Column, Filter, Row, Table
 
 BY = {
     "user": "User",
@@ -49,32 +50,6 @@ AMOUNTS = (
     Column("credited", "Credited", "hours"),
 )
 COST = Column("cost", "Cost", "money")
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """The amounts of one row, in GPU hours. ``cost`` is in the catalog's currency, None without prices.
-
-    ``idle_percent`` is the idle part of the measured hours.
-    """
-
-    allocated: float
-    active: float
-    idle: float
-    not_measured: float
-    idle_percent: float | None
-    reclaimed: float
-    charged: float
-    credited: float
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow(Amounts):
-    """The amounts of one user, team, kind, node, template, day or week."""
-
-    id: str
-    name: str
 
 
 def usage_table(by: str, *, priced: bool) -> Table:
@@ -230,10 +205,10 @@ def _key(by: str, key: str, day: str) -> str:
 
 def present_usage_rows(
     by: str, sums: Mapping[str, tuple[str, UsageAmounts]], catalog: Catalog, *, priced: bool
-) -> list[UsageRow]:
+) -> list[Row]:
     """Return a row for each key with usage."""
     return [
-        UsageRow(**_fields(amounts, priced=priced), id=key, name=_title(by, key, name, catalog))
+        SimpleNamespace(**vars(present_amounts(amounts, priced=priced)), id=key, name=_title(by, key, name, catalog))
         for key, (name, amounts) in sums.items()
         if any(abs(amount) > 1e-9 for amount in amounts)  # noqa: PLR2004 - the rest of sums that cancel out
     ]
@@ -251,24 +226,23 @@ def _title(by: str, key: str, name: str, catalog: Catalog) -> str:
     return key or NOT_KNOWN
 
 
-def present_amounts(amounts: UsageAmounts, *, priced: bool) -> Amounts:
-    """Return the amounts of a sum."""
-    return Amounts(**_fields(amounts, priced=priced))
+def present_amounts(amounts: UsageAmounts, *, priced: bool) -> Row:
+    """Return the amounts of a sum in GPU hours.
 
-
-def _fields(amounts: UsageAmounts, *, priced: bool) -> dict[str, Any]:
+    ``idle_percent`` is the idle part of the measured hours. ``cost`` is in the catalog's currency, None without prices.
+    """
     known = amounts.active + amounts.idle
-    return {
-        "allocated": amounts.allocated,
-        "active": amounts.active,
-        "idle": amounts.idle,
-        "not_measured": amounts.not_measured,
-        "idle_percent": 100 * amounts.idle / known if known else None,
-        "reclaimed": amounts.reclaimed,
-        "charged": amounts.charged,
-        "credited": amounts.credited,
-        "cost": amounts.cost if priced else None,
-    }
+    return SimpleNamespace(
+        allocated=amounts.allocated,
+        active=amounts.active,
+        idle=amounts.idle,
+        not_measured=amounts.not_measured,
+        idle_percent=100 * amounts.idle / known if known else None,
+        reclaimed=amounts.reclaimed,
+        charged=amounts.charged,
+        credited=amounts.credited,
+        cost=amounts.cost if priced else None,
+    )
 
 
 def total_of(sums: Mapping[str, tuple[str, UsageAmounts]]) -> UsageAmounts:

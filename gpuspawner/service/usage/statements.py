@@ -22,9 +22,8 @@ from gpuspawner.core.rules import BudgetUnit, QuotaScope
 from gpuspawner.core.units import show_iso
 from gpuspawner.service.api.rest import Answer
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.quotas.presenter import CORRECTIONS, NO_TEAM
-from gpuspawner.service.store.alerts import BUDGET_PERCENTS, TeamAlert, budget_kind
-from gpuspawner.service.store.statements import TeamSum, sum_parts
+from gpuspawner.service.quotas.presenter import CORRECTIONS, NO_TEAM, is_priced
+from gpuspawner.service.store.statements import BUDGET_PERCENTS, TeamAlert, TeamSum, budget_kind, sum_parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage.report import running_parts
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, Column, Row
@@ -144,11 +143,6 @@ class StatementContext:
     """What was told of teams."""
     is_closed: bool
 
-    @property
-    def priced(self) -> bool:
-        """Whether the catalog has prices."""
-        return any(kind.price_per_hour is not None for kind in self.catalog.gpus.values())
-
     def build(self, team: str, sums: Iterable[TeamSum], credits_: Iterable[LedgerLine]) -> Statement:
         """Return the statement of a team.
 
@@ -202,7 +196,7 @@ class StatementContext:
     def _fields(self, amounts: UsageAmounts) -> dict[str, Any]:
         names = StatementAmounts.model_fields
         found = {name: round(getattr(amounts, name), EXPORTED_DECIMALS) for name in names}
-        return {**found, "cost": found["cost"] if self.priced else None}
+        return {**found, "cost": found["cost"] if is_priced(self.catalog) else None}
 
     def _gpu(self, kind: str) -> str:
         return self.catalog.gpus[kind].title if kind in self.catalog.gpus else kind or CORRECTIONS
@@ -220,7 +214,7 @@ class StatementContext:
                 why=why,
                 by=by,
                 gpu_hours=round(hours, EXPORTED_DECIMALS),
-                money=round(money, EXPORTED_DECIMALS) if self.priced else None,
+                money=round(money, EXPORTED_DECIMALS) if is_priced(self.catalog) else None,
             )
 
 

@@ -66,7 +66,7 @@ class Actor:
         return replace(self, origin=f"{self.origin}, as {roles[0].value}", role=roles[0])
 
     def whose(self, permission: Permission, *, everybody: bool = True) -> Whose:
-        """Return whose things the actor sees with a permission: with ``everybody`` all that it reaches, else their own.
+        """Return whose things the actor sees with a permission. Without ``everybody`` these are their own.
 
         Raises:
             HTTPError: 403 if the permission reaches only their own.
@@ -128,19 +128,19 @@ class Actor:
         return await self.state.members.lately(self.person.name, self.person.owner)
 
     async def groups_shown(self) -> frozenset[str]:
-        """Return the groups that decide what the person sees: none while the hub does not say."""
+        """Return the groups of the hub that the person is in, no group while the hub does not say."""
         try:
             return await self.groups()
         except Unavailable:
             return frozenset()
 
     async def asker(self) -> HoldUser:
-        """Return the person as far as GPUs are held for some."""
+        """Return the person for the check of reservations."""
         groups = await self.groups_shown()
         return HoldUser(self.person.owner.user_created, groups, teams_of(self.state.catalog.rules, groups))
 
     async def visible_catalog(self) -> Catalog:
-        """Return the part of the catalog that the person sees. Those who see all GPUs see all of it."""
+        """Return the part of the catalog that the person sees. People who see all GPUs see all of it."""
         catalog, sees_all = self.state.catalog, self.person.reach(Permission.SEE_FLEET) is not None
         return catalog if sees_all else visible(catalog, await self.groups_shown())
 
@@ -172,7 +172,7 @@ _WITH_REASON = "Stop it with a reason: gpuspawner stop, the console, or POST /ap
 
 
 def _refusal_of(permission: Permission, lease: Lease) -> str:
-    """Return why somebody who sees a workspace may not do something with it."""
+    """Return why a person who sees a workspace may not do something with it."""
     if permission is Permission.END:
         return f"Only {lease.user} may stop or restart this workspace without a reason. {_WITH_REASON}"
     if Reach.ALL not in ALLOWED[permission].values():

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from gpuspawner.catalog import teams_of
 from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import date_of, milliseconds
-from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.quota_requests.presenter import count_answerable
 from gpuspawner.service.store.rows import Whose
 from gpuspawner.service.web.base import PageHandler
@@ -107,12 +106,8 @@ class AdminPage(PageHandler):
         self.set_header("Content-Disposition", f'attachment; filename="{name}.csv"')
         self.finish(text)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error in JSON if JSON was asked for, else as a page."""
-        if self.request.path.endswith(".json"):
-            ApiHandler.write_error(self, status_code, **kwargs)  # it uses only what BaseHandler has
-        else:
-            super().write_error(status_code, **kwargs)
+    def _is_for_programs(self) -> bool:
+        return self.request.path.endswith(".json")
 
 
 class ListPage(AdminPage, ABC):

@@ -18,7 +18,7 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_mone
 from gpuspawner.look import BROWSER_FILES, LOOK
 from gpuspawner.service.announcements.inboxes import Inbox
 from gpuspawner.service.announcements.presenter import inbox_of, present_shown
-from gpuspawner.service.api.base import USE, ApiHandler, BaseHandler
+from gpuspawner.service.api.base import USE, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
@@ -54,7 +54,7 @@ WEEKDAY_SECONDS = 6 * 86400.0
 
 
 def tick(at: float, step_seconds: int) -> str:
-    """Return a time as an axis shows it: seconds only where its steps are some."""
+    """Return a time for an axis. It has seconds only if the steps are no whole minutes."""
     return time.strftime("%H:%M:%S" if step_seconds % 60 else "%H:%M", time.localtime(at))
 
 
@@ -76,7 +76,7 @@ def zone(at: float) -> str:
 
 
 def _read_templates() -> dict[str, tuple[str, str, None]]:
-    """Return all templates by name, as they are now: text and file; None has Jinja look no more at the file."""
+    """Return text and file of each template by its name. None keeps Jinja from looking at the file again."""
     folders = [LOOK, HERE / "templates", HERE.parent / "administration" / "templates"]
     files = [file for folder in folders for file in folder.glob("*.*") if file.suffix in {".html", ".svg"}]
     return {file.name: (file.read_text(encoding="utf-8"), str(file), None) for file in files}
@@ -92,7 +92,7 @@ def _source(name: str) -> tuple[str, str, None] | None:
 
 @cache
 def templates() -> Environment:
-    """Return the environment of all templates: everything escaped, a missing value an error."""
+    """Return the environment of all templates. It escapes everything, and a missing value is an error."""
     environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
@@ -119,7 +119,7 @@ class ErrorPages(BaseHandler):
     """The notices of the user who opened the page. Empty if they were not read."""
 
     def set_default_headers(self) -> None:
-        """Add to the service's own headers those that protect a page."""
+        """Add the headers that protect a page."""
         super().set_default_headers()
         hub_host = self.hub_auth.hub_host  # "" where hub and service share a domain
         for name, value in SECURITY_HEADERS.items():
@@ -180,7 +180,7 @@ class ErrorPages(BaseHandler):
 
     @property
     def service_url(self) -> str:
-        """Where the reader opens the service's pages, without a slash at the end."""
+        """The address of the service's pages for the reader, without a slash at the end."""
         if self.parts.page_url:
             return self.parts.page_url.rstrip("/")
         # Nobody configured the public address: the one that this browser asked for.
@@ -192,10 +192,15 @@ class ErrorPages(BaseHandler):
         token = self.xsrf_token
         return token.decode() if isinstance(token, bytes) else str(token)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
+    def _is_for_programs(self) -> bool:
+        """Return whether errors are answered in JSON."""
+        return False
+
+    def tell_error(self, status: int, document: dict[str, Any]) -> None:
         """Answer an error as a page that says what happened and what can be done."""
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        status, document = self.error_of(error) if error is not None else (status_code, {"message": "Not possible."})
+        if self._is_for_programs():
+            super().tell_error(status, document)
+            return
         self.render_page(
             "error.html",
             status,
@@ -235,12 +240,12 @@ class PageHandler(ErrorPages):
         return self.must()
 
     def actor(self, origin: str) -> Actor:
-        """Return the user who opened the page as one who acts from ``origin``, in words."""
+        """Return the user who opened the page as an actor. ``origin`` is where they act, in words."""
         return Actor(self.parts, self.must(), origin)
 
 
 class NotFound(ErrorPages):
-    """Every address that has no page."""
+    """The answer at every address without a page."""
 
     async def prepare(self) -> None:
         """Refuse the request. A page shows the user, if the hub knows them."""
@@ -251,13 +256,6 @@ class NotFound(ErrorPages):
 
     def _is_for_programs(self) -> bool:
         return "/api/" in self.request.path or "/internal/" in self.request.path
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer in JSON below the API, as a page elsewhere."""
-        if self._is_for_programs():
-            ApiHandler.write_error(self, status_code, **kwargs)  # what it uses is BaseHandler's
-        else:
-            super().write_error(status_code, **kwargs)
 
 
 class Static(StaticFileHandler):
@@ -270,7 +268,7 @@ class Static(StaticFileHandler):
         return str(StaticFileHandler.get_absolute_path(str(folder), path))
 
     def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
-        """Take a name that no file can have for a file that is not there: the operating system raises for it."""
+        """Treat a name that no file can have as not found. The operating system would raise for it."""
         if "\0" in absolute_path:
             raise HTTPError(404, reason="There is nothing at this address.")
         if Path(absolute_path).parent == LOOK:
@@ -280,7 +278,7 @@ class Static(StaticFileHandler):
 
 
 class SignIn(ErrorPages, HubOAuthCallbackHandler):
-    """Where the hub sends people back to; JupyterHub's own, with its errors as pages."""
+    """The address to which the hub sends people back after a sign-in. Errors are shown as pages."""
 
     def initialize(self, parts: Parts) -> None:
         """Keep the service's parts."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.document import Route, read_arguments
 from gpuspawner.service.api.rest.keys import KEY, once
-from gpuspawner.service.api.rest.models import Answer, understood
+from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.inputs import NoInput, parse_input
 from gpuspawner.service.web.permissions import ACTS, Permission
@@ -121,7 +121,7 @@ class Endpoint:
             if self.method != "get":
                 inputs["body"] = parse_input(self.body, values, actor.input_context())
             if "query" in self.types:
-                inputs["query"] = understood(self.types["query"], arguments)
+                inputs["query"] = parse_input(self.types["query"], arguments)
             return await self.function(actor, *path, **{name: inputs[name] for name in inputs if name in self.types})
 
     async def serve(self, handler: ApiHandler, path: tuple[str, ...]) -> None:

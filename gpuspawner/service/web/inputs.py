@@ -110,7 +110,7 @@ NAME = ("a name", "Write it as the hub does.")
 """The allowed values of a field with a user's name, and the next step."""
 
 
-def parse_input(model: type[ModelT], values: Mapping[str, Any], context: InputContext) -> ModelT:
+def parse_input(model: type[ModelT], values: Mapping[str, Any], context: InputContext | None = None) -> ModelT:
     """Return the values as a model.
 
     Raises:

@@ -14,10 +14,10 @@ from gpuspawner.core.units import show_iso
 
 PAGE_ROWS = 50
 MAX_PAGES = 1000
-"""Arbitrary: more pages than anyone turns. A filter finds the rows behind them."""
+"""The most pages of a list. Arbitrary: more than anybody reads. A filter finds the rows behind them."""
 MAX_FILTER_LETTERS = 100
 EXPORTED_DECIMALS = 9
-"""More would show the rounding errors of sums: 99.99999999999999."""
+"""The decimals of exported numbers. More would show the rounding errors of sums: 99.99999999999999."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A spreadsheet calculates a text with one of these beginnings, and may send other cells elsewhere."""
 

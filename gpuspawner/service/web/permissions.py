@@ -33,11 +33,11 @@ SCOPES: Mapping[Role, str] = {
 }
 """The hub's scope that gives a role. A service of the hub and a workspace have their role by their token."""
 LEAD_OF_GROUP = f"{SCOPES[Role.LEAD]}!group="
-"""Begins the scope of a lead of one group: ``custom:gpu:lead!group=vision``. The lead leads the team of that name."""
+"""The beginning of the scope of one group's lead: ``custom:gpu:lead!group=vision``. They lead the team of that name."""
 
 
 class Reach(IntEnum):
-    """Whose things a permission covers."""
+    """The owners of the things that a permission covers."""
 
     OWN = 1
     TEAM = 2
@@ -45,7 +45,7 @@ class Reach(IntEnum):
 
 
 class Permission(Enum):
-    """What an endpoint or a page requires. The value completes "Only … may …"."""
+    """The permissions that endpoints and pages require. The value completes "Only … may …"."""
 
     USE = "use GPUs here"
     START = "start workspaces"
@@ -80,11 +80,16 @@ class Permission(Enum):
     SEE_CLAIMS = "see requests with priority"
     CLAIM = "make requests with priority, which end workspaces"
     SEE_AUDIT = "read the audit log"
-    SEE_STORED = "see what is stored of other users"
+    SEE_STORED = "see what is stored of a user"
     FORGET = "delete what is stored of a user"
     ANSWER_REPORTS = "answer reports of wrong stops"
     SEE_CATALOG = "see the catalog and its versions"
     EDIT_CATALOG = "change the catalog"
+
+    @property
+    def act(self) -> str:
+        """The act without its users, for a table that says for each role whose things it reaches."""
+        return self.value.replace(" other users'", "")
 
 
 _OWN = {Role.USER: Reach.OWN}
@@ -223,5 +228,5 @@ class Person:
         return reach is Reach.ALL or self.owns(lease)
 
     def owns(self, lease: Lease) -> bool:
-        """Whether a workspace is this person's own."""
+        """Return whether a workspace is this person's own."""
         return lease.key.user_created == self.owner.user_created and lease.key.hub == self.owner.hub

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
@@ -38,15 +40,14 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
     """
     if action in _OF_AN_END:
         async with parts.registry.of_ended:
-            await _OF_AN_END[action](parts, person, await parts.registry.find(lease.id) or lease, said, where)
+            newest = await parts.registry.find(lease.id) or lease
+            await _OF_AN_END[action](parts, person, newest, said, where)
     elif _is_done(lease, action):
         return  # a second click, in another tab
     elif not lease.live:
         raise Conflict("This workspace has ended. Start it again from the form; its files are kept.")
-    elif action in _OF_A_LIVE_ONE:
-        await _OF_A_LIVE_ONE[action](parts, person, lease, said, where)
     else:
-        await _ENDS[action](parts, person, lease, where)
+        await _OF_A_LIVE_ONE[action](parts, person, lease, said, where)
 
 
 def _is_done(lease: Lease, action: str) -> bool:
@@ -55,7 +56,13 @@ def _is_done(lease: Lease, action: str) -> bool:
     return done and (action not in {WITHOUT, WITH} or action == way_of(lease))
 
 
-async def _stop(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+async def _save(parts: Parts, person: Person, lease: Lease, event: events.Event, where: str, **others: Any) -> None:
+    """Store a workspace with the audit entry of an action. ``others`` is stored with it."""
+    line = parts.allocator.commits.line(lease, person.name, event, where)
+    await parts.registry.save(lease, audit=[line], **others)
+
+
+async def _stop(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     await stop(parts, person.name, lease, where)
 
 
@@ -77,8 +84,7 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
-    line = parts.allocator.commits.line(waiting, person.name, event, where)
-    await parts.registry.save(consented, audit=[line])
+    await _save(parts, person, consented, event, where)
     await parts.allocator.give()
 
 
@@ -87,8 +93,7 @@ async def _take(parts: Parts, person: Person, lease: Lease, count: object, where
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
-    line = parts.allocator.commits.line(waiting, person.name, event, where)
-    await parts.registry.save(reduced, audit=[line])
+    await _save(parts, person, reduced, event, where)
     await parts.allocator.give()
 
 
@@ -99,10 +104,9 @@ async def _rename(parts: Parts, person: Person, lease: Lease, said: object, wher
         limit = f"up to {LONGEST_TITLE} characters of text"
         raise RequestRefused("title", quoted(said), limit, "Write a short name, for example Llama fine-tuning.")
     current = parts.registry.get(lease.id) or lease
-    if current.title == title:
-        return
-    line = parts.allocator.commits.line(current, person.name, events.Renamed(title or current.key.server), where)
-    await parts.registry.save(replace(current, title=title), audit=[line])
+    if current.title != title:
+        event = events.Renamed(title or current.key.server)
+        await _save(parts, person, replace(current, title=title), event, where)
 
 
 LONGEST_TITLE = 60
@@ -114,41 +118,38 @@ async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where
     await parts.actions.come(lease, person.name, f"waited for on {where}", where)
 
 
-async def _see(parts: Parts, _person: Person, lease: Lease, _sentence: object, _where: str) -> None:
+async def _see(parts: Parts, _person: Person, lease: Lease, _said: object, _where: str) -> None:
     if not lease.live:
         await parts.registry.save(replace(lease, seen_by_user=True))
 
 
-async def _share(parts: Parts, person: Person, lease: Lease, _sentence: object, where: str) -> None:
+async def _share(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Let administrators read its last output. Repeating it is harmless."""
     row = await parts.store.read(parts.store.outputs.get, lease.id, parts.clock.now())
     if row is None:
         raise Conflict("There is no output of this workspace any more: it is kept for a week after a failure.")
     if not row.shared:
-        lease = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
-        line = parts.allocator.commits.line(lease, person.name, events.OutputShared(), where)
+        newest = await parts.registry.find(lease.id) or lease  # it may have ended meanwhile
         share = partial(parts.store.outputs.write_shared, lease_id=lease.id)
-        await parts.registry.save(lease, audit=[line], others=[share])
+        await _save(parts, person, newest, events.OutputShared(), where, others=[share])
 
 
-async def _dispute(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
+async def _dispute(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
     """Store the report of a wrong end. The readings that decided it are kept as long as its audit."""
-    if lease.dispute is not None and lease.dispute.sentence == written(sentence):
+    sentence = written(said)
+    if lease.dispute is not None and lease.dispute.sentence == sentence:
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
-    disputed = transitions.dispute(lease, written(sentence), since, parts.clock.now())
-    line = parts.allocator.commits.line(lease, person.name, events.Disputed(written(sentence)), where)
-    await parts.registry.save(disputed, audit=[line], kept=[(lease.id, since)])
+    disputed = transitions.dispute(lease, sentence, since, parts.clock.now())
+    await _save(parts, person, disputed, events.Disputed(sentence), where, kept=[(lease.id, since)])
 
 
-async def _answer(parts: Parts, person: Person, lease: Lease, sentence: object, where: str) -> None:
-    text = written(sentence, needed=True)
+async def _answer(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
+    text = written(said, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = transitions.answer(lease, text, person.name, parts.clock.now())
-    await parts.registry.save(
-        answered, audit=[parts.allocator.commits.line(lease, person.name, events.Answered(text), where)]
-    )
+    await _save(parts, person, answered, events.Answered(text), where)
 
 
 async def _keep(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
@@ -163,23 +164,10 @@ async def _plan_end(parts: Parts, person: Person, lease: Lease, minutes: object,
     """Store when its user will be done. Only the estimates of those who wait follow from it."""
     seconds = 60.0 * int(str(minutes)) or None
     planned = transitions.plan_end(parts.registry.get(lease.id) or lease, seconds, parts.clock.now())
-    line = parts.allocator.commits.line(lease, person.name, events.EndPlanned(seconds), where)
-    await parts.registry.save(planned, audit=[line])
+    await _save(parts, person, planned, events.EndPlanned(seconds), where)
 
 
-_OF_A_LIVE_ONE = {
-    "rename": _rename,
-    "came": _come,
-    "consent": _consent,
-    "take": _take,
-    "keep": _keep,
-    "extend": _extend,
-    "done": _plan_end,
-}
-_OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
-
-
-async def _move(parts: Parts, person: Person, lease: Lease, where: str) -> None:
+async def _move(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Stop a workspace whose GPU failed, to start again on another one, at its old place."""
     if lease.phase is Phase.STOPPING:
         raise Conflict("This workspace is stopping already.")
@@ -198,7 +186,7 @@ def _may_move(lease: Lease) -> bool:
     return lease.phase in UP
 
 
-async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: str) -> None:
+async def _go_on(parts: Parts, person: Person, lease: Lease, _said: object, where: str, *, way: str) -> None:
     """Restart a workspace with the same home, without a GPU or with one."""
     if lease.phase not in UP:
         starts = lease.phase in JOINABLE - WAITING
@@ -223,13 +211,18 @@ async def _go_on(parts: Parts, person: Person, lease: Lease, where: str, way: st
     await parts.engine.drive(lease.id)
 
 
-async def _without(parts: Parts, person: Person, lease: Lease, where: str) -> None:
-    await _go_on(parts, person, lease, where, WITHOUT)
-
-
-async def _with(parts: Parts, person: Person, lease: Lease, where: str) -> None:
-    await _go_on(parts, person, lease, where, WITH)
-
-
-_ENDS = {"stop": _stop, "move": _move, WITHOUT: _without, WITH: _with}
+_OF_AN_END = {"seen": _see, "share": _share, "dispute": _dispute, "answer": _answer}
+_OF_A_LIVE_ONE: Mapping[str, Callable[[Parts, Person, Lease, object, str], Awaitable[None]]] = {
+    "rename": _rename,
+    "came": _come,
+    "consent": _consent,
+    "take": _take,
+    "keep": _keep,
+    "extend": _extend,
+    "done": _plan_end,
+    "stop": _stop,
+    "move": _move,
+    WITHOUT: partial(_go_on, way=WITHOUT),
+    WITH: partial(_go_on, way=WITH),
+}
 _DONE_BY = {"move": exits.ExitReason.MOVED, WITHOUT: exits.ExitReason.CHANGED, WITH: exits.ExitReason.CHANGED}

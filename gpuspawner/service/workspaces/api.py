@@ -252,108 +252,60 @@ async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace
     return present_workspace(actor.state, await actor.find_lease(workspace), actor.person)
 
 
-async def _act(actor: Actor, workspace: str, action: str, said: object = "") -> models.Workspace:
-    permission = ACTIONS[action].permission
-    lease = await actor.find_lease(workspace, permission)
-    where = actor.origin if actor.person.owns(lease) else actor.acting_as(permission, of_others=True).origin
-    await act(actor.state, actor.person, lease, action, where, said)
-    return await _replay(actor, "", workspace)
+def _declare(action: str, permission: Permission, about: str, body: type[Body] | None = None) -> Endpoint:
+    """Return the endpoint of an action. ``about`` describes it. ``body`` has one field, which the action gets."""
+
+    async def run(actor: Actor, workspace: str, *, body: Body | None = None) -> models.Workspace:
+        lease = await actor.find_lease(workspace, permission)
+        where = actor.origin if actor.person.owns(lease) else actor.acting_as(permission, of_others=True).origin
+        said = "" if body is None else next(iter(dict(body).values()))
+        await act(actor.state, actor.person, lease, action, where, said)
+        return await _replay(actor, "", workspace)
+
+    run.__doc__ = about
+    if body is None:
+        del run.__annotations__["body"]
+    else:
+        run.__annotations__["body"] = body
+    return router.post(f"/api/v1/workspaces/{{workspace}}/{action}", permission, replay=_replay)(run)
 
 
-@router.post("/api/v1/workspaces/{workspace}/keep", Permission.KEEP, replay=_replay)
-async def keep(actor: Actor, workspace: str) -> models.Workspace:
-    """Pause its idle check for a while. The end time stays."""
-    return await _act(actor, workspace, "keep")
-
-
-@router.post("/api/v1/workspaces/{workspace}/extend", Permission.KEEP, replay=_replay)
-async def extend(actor: Actor, workspace: str) -> models.Workspace:
-    """Move its end time."""
-    return await _act(actor, workspace, "extend")
-
-
-@router.post("/api/v1/workspaces/{workspace}/move", Permission.MOVE, replay=_replay)
-async def move(actor: Actor, workspace: str) -> models.Workspace:
-    """Stop it and start it again on other GPUs, after one of its GPUs failed."""
-    return await _act(actor, workspace, "move")
-
-
-@router.post("/api/v1/workspaces/{workspace}/stop", Permission.END, replay=_replay)
-async def stop_workspace(actor: Actor, workspace: str) -> models.Workspace:
-    """Stop it, or withdraw the request while it waits."""
-    return await _act(actor, workspace, "stop")
-
-
-@router.post("/api/v1/workspaces/{workspace}/seen", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def mark_seen(actor: Actor, workspace: str) -> models.Workspace:
-    """Mark the reason of its end as read."""
-    return await _act(actor, workspace, "seen")
-
-
-@router.post("/api/v1/workspaces/{workspace}/share", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def share_output(actor: Actor, workspace: str) -> models.Workspace:
-    """Let administrators read the last output of its server."""
-    return await _act(actor, workspace, "share")
-
-
-@router.post("/api/v1/workspaces/{workspace}/came", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def come(actor: Actor, workspace: str) -> models.Workspace:
-    """Note that its user has seen that it runs."""
-    return await _act(actor, workspace, "came")
-
-
-@router.post("/api/v1/workspaces/{workspace}/dispute", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
-    """Report that its end was wrong."""
-    return await _act(actor, workspace, "dispute", body.sentence)
-
-
-@router.post("/api/v1/workspaces/{workspace}/answer", Permission.ANSWER_REPORTS, replay=_replay)
-async def answer_dispute(actor: Actor, workspace: str, *, body: SentenceInput) -> models.Workspace:
-    """Answer the report of its user, for administrators."""
-    return await _act(actor, workspace, "answer", body.sentence)
-
-
-@router.post("/api/v1/workspaces/{workspace}/consent", Permission.MOVE, replay=_replay)
-async def consent(actor: Actor, workspace: str, *, body: ConsentInput) -> models.Workspace:
-    """Accept these other GPU kinds, and no others, while it waits. Its position stays."""
-    return await _act(actor, workspace, "consent", body.substitutes)
-
-
-@router.post("/api/v1/workspaces/{workspace}/take", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def take_fewer(actor: Actor, workspace: str, *, body: CountInput) -> models.Workspace:
-    """Request fewer GPUs while it waits. Its position stays."""
-    return await _act(actor, workspace, "take", body.count)
-
-
-@router.post("/api/v1/workspaces/{workspace}/done", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def plan_end(actor: Actor, workspace: str, *, body: DoneInput) -> models.Workspace:
-    """Note when its user will be done. The workspace does not end by it. Estimates of others become more exact."""
-    return await _act(actor, workspace, "done", body.minutes)
-
-
-@router.post("/api/v1/workspaces/{workspace}/rename", Permission.ANSWER_FOR_OWN, replay=_replay)
-async def rename(actor: Actor, workspace: str, *, body: TitleInput) -> models.Workspace:
-    """Give it another name for people. Its server and its address keep theirs."""
-    return await _act(actor, workspace, "rename", body.title)
-
-
-@router.post("/api/v1/workspaces/{workspace}/without-gpu", Permission.END, replay=_replay)
-async def restart_without_gpu(actor: Actor, workspace: str) -> models.Workspace:
-    """Stop it and start it again without a GPU, with the same home."""
-    return await _act(actor, workspace, WITHOUT)
-
-
-@router.post("/api/v1/workspaces/{workspace}/with-gpu", Permission.END, replay=_replay)
-async def restart_with_gpu(actor: Actor, workspace: str) -> models.Workspace:
-    """Stop it and start it again with its GPU, with the same home."""
-    return await _act(actor, workspace, WITH)
-
-
+_OWN = Permission.ANSWER_FOR_OWN
 ACTIONS: Mapping[str, Endpoint] = {
-    one.path.rpartition("/")[2]: one for one in router.endpoints if one.replay is _replay
+    one.path.rpartition("/")[2]: one
+    for one in (
+        _declare("keep", Permission.KEEP, "Pause its idle check for a while. The end time stays."),
+        _declare("extend", Permission.KEEP, "Move its end time."),
+        _declare("move", Permission.MOVE, "Stop it and start it again on other GPUs, after one of its GPUs failed."),
+        _declare("stop", Permission.END, "Stop it, or withdraw the request while it waits."),
+        _declare("seen", _OWN, "Mark the reason of its end as read."),
+        _declare("share", _OWN, "Let administrators read the last output of its server."),
+        _declare("came", _OWN, "Note that its user has seen that it runs."),
+        _declare("dispute", _OWN, "Report that its end was wrong.", SentenceInput),
+        _declare(
+            "answer", Permission.ANSWER_REPORTS, "Answer the report of its user, for administrators.", SentenceInput
+        ),
+        _declare(
+            "consent",
+            Permission.MOVE,
+            "Accept these other GPU kinds, and no others, while it waits. Its position stays.",
+            ConsentInput,
+        ),
+        _declare("take", _OWN, "Request fewer GPUs while it waits. Its position stays.", CountInput),
+        _declare(
+            "done",
+            _OWN,
+            "Note when its user will be done. The workspace does not end by it. Estimates of others become more exact.",
+            DoneInput,
+        ),
+        _declare(
+            "rename", _OWN, "Give it another name for people. Its server and its address keep theirs.", TitleInput
+        ),
+        _declare(WITHOUT, Permission.END, "Stop it and start it again without a GPU, with the same home."),
+        _declare(WITH, Permission.END, "Stop it and start it again with its GPU, with the same home."),
+    )
 }
-"""The endpoint of each action by its name, for the forms of pages."""
+"""The endpoint of each action by its name, for the forms of pages too."""
 
 
 @router.post("/api/v1/workspaces/{workspace}/lacking", Permission.REPORT, idempotent=False)

@@ -89,39 +89,121 @@ class Card:
 
     @property
     def gauges(self) -> list[Gauge]:
-        """Its GPU memory and CPU. Unknown values are left out."""
-        return gauges_of(self.shown)
+        """Its GPU memory, CPU and memory. An unknown value has no gauge."""
+        shown = self.shown
+        found = []
+        used = [gpu.memory_used_bytes for gpu in shown.gpus if gpu.memory_used_bytes is not None]
+        total = [gpu.memory_total_bytes for gpu in shown.gpus if gpu.memory_total_bytes]
+        if shown.gpus and len(used) == len(total) == len(shown.gpus):
+            percent = 100 * sum(used) / sum(total)
+            found.append(Gauge("GPU memory", _gib(sum(used)), _gib(sum(total)), "GiB", round(percent, 1), "mem"))
+        cores, most = shown.cpu_cores_used, shown.request.cpu_cores
+        if cores is not None and most:
+            percent = min(100.0, 100 * cores / most)
+            found.append(Gauge("CPU", f"{cores:.1f}", show_cpu(most), "cores", round(percent, 1), "cpu"))
+        used_bytes, most_bytes = shown.host_memory_used_bytes, shown.request.memory_bytes
+        if used_bytes is not None and most_bytes:
+            percent = min(100.0, 100 * used_bytes / most_bytes)
+            found.append(Gauge("Memory", _gib(used_bytes), _gib(most_bytes), "GiB", round(percent, 1), "cpu"))
+        return found
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it ends as things are: at its end time, or before for a request with priority."""
+        warning = self.shown.warning
+        if warning is not None and warning.kind in {"claim", "preempted"} and warning.ends_at is not None:
+            return warning.ends_at
+        return self.shown.ends_at
 
     @property
     def time_left(self) -> ClockView | None:
-        """Its time left."""
-        return time_left(self.shown)
-
-    @property
-    def soon(self) -> bool:
-        """Whether its end is so near that its seconds count."""
-        end = end_of(self.shown)
-        return end is not None and end - self.shown.now < SECONDS_COUNT_BELOW
+        """How long it still runs, None if it has no set end."""
+        shown = self.shown
+        ends_at = self.ends_at
+        if ends_at is None or shown.running_at is None:
+            return None
+        left = max(0.0, ends_at - shown.now)
+        whole = max(ends_at - shown.running_at, 1.0)
+        note = f"Ends {show_time(ends_at, shown.now)}"
+        return ClockView(show_duration(left), round(min(100.0, 100 * left / whole), 1), note)
 
     @property
     def idle_clock(self) -> ClockView | None:
-        """Its idle clock."""
-        return idle_clock(self.shown)
+        """How long it has been idle, None if nothing judges it."""
+        idle = self.shown.idle
+        if idle is None:
+            return None
+        if idle.kept_until is not None:
+            return ClockView("Paused", 0, f"Until {show_time(idle.kept_until, self.shown.now)}")
+        if idle.state == "awaited":
+            return ClockView("Paused", 0, "Until you open it")
+        for_words, so_far = show_duration(idle.for_seconds), show_duration(round(idle.idle_seconds))
+        percent = round(min(100.0, 100 * idle.idle_seconds / max(idle.for_seconds, 1.0)), 1)
+        note = {
+            "busy": "In use now",
+            "soft": "In use now",
+            "unmeasured": "Not measured yet",
+            "unknown": "Cannot be measured now",
+        }.get(idle.state, "Idle now")
+        if idle.grace_ends_at is not None:
+            return ClockView(so_far, 100, f"Stops {show_time(idle.grace_ends_at, self.shown.now)}")
+        if idle.mode == "observe":
+            note = f"{note}, stops nothing"
+        return ClockView(f"{so_far if idle.idle_seconds else '0'} of {for_words}", percent, note)
 
     @property
     def line(self) -> tuple[str, str]:
         """Its queue position, and when it likely starts."""
-        return line_words(self.shown)
+        queue = self.shown.queue
+        if queue is None:
+            return "", ""
+        if queue.wait_reason is not None or queue.impossible or not queue.form:
+            return place_words(queue.place, queue.of), ""
+        if queue.likely_seconds is not None:
+            when = f"Likely start in {show_wait(queue.likely_seconds)}" if queue.likely_seconds >= 1 else "Starts now"
+        elif queue.range_end_at is None:
+            when = "May take more than 3 hours"
+        else:
+            when = f"Starts by {show_time(queue.range_end_at, self.shown.now)} in 9 of 10 cases"
+        return place_words(queue.place, queue.of), when
 
     @property
     def window(self) -> Window | None:
-        """When it starts, while it waits."""
-        return window_of(self.shown)
+        """When it starts, while it waits. None while that is not known."""
+        queue, now = self.shown.queue, self.shown.now
+        if queue is None or queue.earliest_start_at is None or queue.range_end_at is None:
+            return None
+        earliest, latest = queue.earliest_start_at, queue.range_end_at
+        whole = max(latest - now, 1.0)
+
+        def left(at: float) -> float:
+            return round(min(max(100 * (at - now) / whole, 0.0), WINDOW_END_PERCENT), 1)
+
+        def words(at: float) -> str:
+            return "Now" if at - now < 1 else show_time(at, now)
+
+        likely = queue.likely_start_at
+        if likely is None:
+            return Window(words(earliest), "", words(latest), left(earliest), None)
+        return Window(words(earliest), words(likely), words(latest), left(earliest), left(likely))
 
     @property
     def use(self) -> tuple[str, str]:
-        """Its GPU use now, and a label for the curve of the last hour, "" without a reading."""
-        return use_of(self.shown, self.points)
+        """Its mean GPU use now, and the label of its curve, "" if it is not known."""
+        known = [gpu.utilization_percent for gpu in self.shown.gpus if gpu.state != "unknown"]
+        values = [value for value in known if value is not None]
+        if not values or len(values) < len(self.shown.gpus):
+            return "", ""
+        now = sum(values) / len(values)
+        span = (
+            f", {min(y for _, y in self.points):.0f} to {max(y for _, y in self.points):.0f} %" if self.points else ""
+        )
+        return f"{now:.0f} %", f"GPU use in the last hour: {now:.0f} % now{span}"
+
+    @property
+    def soon(self) -> bool:
+        """Whether its end is so near that its seconds count."""
+        return self.ends_at is not None and self.ends_at - self.shown.now < SECONDS_COUNT_BELOW
 
     @property
     def curve(self) -> str:
@@ -152,39 +234,9 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
     return " · ".join(parts)
 
 
-def gauges_of(shown: Workspace) -> list[Gauge]:
-    """Return the gauges of a running workspace. An unknown value has no gauge."""
-    found = []
-    used = [gpu.memory_used_bytes for gpu in shown.gpus if gpu.memory_used_bytes is not None]
-    total = [gpu.memory_total_bytes for gpu in shown.gpus if gpu.memory_total_bytes]
-    if shown.gpus and len(used) == len(total) == len(shown.gpus):
-        percent = 100 * sum(used) / sum(total)
-        found.append(Gauge("GPU memory", _gib(sum(used)), _gib(sum(total)), "GiB", round(percent, 1), "mem"))
-    cores, most = shown.cpu_cores_used, shown.request.cpu_cores
-    if cores is not None and most:
-        percent = min(100.0, 100 * cores / most)
-        found.append(Gauge("CPU", f"{cores:.1f}", show_cpu(most), "cores", round(percent, 1), "cpu"))
-    used_bytes, most_bytes = shown.host_memory_used_bytes, shown.request.memory_bytes
-    if used_bytes is not None and most_bytes:
-        percent = min(100.0, 100 * used_bytes / most_bytes)
-        found.append(Gauge("Memory", _gib(used_bytes), _gib(most_bytes), "GiB", round(percent, 1), "cpu"))
-    return found
-
-
 def _gib(size_bytes: float) -> str:
     number = size_bytes / GIBIBYTE
     return f"{number:.0f}" if number >= 10 or number == round(number) else f"{number:.1f}"  # noqa: PLR2004 - two digits
-
-
-def use_of(shown: Workspace, points: Sequence[tuple[float, float]]) -> tuple[str, str]:
-    """Return the mean GPU use now, and the label of its curve, "" if it is not known."""
-    known = [gpu.utilization_percent for gpu in shown.gpus if gpu.state != "unknown"]
-    values = [value for value in known if value is not None]
-    if not values or len(values) < len(shown.gpus):
-        return "", ""
-    now = sum(values) / len(values)
-    span = f", {min(y for _, y in points):.0f} to {max(y for _, y in points):.0f} %" if points else ""
-    return f"{now:.0f} %", f"GPU use in the last hour: {now:.0f} % now{span}"
 
 
 def points_of(minutes: Iterable[tuple[float, float]], now: float) -> list[tuple[float, float]]:
@@ -194,85 +246,6 @@ def points_of(minutes: Iterable[tuple[float, float]], now: float) -> list[tuple[
         for at, percent in minutes
         if now - HOUR_SECONDS <= at <= now
     ]
-
-
-def time_left(shown: Workspace) -> ClockView | None:
-    """Return how long a workspace still runs, None if it has no set end."""
-    ends_at = end_of(shown)
-    if ends_at is None or shown.running_at is None:
-        return None
-    left = max(0.0, ends_at - shown.now)
-    whole = max(ends_at - shown.running_at, 1.0)
-    note = f"Ends {show_time(ends_at, shown.now)}"
-    return ClockView(show_duration(left), round(min(100.0, 100 * left / whole), 1), note)
-
-
-def end_of(shown: Workspace) -> float | None:
-    """Return when a workspace ends as things are: at its end time, or before for a request with priority."""
-    warning = shown.warning
-    if warning is not None and warning.kind in {"claim", "preempted"} and warning.ends_at is not None:
-        return warning.ends_at
-    return shown.ends_at
-
-
-def idle_clock(shown: Workspace) -> ClockView | None:
-    """Return how long a workspace has been idle, None if nothing judges it."""
-    idle = shown.idle
-    if idle is None:
-        return None
-    if idle.kept_until is not None:
-        return ClockView("Paused", 0, f"Until {show_time(idle.kept_until, shown.now)}")
-    if idle.state == "awaited":
-        return ClockView("Paused", 0, "Until you open it")
-    for_words, so_far = show_duration(idle.for_seconds), show_duration(round(idle.idle_seconds))
-    percent = round(min(100.0, 100 * idle.idle_seconds / max(idle.for_seconds, 1.0)), 1)
-    note = {
-        "busy": "In use now",
-        "soft": "In use now",
-        "unmeasured": "Not measured yet",
-        "unknown": "Cannot be measured now",
-    }.get(idle.state, "Idle now")
-    if idle.grace_ends_at is not None:
-        return ClockView(so_far, 100, f"Stops {show_time(idle.grace_ends_at, shown.now)}")
-    if idle.mode == "observe":
-        note = f"{note}, stops nothing"
-    return ClockView(f"{so_far if idle.idle_seconds else '0'} of {for_words}", percent, note)
-
-
-def window_of(shown: Workspace) -> Window | None:
-    """Return when a waiting workspace starts, None while that is not known."""
-    queue, now = shown.queue, shown.now
-    if queue is None or queue.earliest_start_at is None or queue.range_end_at is None:
-        return None
-    earliest, latest = queue.earliest_start_at, queue.range_end_at
-    whole = max(latest - now, 1.0)
-
-    def left(at: float) -> float:
-        return round(min(max(100 * (at - now) / whole, 0.0), WINDOW_END_PERCENT), 1)
-
-    def words(at: float) -> str:
-        return "Now" if at - now < 1 else show_time(at, now)
-
-    likely = queue.likely_start_at
-    if likely is None:
-        return Window(words(earliest), "", words(latest), left(earliest), None)
-    return Window(words(earliest), words(likely), words(latest), left(earliest), left(likely))
-
-
-def line_words(shown: Workspace) -> tuple[str, str]:
-    """Return the queue position of a waiting workspace, and when it likely starts."""
-    queue = shown.queue
-    if queue is None:
-        return "", ""
-    if queue.wait_reason is not None or queue.impossible or not queue.form:
-        return place_words(queue.place, queue.of), ""
-    if queue.likely_seconds is not None:
-        when = f"Likely start in {show_wait(queue.likely_seconds)}" if queue.likely_seconds >= 1 else "Starts now"
-    elif queue.range_end_at is None:
-        when = "May take more than 3 hours"
-    else:
-        when = f"Starts by {show_time(queue.range_end_at, shown.now)} in 9 of 10 cases"
-    return place_words(queue.place, queue.of), when
 
 
 def place_words(place: int | None, of: int | None) -> str:

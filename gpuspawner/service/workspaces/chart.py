@@ -1,7 +1,7 @@
 """The chart of a workspace: turns readings and events into shapes. Templates decide how they look.
 
 Every length along the time axis is a percentage of its width, so that one drawing fits each screen and its text is
-never scaled. Nothing is drawn between readings. Time that no reading covers is unknown, and shown as such.
+never scaled. Nothing is drawn between readings. Time without a reading is shown as unknown.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine, ReadingRow
 from gpuspawner.service.store.readings import RAW_SECONDS
+from gpuspawner.service.workspaces.ends import SECONDS_TOLD_BELOW
 
 PLOT_HEIGHT = 100
 """The height of a plot in its own units: 100 % is at its top."""
@@ -29,7 +30,7 @@ CHARACTER_PERCENT, FLAG_PERCENT = 0.75, 3.5
 STEPS_SECONDS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600)
 """Steps in which people count time."""
 MOST_STEPS = 4
-"""As many times as a phone has room for."""
+"""The most times on the axis, so that a phone has room for them."""
 SLACK_SECONDS = 0.5
 """Readings come slightly late, so a gap of this length between two readings is ignored. Arbitrary: shorter than any
 sampling period."""
@@ -45,12 +46,12 @@ class Bar:
 
     @property
     def right(self) -> float:
-        """Where it ends, in percent of the time axis."""
+        """Its end, in percent of the time axis."""
         return round(self.left + self.width, 3)
 
     @property
     def height(self) -> float:
-        """Down to the bottom, in pixels."""
+        """Its height, in pixels."""
         return PLOT_HEIGHT - self.y
 
 
@@ -85,7 +86,7 @@ class Flag:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Where it begins and ends, in percent of the time axis."""
+        """Its beginning and its end, in percent of the time axis."""
         return (self.left, self.left + self.width) if self.side == "start" else (self.left - self.width, self.left)
 
 
@@ -107,8 +108,8 @@ class Panel:
     gpu: str
     used: tuple[Bar, ...]
     others: tuple[Bar, ...]
-    """Not counted as this workspace's use: a neighbour's on a shared GPU, which is no part of ``highest_percent``, or a
-    high reading that was judged idle all the same."""
+    """Use that does not count as this workspace's: a neighbour's on a shared GPU, or a high reading that is judged
+    idle. ``highest_percent`` leaves a neighbour's use out."""
     memory: tuple[Bar, ...]
     unknown: tuple[Band, ...]
     highest_percent: float | None
@@ -128,7 +129,7 @@ class Axis:
     utc_offset_seconds: int = 0
 
     def left(self, at: float) -> float:
-        """Return where a time lies, in percent; what is outside lies on the edge."""
+        """Return the place of a time, in percent. Times outside the axis lie on its edge."""
         span = max(self.end - self.start, 1.0)
         return round(100 * min(max((at - self.start) / span, 0.0), 1.0), 3)
 
@@ -138,12 +139,12 @@ class Axis:
 
     @property
     def step_seconds(self) -> int:
-        """How far apart its ticks are: a round number of seconds, minutes or hours, four steps at most."""
+        """The distance of its ticks: a round number of seconds, minutes or hours, at most four steps."""
         span = self.end - self.start
         return next((step for step in STEPS_SECONDS if span <= MOST_STEPS * step), STEPS_SECONDS[-1])
 
     def ticks(self) -> tuple[tuple[float, float], ...]:
-        """Return round times and where they lie: none reads like another."""
+        """Return round times and their places. No two times have the same words."""
         step = self.step_seconds
         first = -(-(self.start + self.utc_offset_seconds) // step) * step - self.utc_offset_seconds
         times = (first + step * i for i in range(int((self.end - first) // step) + 1))
@@ -151,7 +152,7 @@ class Axis:
 
 
 def panels(rows: Sequence[ReadingRow], gpus: Iterable[str], axis: Axis, below_percent: float) -> tuple[Panel, ...]:
-    """Return one panel a GPU, in the order given. ``rows`` are of one lease, oldest first."""
+    """Return one panel for each GPU, in the given order. ``rows`` are of one lease, oldest first."""
     each = dict.fromkeys(gpus)
     return tuple(_panel(gpu, [row for row in rows if row.gpu == gpu], axis, below_percent) for gpu in each)
 
@@ -164,6 +165,14 @@ class Curve:
     now: str
     kind: str
     bars: tuple[Bar, ...]
+
+
+def _by_time(rows: Iterable[ReadingRow]) -> list[tuple[float, list[ReadingRow]]]:
+    """Return the readings of each time, oldest first."""
+    found: dict[float, list[ReadingRow]] = {}
+    for row in rows:
+        found.setdefault(row.at, []).append(row)
+    return sorted(found.items())
 
 
 def area_of(bars: Iterable[Bar]) -> str:
@@ -183,11 +192,8 @@ def edge_of(bars: Iterable[Bar]) -> str:
 
 def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tuple[Curve, ...]:
     """Return the GPU memory and the CPU of a workspace over time. ``cores`` are the CPU cores that it has."""
-    by_time: dict[float, list[ReadingRow]] = {}
-    for row in rows:
-        by_time.setdefault(row.at, []).append(row)
     memory, cpu, held, busy_cores = [], [], "", ""
-    for at, found in sorted(by_time.items()):
+    for at, found in _by_time(rows):
         start, end = max(at - max(row.seconds for row in found), axis.start), min(at, axis.end)
         if end <= start:
             continue
@@ -207,21 +213,17 @@ def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tu
 
 def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float) -> list[tuple[float, float]]:
     """Return the periods in which all GPUs were idle for at least ``least_seconds`` without a break."""
-    by_time: dict[float, list[ReadingRow]] = {}
-    for row in rows:
-        if axis.start <= row.at <= axis.end:
-            by_time.setdefault(row.at, []).append(row)
     idle = (
         (at - max(row.seconds for row in found), at)
-        for at, found in sorted(by_time.items())
-        if all(row.kind == "idle" for row in found)
+        for at, found in _by_time(rows)
+        if axis.start <= at <= axis.end and all(row.kind == "idle" for row in found)
     )
     joined = _joined(idle, SLACK_SECONDS)
     return [(start, end) for start, end in joined if end - start >= least_seconds]
 
 
 def is_known(row: ReadingRow) -> bool:
-    """Whether a reading says how busy its GPU was."""
+    """Return whether a reading says how busy its GPU was."""
     return row.kind != "unknown" and row.utilization_percent is not None
 
 
@@ -358,19 +360,13 @@ def chart_of(state: Parts, lease: Lease, rows: Sequence[ReadingRow], lines: Sequ
         deciding,
         idle.below_percent,
         _samples(rows, axis),
-        not _active(rows).isdisjoint(idle.soft_names),
+        any(one["active"] and name in idle.soft_names for row in rows for name, one in (row.soft or {}).items()),
     )
-
-
-def _active(rows: Iterable[ReadingRow]) -> set[str]:
-    """Return the names of the soft evidence that was seen."""
-    return {name for row in rows for name, one in (row.soft or {}).items() if one["active"]}
 
 
 def _flags(lines: Iterable[AuditLine], stretches: Iterable[tuple[float, float]], axis: Axis) -> tuple[Flag, ...]:
     """Return the flags of events and idle stretches within the chart, oldest first."""
-    marked = [line for line in lines if line.event.marked and line.at >= axis.start]
-    flags = [_flag(line, axis) for line in marked]
+    flags = [_flag(line, axis) for line in lines if line.event.marked and line.at >= axis.start]
     for start, end in stretches:
         words = f"Idle for {show_duration(round(end - start))}, {_clock(start, axis)}"
         flags.append(Flag(start, "pause", words, axis.left(start), "warn"))
@@ -386,8 +382,6 @@ def _clock(at: float, axis: Axis) -> str:
     return time.strftime("%H:%M:%S" if axis.end - axis.start < SECONDS_TOLD_BELOW else "%H:%M", time.localtime(at))
 
 
-SECONDS_TOLD_BELOW = 1800.0
-"""Below this span the times of flags carry seconds."""
 _ICONS = {
     "stop": ("stop", "bad"),
     "kept": ("exempt", ""),
@@ -425,15 +419,11 @@ def _graces(lines: Iterable[AuditLine], axis: Axis) -> list[tuple[float, float]]
         elif begun is not None and line.event.ends_grace:
             stretches.append((begun, line.at))
             begun = None
-    if begun is not None:
-        stretches.append((begun, axis.end))
-    return [(start, end) for start, end in stretches if end > axis.start]
+    still = [] if begun is None else [(begun, axis.end)]
+    return [(start, end) for start, end in (*stretches, *still) if end > axis.start]
 
 
 def _samples(rows: Iterable[ReadingRow], axis: Axis) -> list[tuple[float, dict[str, ReadingRow]]]:
     """Return the newest samples of the chart, newest first: time, and the reading of each GPU."""
-    samples: dict[float, dict[str, ReadingRow]] = {}
-    for row in rows:
-        if axis.start <= row.at <= axis.end:
-            samples.setdefault(row.at, {})[row.gpu] = row
-    return sorted(samples.items(), reverse=True)[:ROWS_SHOWN]
+    shown = [(at, {row.gpu: row for row in found}) for at, found in _by_time(rows) if axis.start <= at <= axis.end]
+    return shown[::-1][:ROWS_SHOWN]

@@ -97,16 +97,21 @@ def _by_people(lease: Lease) -> tuple[str, str]:
             return "Its start was cancelled{at}.", "Start cancelled"
         what = "withdrew the request" if lease.message.startswith("The request") else "cancelled its start"
         return f"{{by}} {what}{{at}}.", f"{{by}} {what}"
-    if lease.message == UNKNOWN or lease.ended_by == HUB:
-        return "Somebody stopped it from the hub{at}.", "Stopped from the hub"
-    if lease.ended_by == "its own server":
-        return "It was shut down from inside{at}, for example from JupyterLab's menu.", "Shut down from inside"
-    if lease.ended_by == "hub shutdown":
-        return "It stopped{at} because the hub was shut down.", "Stopped with the hub"
-    return "{by} stopped it{at}.", "{by} stopped it"
+    stopper = HUB if lease.message == UNKNOWN else lease.ended_by
+    return _NOT_PEOPLE.get(stopper, ("{by} stopped it{at}.", "{by} stopped it"))
 
 
 _KEPT = " Nobody kept it"
+_BY = "It was stopped by"
+_NOT_PEOPLE = {
+    HUB: ("Somebody stopped it from the hub{at}.", "Stopped from the hub"),
+    "its own server": (
+        "It was shut down from inside{at}, for example from JupyterLab's menu.",
+        "Shut down from inside",
+    ),
+    "hub shutdown": ("It stopped{at} because the hub was shut down.", "Stopped with the hub"),
+}
+"""The words for those that stop a workspace and are not people."""
 
 
 def _details(lease: Lease) -> str:
@@ -125,8 +130,3 @@ def _details(lease: Lease) -> str:
     if lease.reason is ExitReason.STOPPED and lease.ended_by in _NOT_PEOPLE:
         return message.partition(". ")[2]  # the sentence of the end says the rest
     return message
-
-
-_NOT_PEOPLE = {HUB, "its own server", "hub shutdown"}
-
-_BY = "It was stopped by"

@@ -24,9 +24,9 @@ class Asked(Answer):
 
     template: str
     template_title: str
+    """The title of the template, its name if the catalog no longer has it."""
     icon: str
     """The picture of the template."""
-    """The title of the template, its name if the catalog no longer has it."""
     words: str
     """Its GPUs, for example ``2 A100 80 GB`` or ``no GPU``."""
     gpu: str | None
@@ -50,7 +50,7 @@ class LatestEnd(Answer):
 
 
 class GpuHealth(Answer):
-    """What the driver reports about a GPU. A value that is not known is null."""
+    """The values that the driver reports about a GPU. An unknown value is null."""
 
     celsius: float | None
     watts: float | None
@@ -184,7 +184,7 @@ class SizeEffect(Answer):
 
 
 class SizeOutlook(Answer):
-    """What a change of size would do now."""
+    """The effect of a change of size now."""
 
     size: str
     starts_now: bool
@@ -308,7 +308,7 @@ class Workspace(Answer):
     policy: PolicyNow
     arrival: Arrival | None
     planned_end: PlannedEnd | None
-    """Null where nobody waits for such GPUs and its user said nothing."""
+    """Null if nobody waits for such GPUs and its user said nothing."""
     idle: Idle | None
     keep: Keep
     extend: Extend

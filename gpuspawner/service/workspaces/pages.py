@@ -192,16 +192,14 @@ class Act(WorkspacePage):
             self._back(lease)
 
     def _values(self, action: str) -> dict[str, Any]:
-        if action in {"dispute", "answer"}:
-            return {"sentence": self.get_body_argument("sentence", "")}
-        if action == "rename":
-            return {"title": self.get_body_argument("title", "")}
-        if action == "consent":
-            return {"substitutes": self.get_body_arguments("substitutes")}
-        if action in NUMBERS:
-            text = self.get_body_argument(NUMBERS[action], "")
-            return {NUMBERS[action]: int(text) if text.isdecimal() and len(text) < MAX_DIGITS else text}
-        return {}
+        """Return the fields of the form that the action's endpoint takes."""
+        values: dict[str, Any] = {}
+        for name, field in ACTIONS[action].body.model_fields.items():
+            texts = self.get_body_arguments(name)
+            text = texts[-1] if texts else ""
+            is_number = field.annotation is int and text.isdecimal() and len(text) < MAX_DIGITS
+            values[name] = texts if field.annotation == list[str] else int(text) if is_number else text
+        return values
 
     def _back(self, lease: Lease) -> None:
         """Go to the page that the form was on: the page of the workspace, or Workspaces."""
@@ -212,8 +210,6 @@ class Act(WorkspacePage):
         return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
 
 
-NUMBERS = {"take": "count", "done": "minutes"}
-"""The fields with a number, by action."""
 MAX_DIGITS = 6
 
 

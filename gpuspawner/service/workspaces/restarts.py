@@ -43,10 +43,10 @@ def next_of(parts: Parts, lease: Lease, groups: Collection[str] | None = None) -
     Args:
         parts: the service.
         lease: the workspace.
-        groups: those that its user is in now; None: that is checked when it is asked for.
+        groups: the present groups of its user. With None they are checked at the request.
 
     Raises:
-        RequestRefused: the catalog has it no more, or its user may not have it.
+        RequestRefused: the catalog no longer offers it, or its user may not have it.
     """
     options = _options(lease)
     request = resolve(parts.catalog, options, lease.user, groups=groups, last_team=lease.request.team)

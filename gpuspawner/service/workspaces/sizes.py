@@ -159,7 +159,7 @@ def _price(parts: Parts, request: Request) -> float | None:
 
 
 def _asked_at(parts: Parts, lease: Lease, after: Next) -> float:
-    """Return since when a change waits: a smaller one keeps the position of the one before."""
+    """Return since when a change waits. A smaller change keeps the position of the one before."""
     before = lease.size_change
     keeps = before is not None and after.request.keeps_place_of(before.after.request)
     return before.asked_at if before is not None and keeps else parts.clock.now()
@@ -218,7 +218,7 @@ async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace
 
 @router.get("/api/v1/workspaces/{workspace}/size", Permission.SEE_WORKSPACES)
 async def get_size(actor: Actor, workspace: str, *, query: SizeQuery) -> models.SizeOutlook:
-    """Answer what a change to this size would do, and when it could start. Nothing is done."""
+    """Return what a change to this size would do, and when it could start. Nothing is done."""
     return await preview_size(actor.state, await actor.find_lease(workspace), query)
 
 

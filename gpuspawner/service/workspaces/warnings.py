@@ -136,7 +136,7 @@ def present_arrival(lease: Lease, now: float) -> models.Arrival | None:
 def awaited_words(lease: Lease, because: str, now: float) -> str:
     """Return the idleness of a workspace that waits for its user."""
     until = show_time(arrival_ends_at(lease) or now, now)
-    words = f"idle time counts once somebody came, or from {until}"
+    words = f"idle time counts once it is opened, or from {until}"
     return f"{words}; {because}" if because else words
 
 

@@ -239,7 +239,7 @@ def _pre_stop() -> str:
 
 
 def _let_save(server: Json, grace_seconds: int) -> None:
-    """Add the preStop hook: programs save before the pod ends, and an announced end by the cluster is waited for.
+    """Add the preStop hook, in which programs save. If the cluster has announced the end, the hook waits until then.
 
     An existing hook of the administrator is kept.
     """

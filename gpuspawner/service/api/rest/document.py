@@ -89,7 +89,7 @@ Routes = Iterable[tuple[str, type]]
 
 
 def document(routes: Routes, server: str = "") -> dict[str, Any]:
-    """Return the document of the routes below ``/api/``; ``server`` is the address that they stand below."""
+    """Return the document of the routes below ``/api/``. ``server`` is the address of the service."""
     found = [(pattern, handler, path_of(pattern, handler)) for pattern, handler in routes if pattern.startswith(BELOW)]
     models, paths = dict[str, type[BaseModel]](Error=Error), dict[str, Any]()
     for pattern, handler, path in found:
@@ -128,18 +128,8 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
     }
 
 
-def undeclared(routes: Routes) -> Iterator[str]:
-    """Yield each method of a handler below ``/api/`` that says nothing of what it takes and answers."""
-    for pattern, handler in routes:
-        for name in METHODS:
-            own = inspect.getattr_static(handler, name, None)
-            is_there = inspect.isfunction(own) and own.__module__.startswith("gpuspawner")
-            if pattern.startswith(BELOW) and is_there and route_of(handler, name) is None:
-                yield f"{handler.__module__}.{handler.__name__}.{name}"
-
-
 def path_of(pattern: str, handler: type) -> str:
-    """Return a route's pattern as a path, its parts called as the parameters of the handler's methods are."""
+    """Return a route's pattern as a path. Its parts have the names of the parameters of the handler's methods."""
     declared = next((one for name in METHODS if (one := route_of(handler, name)) is not None), None)
     names = iter(_path_parameters(declared.method) if declared is not None else ())
     return re.sub(r"\([^)]*\)", lambda _: "{%s}" % next(names, "name"), pattern.removesuffix("?"))  # noqa: UP031

@@ -1,4 +1,4 @@
-"""Idempotency keys: what is asked again by the same key is done once, and answered as it was the first time."""
+"""Idempotency keys: a repeated request with the same key acts once, and gets the first answer again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("gpuspawner.api")
 KEY, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 LONGEST_KEY = 255
 KEPT_SECONDS = 86400.0
-"""For how long an answer is kept. Arbitrary: more than any client goes on trying."""
+"""How long an answer is kept. Arbitrary: longer than any client repeats a request."""
 USED = "This Idempotency-Key was sent with another request before. Make a new one for each thing to be done."
 LOST = (
     "The request with this Idempotency-Key was done, or begun, and the service ended before it answered. Look at what "
@@ -30,23 +30,23 @@ UNDER_WAY = "The request with this Idempotency-Key is still under way. Ask again
 async def once(
     handler: Any, key: str, status: int, act: Callable[[], Awaitable[None]], path: Sequence[str], *, repeatable: bool
 ) -> None:
-    """Do what a request asks for, unless it was done by this key before; answer as then.
+    """Act once for each key. A repeated request gets the answer of the first one.
 
-    The key is stored in the transaction of the act's first write, with its answer where that is known by then. Only
-    what was done is kept: a request that was refused may be sent again by the same key.
+    The key is stored in the transaction of the act's first write, with the answer if it is known by then. A refused
+    request stores nothing, so it may be sent again with the same key.
 
     Args:
-        handler: the handler of the request. One with a method ``replay`` answers by it where the answer was lost.
+        handler: the handler of the request. Its method ``replay``, if it has one, makes an answer that was lost.
         key: the idempotency key.
         status: the status of a success.
-        act: does it.
+        act: carries out the request.
         path: the arguments in the address, for ``replay``.
-        repeatable: whether doing it twice is as doing it once: it is done again where the answer was lost.
+        repeatable: whether acting twice has the effect of acting once. Then a lost answer is made by acting again.
 
     Raises:
-        RequestRefused: it is no key.
-        HTTPError: 422, the key was used for something else.
-        Conflict: the same is under way; or it was done, and its answer was lost.
+        RequestRefused: the key is malformed.
+        HTTPError: 422, the key was used for another request.
+        Conflict: the same request is under way, or its answer was lost.
     """
     if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
         right = f"1 to {LONGEST_KEY} printable letters"
@@ -75,7 +75,7 @@ async def once(
 
 
 async def _replay(handler: Any, known: KeyRow, path: Sequence[str]) -> None:
-    """Answer what was answered, or what is so now of what was done."""
+    """Answer the stored answer, or an answer that is made from the present state."""
     handler.set_header(REPLAYED, "true")
     if known.answer:
         handler.send(known.status, known.answer)
@@ -86,7 +86,7 @@ async def _replay(handler: Any, known: KeyRow, path: Sequence[str]) -> None:
 
 
 async def _act(handler: Any, row: KeyRow, act: Callable[[], Awaitable[None]]) -> None:
-    """Do it, holding its answer back until that is stored."""
+    """Act, and hold the answer back until it is stored."""
     store, keyed = handler.parts.store, begin_act(row)
     handler.holds = True
     try:
@@ -99,8 +99,8 @@ async def _act(handler: Any, row: KeyRow, act: Callable[[], Awaitable[None]]) ->
         keyed.closed = True
     status, text = handler.held
     if keyed.stored and (status, text) == (keyed.row.status, keyed.row.answer):
-        return  # with the act
+        return  # it was stored with the act
     try:
         await store.write(store.idempotency_keys.save, replace(keyed.row, status=status, answer=text))
-    except Unavailable as error:  # it is done: its sender is to know
+    except Unavailable as error:  # the act is done, so its sender gets the answer
         log.warning("what was answered by an Idempotency-Key is not kept: %s", error)

@@ -11,11 +11,11 @@ import base64
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
@@ -26,7 +26,7 @@ LONGEST_LIST = 200
 
 
 class Answer(BaseModel):
-    """What is answered: exactly these fields. Times are seconds since 1970; null is unknown, or not so."""
+    """The base of answers, which have exactly their fields. Times are seconds since 1970. null means unknown."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True, populate_by_name=True)
 
@@ -36,78 +36,54 @@ class Answer(BaseModel):
 
 
 class Body(BaseModel):
-    """What a request may send: these fields and no other."""
+    """The base of request bodies, which have exactly their fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class Query(BaseModel):
-    """What may stand behind ``?`` in an address: these arguments and no other."""
+    """The base of query arguments. No others are allowed."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class PageQuery(Query):
-    """Which part of a long list."""
+    """The part of a long list."""
 
     limit: int = Field(default=LONGEST_LIST, ge=1, le=LONGEST_LIST)
-    """How many are answered at once."""
+    """The number of entries in one answer."""
     cursor: str = Field(default="", max_length=500)
-    """Where to go on: ``next`` of the part before."""
+    """The beginning of the part: ``next`` of the part before."""
 
 
 class Refused(Answer):
-    """One part of a request that was refused, and why."""
+    """A refused part of a request, and the reason."""
 
     field: str
     words: str
 
 
 class Problem(Answer):
-    """What is told of an error, in a sentence for people."""
+    """An error, in a sentence for people."""
 
     message: str
     field: str | None = None
-    """Which part of the request was refused; with it ``asked``, ``limit`` and ``remedy``."""
+    """The refused part of the request. ``asked``, ``limit`` and ``remedy`` are about it."""
     asked: str | None = None
     limit: str | None = None
     remedy: str | None = None
     sentence: str | None = None
-    """Of options: all that is wrong with them, at once."""
+    """All errors of the options in one sentence."""
     fields: list[Refused] | None = None
-    """Of options: each part that was refused."""
+    """Each refused option."""
     understood: dict[str, str] | None = None
-    """Of options: what the rest was understood to mean, by option."""
+    """The meaning of each accepted option."""
 
 
 class Error(Answer):
     """An answer of 4xx or 5xx."""
 
     error: Problem
-
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-def understood(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
-    """Return the values as a model.
-
-    Raises:
-        RequestRefused: a value that it does not take, or a field that it does not have; the first that is wrong.
-    """
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        known, remedy = ", ".join(model.model_fields), "Leave it out."
-        raise RequestRefused(quoted(name), "a field that does not exist", known or "none", remedy)
-    description = field_descriptions(model).get(str(first["loc"][0])) if first["loc"] else None
-    means = f"It means: {description}" if description else "Write another."
-    if first["type"] == "missing":
-        raise RequestRefused(name, "nothing", "a value", means)
-    raise RequestRefused(name, quoted(first["input"]), first["msg"].removeprefix("Input should be "), means)
 
 
 class DescribedSchema(GenerateJsonSchema):
@@ -150,11 +126,11 @@ def _attributes_of(definition: ast.ClassDef) -> Iterator[tuple[str, str | None]]
 
 T = TypeVar("T")
 Order = tuple[int, float, str]
-"""By what a list is ordered, ascending: its part, a number, and an id for those of the same."""
+"""The sort key of a list, ascending: its part, a number, and an id for equal numbers."""
 
 
 def page(rows: Sequence[T], query: PageQuery, order: Callable[[T], Order]) -> tuple[list[T], str | None]:
-    """Return the part of a list that is asked for, and the cursor of the next; None where it was the last.
+    """Return the requested part of a list, and the cursor of the next part, None after the last one.
 
     ``rows`` are in ascending ``order``.
     """
@@ -165,12 +141,12 @@ def page(rows: Sequence[T], query: PageQuery, order: Callable[[T], Order]) -> tu
 
 
 def cursor_of(order: Order) -> str:
-    """Return the cursor behind a row."""
+    """Return the cursor of the part that begins after a row."""
     return base64.urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
 
 
 def after_of(query: PageQuery) -> Order | None:
-    """Return behind which order to go on; None for the beginning. Raises RequestRefused for what is no cursor."""
+    """Return the sort key after which the part begins, None for the first. Raises RequestRefused for a wrong cursor."""
     if not query.cursor:
         return None
     try:

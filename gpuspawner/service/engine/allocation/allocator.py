@@ -31,7 +31,7 @@ from gpuspawner.service.engine.allocation.requests import RequestResolver, optio
 from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
 from gpuspawner.service.engine.allocation.size_changes import SizeChanges
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.hub.stop_actors import StopActors
+from gpuspawner.service.engine.hub.servers import StopActors
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
 from gpuspawner.service.rules.accounting import Accounting

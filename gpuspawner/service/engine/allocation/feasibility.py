@@ -53,7 +53,7 @@ class Feasibility:
         self._seen = await self._registry.store.read(self._registry.store.kinds_seen.all)
 
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
-        """Raise RequestRefused for what neither the backend's limits, nor its GPUs of today or of yesterday, allow."""
+        """Raise RequestRefused if neither the backend's limits nor its GPUs of the last day allow the request."""
         self._scheduler.check(request)
         offer = next((offer for offer in offers if offer.kind == request.gpu), None)
         if offer is None or offer.largest is None or request.count <= offer.largest:

@@ -34,7 +34,7 @@ class SourceDisagreements:
             self.forget(lease.id)
 
     def forget(self, lease_id: str) -> None:
-        """Forget a workspace: both see the same, or it has ended."""
+        """Forget a workspace that has ended, or whose sources agree."""
         self._since.pop(lease_id, None)
 
     def sentences(self, now: float) -> tuple[str, ...]:

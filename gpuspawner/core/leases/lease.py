@@ -70,7 +70,7 @@ class Key:
 
 @dataclass(frozen=True)
 class PlannedEnd:
-    """The time at which the user will be done, as they answered. None means: not soon."""
+    """The answer of a user who was asked when they will be done with a workspace: a time, or None for not soon."""
 
     at: float | None
 

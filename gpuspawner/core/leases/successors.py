@@ -58,7 +58,7 @@ def is_by_share(lease: Lease) -> bool:
 
 
 def successor_id(lease: Lease) -> str:
-    """Return the id of the lease that continues another one. It is the same whenever it is computed."""
+    """Return the id of the lease that continues another one. Every call returns the same id."""
     return hashlib.sha256(f"{lease.id} again".encode()).hexdigest()[:32]
 
 

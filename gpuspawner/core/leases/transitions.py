@@ -233,7 +233,7 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
 
 
 def plan_end(lease: Lease, seconds: float | None, now: float) -> Lease:
-    """The user says that they will be done in so many seconds, or with None: not soon. Nothing ends by it."""
+    """Return a lease with the time in which its user will be done, None for not soon. Nothing ends then."""
     require_phase(lease, UP, "planned")
     return replace(lease, planned_end=PlannedEnd(None if seconds is None else now + seconds))
 

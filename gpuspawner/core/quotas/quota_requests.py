@@ -130,7 +130,7 @@ def is_approved_by_rule(
     Args:
         rule: the rule of the catalog.
         asked: the extra quota, with its beginning.
-        given: the extra quota that the rule gave to the user before. What is in force in the same periods counts.
+        given: the extra quota that the rule gave to the user before. Extra quota of the same periods counts.
         zone: the catalog's time zone.
     """
     if rule is None or asked.what is not BudgetUnit.GPU_HOURS or not asked.account.user_created:

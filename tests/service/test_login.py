@@ -200,7 +200,7 @@ def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):
 def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world, monkeypatch, capsys):
     begun = begin(world, admin=1)
     page = Browser(world, "alice").submit("login-code", code=begun["code"]).text
-    assert "You have no role of an administrator" in page
+    assert "You have no administrator role" in page
     assert ">Allow<" not in page
     Browser(world, "alice").submit("login-code", 403, code=begun["code"], answer="allow")
     plain, token = signed_in(world, "admin"), signed_in(world, "admin", admin=1)

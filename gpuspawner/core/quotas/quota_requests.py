@@ -135,7 +135,7 @@ def is_approved_by_rule(
     Args:
         rule: the rule of the catalog.
         asked: the extra quota, with its beginning.
-        given: the extra quota that the rule gave to the user before. What is in force in the same periods counts.
+        given: the extra quota that the rule gave to the user before. Extra quota of the same periods counts.
         period_of_budgets: returns the shortest period of the budgets that extra quota raises. It raises each of them.
         zone: the catalog's time zone.
     """

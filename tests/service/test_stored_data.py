@@ -49,6 +49,7 @@ def lived(world):  # noqa: F811 - the fixture
     ready = {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}
     assert api(world, "alice", "ready", "POST", ready).status_code in {200, 201}
     assert api(world, "alice", "inbox/read", "POST", {"all": True}).status_code == 200
+    assert api(world, "admin", "quota-grants", "POST", {**grant, "team": "vision"}).status_code == 201
     more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
     assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
     store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))

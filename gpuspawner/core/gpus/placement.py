@@ -209,7 +209,7 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 
 def largest_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
-    """Return the most free units of ``kind`` on one node, without coming nodes: one lease can have so many now."""
+    """Return the most units of ``kind`` that one lease can have now: those free on one node, without coming nodes."""
     free = Counter[NodeName]()
     for node, units in _free_units(kind, fleet, used):
         free[node] += units

@@ -70,7 +70,7 @@ class Key:
 
 @dataclass(frozen=True)
 class PlannedEnd:
-    """What the user of a workspace answered when asked for the time they will be done. None is: not soon."""
+    """The answer of a user who was asked when they will be done with a workspace: a time, or None for not soon."""
 
     at: float | None
 

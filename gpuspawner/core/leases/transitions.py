@@ -234,7 +234,7 @@ def keep(lease: Lease, until: float, now: float) -> Lease:
 
 
 def plan_end(lease: Lease, seconds: float | None, now: float) -> Lease:
-    """The user says that they will be done in so many seconds, or with None: not soon. Nothing ends by it."""
+    """Return a lease with the time in which its user will be done, None for not soon. Nothing ends then."""
     require_phase(lease, UP, "planned")
     return replace(lease, planned_end=PlannedEnd(None if seconds is None else now + seconds))
 
@@ -352,7 +352,7 @@ def is_by_share(lease: Lease) -> bool:
 
 
 def successor_id(lease: Lease) -> str:
-    """Return the id of the lease that continues another one. It is the same whenever it is computed."""
+    """Return the id of the lease that continues another one. Every call returns the same id."""
     return hashlib.sha256(f"{lease.id} again".encode()).hexdigest()[:32]
 
 

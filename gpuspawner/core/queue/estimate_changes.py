@@ -15,7 +15,7 @@ LEAST_EXTENSION_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class QueueState:
-    """What a start of one kind depends on.
+    """The state of the queue on which the start of a request depends.
 
     ``start_at`` is the estimated start. ``deadlines`` are of the workspaces that hold such GPUs, by lease id.
     ``earlier`` are the waiting requests for such GPUs that were made earlier. ``planned`` are the workspaces whose
@@ -32,7 +32,7 @@ class QueueState:
 
 
 def queue_state(claim: Claim, start_at: float, seen: Snapshot) -> QueueState:
-    """Return what the start of a waiting request depends on, at one instant."""
+    """Return the state of the queue for a waiting request."""
     pool_of = {name: kind.pool for name, kind in seen.kinds.items()}
     pools = {pool_of[name] for name in (claim.request.gpu, *claim.request.substitutes) if name in pool_of}
     alike = [one for one in seen.leases if one.kind in pool_of and pool_of[one.kind] in pools]

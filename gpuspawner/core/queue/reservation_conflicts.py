@@ -67,7 +67,7 @@ def free_parts(hold: ClassHold, opening: Opening, seen: Snapshot) -> list[FreePa
 
 
 def fitting_reservations(count: int, parts: Iterable[FreePart]) -> list[FittingReservation]:
-    """Return what fits into an opening: all GPUs for the longest time, and the most GPUs for all the time."""
+    """Return the reservations that fit: all GPUs for the longest time, and the most GPUs for the whole time."""
     known = list(parts)
     runs: list[FittingReservation] = []
     for part in known:

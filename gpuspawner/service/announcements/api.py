@@ -40,10 +40,8 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     names = None if body.all else body.ids
     inbox = await inbox_of(state, person)
     wanted = [one for one in inbox.notices if one.unread and (names is None or one.id in names)]
-    if names is None:
-        await state.inboxes.mark_all(person.owner)
-    elif wanted:
-        await state.inboxes.mark(person.owner, [one.id for one in wanted])
+    if names is None or wanted:
+        await state.inboxes.mark(person.owner, None if names is None else [one.id for one in wanted])
     for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
         lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):

@@ -96,14 +96,12 @@ class Inboxes:
         _, marks = await self._stored(owner, self._clock.now())  # groups do not matter for announcements
         return tuple(one for one in shown if one.notice(marks).unread)
 
-    async def mark(self, owner: Owner, names: Collection[str]) -> None:
-        """Store that a person has read notices."""
-        await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
-        self._marked[owner] += 1
-
-    async def mark_all(self, owner: Owner) -> None:
-        """Store that a person has read all notices."""
-        await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+    async def mark(self, owner: Owner, names: Collection[str] | None) -> None:
+        """Store that a person has read notices, with None all notices."""
+        if names is None:
+            await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+        else:
+            await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
         self._marked[owner] += 1
 
     async def _stored(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:

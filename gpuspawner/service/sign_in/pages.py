@@ -144,7 +144,7 @@ class Tokens(SignedInPage):
         """Revoke the token and return to the page. A token that is gone already is no error."""
         person = self.signed_in()
         await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""), ALLOWED)
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/tokens", status=303)
+        self.go_to("tokens")
 
 
 class Reference(PageHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,6 +81,8 @@ class Accounting:
         self._grants: list[QuotaGrant] = []
         self.closed_month = ""
         """The last month that was closed. Nothing is added to it or to earlier ones."""
+        self.correcting = asyncio.Lock()
+        """Held from the check of a correction until it is stored, so that bounds hold for corrections of one moment."""
         self._added = 0
         """How many times lines were counted, since this service started."""
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)

@@ -14,9 +14,15 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.sign_in import device_login as logins_module
-from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins
-from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, TOKEN_SECONDS
+from gpuspawner.service.sign_in import tokens as logins_module
+from gpuspawner.service.sign_in.tokens import (
+    ADMIN_SECONDS,
+    LOGIN_SECONDS,
+    MOST_ALLOWED_EACH,
+    MOST_TRIED_EACH,
+    TOKEN_SECONDS,
+    Logins,
+)
 from gpuspawner.service.store import tables
 
 

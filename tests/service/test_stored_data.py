@@ -9,11 +9,9 @@ from test_statements import asked, begin, end, later, sample, statement, world  
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
-from gpuspawner.core.leases.disputes import Dispute
-from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.lease import Dispute, Owner
 from gpuspawner.service.metrics.api import keep
-from gpuspawner.service.sign_in.device_login import Login
-from gpuspawner.service.sign_in.tokens import make_token
+from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.person import StoredPerson

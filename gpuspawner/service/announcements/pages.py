@@ -12,8 +12,8 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
+from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox
 from gpuspawner.service.announcements.models import Notice
-from gpuspawner.service.announcements.presenter import inbox_of, present_inbox
 from gpuspawner.service.notifications.preferences import get_notifications
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler

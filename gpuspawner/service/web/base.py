@@ -16,8 +16,7 @@ from gpuspawner.core.errors import Unavailable, split_sentences
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
-from gpuspawner.service.announcements.inboxes import Inbox
-from gpuspawner.service.announcements.presenter import inbox_of, present_shown
+from gpuspawner.service.announcements.inboxes import Inbox, inbox_of, present_shown
 from gpuspawner.service.api.base import USE, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler

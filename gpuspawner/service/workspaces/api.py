@@ -11,7 +11,7 @@ from pydantic import Field
 from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
-from gpuspawner.service.announcements.presenter import present_shown
+from gpuspawner.service.announcements.inboxes import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, Order, PageQuery, after_of, cursor_of, page
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.rules.server_names import read_server

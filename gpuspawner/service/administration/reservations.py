@@ -10,8 +10,14 @@ from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import Restriction, reservation_hold
 from gpuspawner.core.calendar import Opening
 from gpuspawner.core.gpus.placement import count_all
-from gpuspawner.core.queue.class_holds import hold_candidates, leases_reaching_into_holds
-from gpuspawner.core.queue.reservation_conflicts import FreePart, fitting_reservations, free_parts, openings_between
+from gpuspawner.core.queue.class_holds import (
+    FreePart,
+    fitting_reservations,
+    free_parts,
+    hold_candidates,
+    leases_reaching_into_holds,
+    openings_between,
+)
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, ClassHold
 from gpuspawner.core.units import show_time

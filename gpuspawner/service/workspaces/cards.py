@@ -90,21 +90,18 @@ class Card:
     @property
     def gauges(self) -> list[Gauge]:
         """Its GPU memory, CPU and memory. An unknown value has no gauge."""
-        shown = self.shown
-        found = []
+        shown, found = self.shown, list[Gauge]()
         used = [gpu.memory_used_bytes for gpu in shown.gpus if gpu.memory_used_bytes is not None]
         total = [gpu.memory_total_bytes for gpu in shown.gpus if gpu.memory_total_bytes]
         if shown.gpus and len(used) == len(total) == len(shown.gpus):
-            percent = 100 * sum(used) / sum(total)
-            found.append(Gauge("GPU memory", _gib(sum(used)), _gib(sum(total)), "GiB", round(percent, 1), "mem"))
+            found.append(_memory_gauge("GPU memory", sum(used), sum(total), "mem"))
         cores, most = shown.cpu_cores_used, shown.request.cpu_cores
         if cores is not None and most:
             percent = min(100.0, 100 * cores / most)
             found.append(Gauge("CPU", f"{cores:.1f}", show_cpu(most), "cores", round(percent, 1), "cpu"))
         used_bytes, most_bytes = shown.host_memory_used_bytes, shown.request.memory_bytes
         if used_bytes is not None and most_bytes:
-            percent = min(100.0, 100 * used_bytes / most_bytes)
-            found.append(Gauge("Memory", _gib(used_bytes), _gib(most_bytes), "GiB", round(percent, 1), "cpu"))
+            found.append(_memory_gauge("Memory", used_bytes, most_bytes, "cpu"))
         return found
 
     @property
@@ -118,8 +115,7 @@ class Card:
     @property
     def time_left(self) -> ClockView | None:
         """How long it still runs, None if it has no set end."""
-        shown = self.shown
-        ends_at = self.ends_at
+        shown, ends_at = self.shown, self.ends_at
         if ends_at is None or shown.running_at is None:
             return None
         left = max(0.0, ends_at - shown.now)
@@ -232,6 +228,11 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
     if request.team_title:
         parts.append(f"Team {request.team_title}")
     return " · ".join(parts)
+
+
+def _memory_gauge(words: str, used_bytes: float, most_bytes: float, kind: str) -> Gauge:
+    percent = round(min(100.0, 100 * used_bytes / most_bytes), 1)
+    return Gauge(words, _gib(used_bytes), _gib(most_bytes), "GiB", percent, kind)
 
 
 def _gib(size_bytes: float) -> str:

@@ -201,20 +201,19 @@ def meter_title(bound: Bound) -> str:
 
 def first_choices(catalog: Catalog, offers: Iterable[Offer], hub_prefix: str) -> list[Choice]:
     """Return the first templates of the catalog with their usual GPU, for users who have started nothing yet."""
-    free = {offer.kind: offer for offer in offers}
+    free = {offer.kind: offer.free for offer in offers}
     return [_choice(catalog, one, free, hub_prefix) for one in list(catalog.templates.values())[:CHOICES_SHOWN]]
 
 
-def _choice(catalog: Catalog, template: Template, free: Mapping[str, Offer], hub_prefix: str) -> Choice:
+def _choice(catalog: Catalog, template: Template, free: Mapping[str, int | None], hub_prefix: str) -> Choice:
     href = f"{hub_prefix}spawn?opt-template={template.name}"
     kind = template.default.gpu or next(iter(template.gpus), None)
     if kind is None or kind == "none" or kind not in catalog.gpus:
         return Choice(template.icon or "notebook", template.title, "Starts now, without a GPU", href)
     count = template.default.count or template.gpus.get(kind, (1, 1))[0]
-    price, offer = catalog.gpus[kind].price_per_hour, free.get(kind)
+    price = catalog.gpus[kind].price_per_hour
     cost = "" if price is None else f", {show_money(price * count, catalog.rules.currency)} per hour"
-    is_free = offer is not None and offer.free is not None and offer.free >= count
-    starts = "Starts now" if is_free else "Waits in line"
+    starts = "Starts now" if (free.get(kind) or 0) >= count else "Waits in line"
     return Choice(
         template.icon or "gpu", f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href
     )

@@ -167,7 +167,7 @@ def _lost(shown: Workspace, chart: ChartView | None) -> list[tuple[bool, str, st
     return [*kept, *lost]
 
 
-class Act(WorkspacePage):
+class WorkspaceForms(WorkspacePage):
     """POST: an action, from a form of the page. A GET only goes to the page, which asks."""
 
     async def get(self, lease_id: str, _action: str = "") -> None:
@@ -292,11 +292,10 @@ class SizePage(PageHandler):
             else:
                 await self.show(lease, found=await preview_size(self.parts, lease, SizeQuery(**typed)))
                 return
-        except AllRefused as error:
-            words = {one.field: f"{one.limit.capitalize()}. {one.remedy}" for one in error.refused}
-            await self.show(lease, errors=words, problem=str(error), status=error.status)
         except RequestRefused as error:
-            await self.show(lease, problem=str(error), status=error.status)
+            each = error.refused if isinstance(error, AllRefused) else ()
+            words = {one.field: f"{one.limit.capitalize()}. {one.remedy}" for one in each}
+            await self.show(lease, errors=words, problem=str(error), status=error.status)
         except Conflict as error:
             await self.show(lease, problem=str(error), status=409)
         else:
@@ -309,6 +308,6 @@ class SizePage(PageHandler):
 
 ROUTES: list[Any] = [
     (r"/workspaces/([^/]+)", WorkspacePage),
-    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", Act),
+    (rf"/workspaces/([^/]+)/({'|'.join(ACTIONS)})", WorkspaceForms),
     (r"/workspaces/([^/]+)/size", SizePage),
 ]

@@ -33,7 +33,7 @@ QUEUE_BEHIND_CAROL = (
 QUEUE_BEHIND_ALICE = (
     "As bob (a private window), ask for all GPUs of alice's kind while she has one: you get a queue position."
 )
-AS_ADMIN = "As admin, open the hub's GPU page: every workspace, the queue, and who stopped what, and why."
+AS_ADMIN = "As admin, open Admin: every workspace, the queue, and who stopped what, and why."
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ import subprocess
 import sys
 
 from tools.install import ROOT, ensure
-from tools.progress import StepError, Steps, bold, report_failure, say
+from tools.progress import Steps, bold, reports_failures, say
 
 ON_A_CLUSTER = frozenset({"fleet", "sampling", "start_cold", "start_pods"})
 """Benchmarks that start a real Kubernetes. Its first build takes 15 minutes, so they need an existing build."""
 
 
+@reports_failures
 def main() -> int:
     """Run each bench; 1 if one could not run."""
-    try:
-        python = ensure(Steps(), ["run", "test"])
-    except StepError as error:
-        report_failure(error)
-        return 1
+    python = ensure(Steps(), ["run", "test"])
     failed = False
     found = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}  # the hub's proxy lies there
     benches = [*(ROOT / "bench").glob("*.py"), *(main.parent for main in (ROOT / "bench").glob("*/__main__.py"))]

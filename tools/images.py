@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuspawner import __version__
 from tools.install import ROOT
-from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.progress import StepError, Steps, reports_failures, run_logged, say
 
 LOG = ROOT / ".run" / "logs" / "images.log"
 BUILDERS = {"docker": ["docker", "build"], "podman": ["podman", "build"], "buildah": ["buildah", "build"]}
@@ -95,21 +95,18 @@ def whole_name(name: str, settings: Mapping[str, str]) -> str:
     return f"{settings.get('PREFIX') or 'gpuspawner/'}{name}:{__version__}"
 
 
+@reports_failures
 def main() -> int:
     """Build each; 0 when all are there."""
     if sys.argv[1:]:
         print(HELP)
         return 0 if sys.argv[1] in {"--help", "-h"} else 2
     steps, settings = Steps(), os.environ
-    try:
-        build = builder(settings)
-        for image in chosen(settings):
-            with steps.step(f"Image {whole_name(image.name, settings)} (minutes the first time)"):
-                remedy = f"The image {image.name} could not be built. Its last lines say why; all are in {LOG}."
-                run_logged(command_of(image, settings, build), LOG, remedy)
-    except StepError as error:
-        report_failure(error)
-        return 1
+    build = builder(settings)
+    for image in chosen(settings):
+        with steps.step(f"Image {whole_name(image.name, settings)} (minutes the first time)"):
+            remedy = f"The image {image.name} could not be built. Its last lines say why; all are in {LOG}."
+            run_logged(command_of(image, settings, build), LOG, remedy)
     say("The images are there. Push them to your registry, and name it in the chart's values.")
     return 0
 

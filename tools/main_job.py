@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from demo.ports import pick_free
 from tools.progress import StepError
 
 TOKEN = "main-job-token-0123456789"
@@ -81,7 +81,7 @@ def run(python: Path, folder: Path, path: str) -> dict[str, Any]:
 
 def configured(folder: Path, *, ends_servers: bool, catalog: str = CATALOG) -> str:
     """Write a hub's configuration into a folder; return the hub's address."""
-    port, hub_port, proxy_port, service_port = _free_ports(4)
+    port, hub_port, proxy_port, service_port = pick_free(4)
     ports = {"port": port, "hub_port": hub_port, "proxy_port": proxy_port, "service_port": service_port}
     (folder / "catalog.yaml").write_text(catalog)
     (folder / "jupyterhub_config.py").write_text(CONFIG.format(token=TOKEN, ends_servers=ends_servers, **ports))
@@ -147,14 +147,6 @@ def _end(hub: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(hub.pid, signal.SIGKILL)  # a session of its own: nothing else is in it
         hub.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.install import LOG, ROOT, VENV
 from tools.package import DIST, build
-from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.progress import StepError, Steps, reports_failures, run_logged, say
 
 RELEASE = "forky"
 FOLDER = ROOT / ".run" / "debian-next"
@@ -31,19 +31,16 @@ print(package.try_on(sys.executable, package.Path({wheel!r})))
 """
 
 
+@reports_failures
 def main() -> int:
     """Try it; 0 where the main job was done."""
     steps = Steps()
-    try:
-        with steps.step("Wheel and source archive"):
-            wheel, _ = build(DIST)
-        with steps.step(f"Debian's next release, {RELEASE} (a minute the first time)"):
-            made(FOLDER)
-        with steps.step("The main job on its Python", streams=True):
-            say(f"     {tried(FOLDER, wheel)}")
-    except StepError as error:
-        report_failure(error)
-        return 1
+    with steps.step("Wheel and source archive"):
+        wheel, _ = build(DIST)
+    with steps.step(f"Debian's next release, {RELEASE} (a minute the first time)"):
+        made(FOLDER)
+    with steps.step("The main job on its Python", streams=True):
+        say(f"     {tried(FOLDER, wheel)}")
     return 0
 
 

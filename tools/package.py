@@ -19,28 +19,25 @@ from pathlib import Path
 
 from tools import main_job
 from tools.install import LOG, ROOT, VENV, install
-from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.progress import StepError, Steps, reports_failures, run_logged, say
 
 DIST = ROOT / "dist"
 EXTRAS = "hub,workspace,kubernetes,notify"
 
 
+@reports_failures
 def main(arguments: list[str]) -> int:
     """Do what is asked for; 0 when all of it went well."""
     steps, (command, *versions) = Steps(), arguments or ["build"]
-    try:
-        with steps.step("Wheel and source archive", streams=True):
-            wheel, source = build(DIST)
-            say(f"     {wheel}\n     {source}")
-        for version in versions if command == "try" else []:
-            with steps.step(f"The main job on Python {version}", streams=True):
-                say(f"     {try_on(find_python(version), wheel)}")
-        if command == "sbom":
-            with steps.step("Licences and bill of materials (CycloneDX)", streams=True):
-                say(f"     {write_sbom(wheel)}")
-    except StepError as error:
-        report_failure(error)
-        return 1
+    with steps.step("Wheel and source archive", streams=True):
+        wheel, source = build(DIST)
+        say(f"     {wheel}\n     {source}")
+    for version in versions if command == "try" else []:
+        with steps.step(f"The main job on Python {version}", streams=True):
+            say(f"     {try_on(find_python(version), wheel)}")
+    if command == "sbom":
+        with steps.step("Licences and bill of materials (CycloneDX)", streams=True):
+            say(f"     {write_sbom(wheel)}")
     return 0
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ParamSpec
 
 TAIL_LINES = 20
+P = ParamSpec("P")
 
 
 class StepError(Exception):
@@ -89,3 +92,17 @@ def report_failure(error: StepError) -> None:
         if error.log:
             print(f"\nThe last lines of {error.log}:\n{tail(error.log)}", file=sys.stderr)
         print(error, file=sys.stderr, flush=True)
+
+
+def reports_failures(main: Callable[P, int]) -> Callable[P, int]:
+    """Make the main function of a command report a StepError and return 1."""
+
+    @functools.wraps(main)
+    def run(*arguments: P.args, **options: P.kwargs) -> int:
+        try:
+            return main(*arguments, **options)
+        except StepError as error:
+            report_failure(error)
+            return 1
+
+    return run

@@ -26,7 +26,7 @@ from gpuspawner import __version__
 from tools import images, package
 from tools.cluster.clients import Helm
 from tools.install import ROOT
-from tools.progress import StepError, Steps, report_failure, run_logged, say
+from tools.progress import StepError, Steps, reports_failures, run_logged, say
 from tools.versions import find_versions, write_version
 
 DIST = package.DIST
@@ -44,23 +44,20 @@ SAVES = {
 """How each program writes an image into an OCI archive."""
 
 
+@reports_failures
 def main(arguments: list[str]) -> int:
     """Check, build and try the release. Return 0 if everything succeeded."""
     steps = Steps()
-    try:
-        if arguments[:1] == ["version"]:
-            for path in write_version("".join(arguments[1:])):
-                say(str(path.relative_to(ROOT)))
-            return 0
-        with steps.step("Versions, changelog, checkout and tag"):
-            notes = check_release(ROOT)
-        if arguments == ["check"]:
-            return 0
-        require_builder()
-        build_release(steps, notes)
-    except StepError as error:
-        report_failure(error)
-        return 1
+    if arguments[:1] == ["version"]:
+        for path in write_version("".join(arguments[1:])):
+            say(str(path.relative_to(ROOT)))
+        return 0
+    with steps.step("Versions, changelog, checkout and tag"):
+        notes = check_release(ROOT)
+    if arguments == ["check"]:
+        return 0
+    require_builder()
+    build_release(steps, notes)
     say(f"\nRelease {__version__} is in {DIST}. RELEASE.md has the commands that publish it.")
     if missing := [name for name in RELEASED_IMAGES if name not in requested_images()]:
         say(f"It has no image of {', '.join(missing)}. Run make release without IMAGES to add them.")

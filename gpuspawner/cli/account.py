@@ -25,7 +25,7 @@ from gpuspawner.cli.client import (
     without_empty,
 )
 from gpuspawner.cli.errors import RefusedError
-from gpuspawner.cli.output import Column, print_json, say, say_progress, short_id, show_time
+from gpuspawner.cli.output import Column, print_json, print_outcome, say, say_progress, short_id, show_time
 
 DEVICE_LETTERS = 80
 LONGEST_VALUE = 8193
@@ -189,15 +189,9 @@ def forget(session: Session, user: str, created: str, why: str | None, *, delete
     Presets, schedules, tokens and notices are deleted in either case. It cannot be undone.
     """
     given = {"user": user, "created": created, "why": why, "how": "delete" if delete else "", "dry_run": dry_run}
-    session.show(session.ask("/stored/forget", "POST", without_empty(given)), _print_forgotten)
+    answer = session.ask("/stored/forget", "POST", without_empty(given))
+    session.show(answer, lambda told: print_outcome(told, f"{told['words']} as {told['pseudonym']}"))
 
 
 def _print_stored(answer: dict[str, Any]) -> None:
     print_json({"user": answer["user"], "sections": answer["sections"], **answer})
-
-
-def _print_forgotten(answer: dict[str, Any]) -> None:
-    say(f"{answer['words']} as {answer['pseudonym']}.{' Nothing was done yet.' if answer['dry_run'] else ''}")
-    for side in answer["sides"]:
-        say(f"  {side['words']}.")
-    say(answer["note"])

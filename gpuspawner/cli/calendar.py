@@ -81,7 +81,7 @@ def schedule(
 ) -> None:
     """Schedule a workspace for a time of some weekdays, or list schedules.
 
-    The workspace is requested early enough that it runs at the time, by how long the queue is then. If you do not open
+    The workspace is requested early enough to run at the time. How early depends on the queue then. If you do not open
     it within the time that its policy gives, it is released. After three such days in a row the schedule pauses.
     """
     chosen = {action: one for action, one in actions.items() if one}

@@ -106,6 +106,15 @@ def print_list(answer: Mapping[str, Any], name: str, columns: Sequence[Column], 
         say(empty)
 
 
+def print_outcome(answer: Mapping[str, Any], words: str) -> None:
+    """Print a change that was made, or with ``--dry-run`` would be made, and its effects."""
+    say(f"{words}.{' Nothing was done yet.' if answer['dry_run'] else ''}")
+    for side in answer["sides"]:
+        say(f"  {side['words']}.")
+    if answer["note"]:
+        say(answer["note"])
+
+
 def format_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows in columns. For a terminal long cells are wrapped; a pipe or a file gets one line for each row."""
     from rich.console import Console  # noqa: PLC0415 - 35 ms that commands without a table do not need

@@ -10,7 +10,18 @@ import click
 from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import dry_run_option, why_option
 from gpuspawner.cli.client import Session, find_by_id, query_of, without_empty
-from gpuspawner.cli.output import Column, counted, or_dash, plain, print_list, print_table, say, short_id, show_time
+from gpuspawner.cli.output import (
+    Column,
+    counted,
+    or_dash,
+    plain,
+    print_list,
+    print_outcome,
+    print_table,
+    say,
+    short_id,
+    show_time,
+)
 from gpuspawner.core.units import show_bytes, show_money, show_wait
 
 
@@ -74,7 +85,7 @@ def _memory(memory_bytes: int | None, memory_enforced: bool) -> str:
 
 
 def _note(note: str, spot: bool, memory_enforced: bool, measured: str) -> str:
-    from gpuspawner.core.gpus.fleet import SHARED_MEMORY_NOTE  # noqa: PLC0415 - 10 ms that only this table needs
+    from gpuspawner.core.gpus.placement import SHARED_MEMORY_NOTE  # noqa: PLC0415 - 10 ms that only this table needs
 
     reclaim = "spot: the cloud may take it back at any time" if spot else ""
     return "; ".join(filter(None, (note, reclaim, "" if memory_enforced else SHARED_MEMORY_NOTE, measured)))
@@ -332,18 +343,11 @@ def correct(session: Session, user: str, amount: str, why: str | None, **more: A
     the present one.
     """
     body = without_empty({"user": user, "amount": amount, "why": why, **more})
-    session.show(session.ask("/usage/corrections", "POST", body), _print_correction)
+    answer = session.ask("/usage/corrections", "POST", body)
+    session.show(answer, lambda told: print_outcome(told, told["words"]))
 
 
 def _print_grant(one: dict[str, Any]) -> None:
     say(f"{one['words']} (grant {short_id(one['id'])}): {one['state']}.")
-    if one["note"]:
-        say(one["note"])
-
-
-def _print_correction(one: dict[str, Any]) -> None:
-    say(f"{one['words']}.{' Nothing was done yet.' if one['dry_run'] else ''}")
-    for side in one["sides"]:
-        say(f"  {side['words']}.")
     if one["note"]:
         say(one["note"])

@@ -52,7 +52,7 @@ class CatalogError(GpuspawnerError):
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?!Allowed: )(?=[A-Z“'\"])")
-"""A limit stays beside the request that it refuses."""
+"""The end of a sentence, but not the one before a limit, which stays with the refused request."""
 
 
 def split_sentences(text: str) -> list[str]:

@@ -128,7 +128,7 @@ def decide_schedule(
     if now >= begins:
         return ScheduleDecision(ScheduleStep.ASK, f"Your request joins the queue now, to be ready {ready}.{said}", at)
     skipped = f" It skips {show_time(left_out, now, zone)}, because that day is closed." if left_out is not None else ""
-    unknown = ", because the wait is not known" if lead_seconds is None else ", by the present queue"
+    unknown = ", because the wait is not known" if lead_seconds is None else " if the queue stays as it is"
     joins = f" Your request joins the queue about {show_time(begins, now, zone)}{unknown}."
     return ScheduleDecision(ScheduleStep.WAIT, f"Next ready {ready}.{skipped}{joins}{said}", at, begins)
 

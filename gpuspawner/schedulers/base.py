@@ -185,14 +185,14 @@ async def run_limited(calls: Iterable[Coroutine[Any, Any, None]], concurrent: in
     clock, turns = asyncio.get_running_loop().time, asyncio.Semaphore(concurrent)
 
     async def one(call: Coroutine[Any, Any, None]) -> None:
-        async with turns:  # Otherwise all would have begun before the first fails.
-            if failed or clock() > until:
-                call.close()
-                return
-            try:
-                await call
-            except Unavailable as error:
-                failed.append(error)
+        try:
+            async with turns:  # Otherwise all would have begun before the first fails.
+                if not failed and clock() <= until:
+                    await call
+        except Unavailable as error:
+            failed.append(error)
+        finally:
+            call.close()  # It may not have begun.
 
     await asyncio.gather(*(one(call) for call in calls))
     if failed:

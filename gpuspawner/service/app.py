@@ -35,7 +35,6 @@ from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
 from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, listen, raise_descriptor_limit
 from gpuspawner.service.custom_resources.controller import ROUND_SECONDS, Operator
 from gpuspawner.service.custom_resources.relay import Relay, add_operating
-from gpuspawner.service.door import STARTING, Door
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
@@ -67,6 +66,7 @@ from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.standby import Heart, stand_by
 from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
+from gpuspawner.service.startup_gate import STARTING, StartupGate
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
@@ -220,7 +220,7 @@ class Service:
         scheduler: Scheduler | None = None,
         resources: Resources | None = None,
     ) -> None:
-        """Prepare; nothing is opened before :meth:`run`. ``resources`` are a second door, where there is one."""
+        """Prepare; nothing is opened before :meth:`run`. ``resources`` are a second gate, where there is one."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
         self._operator = None if resources is None else Operator(self.parts, resources)
@@ -234,7 +234,7 @@ class Service:
         pages = application(self.parts, options.hub_auth, self.health)
         if self._relay and self._operator:
             add_operating(pages, self.parts, self._relay, self._operator)
-        self._door = Door(pages, self.parts)
+        self._gate = StartupGate(pages, self.parts)
         self._heart = Heart(self.parts.store) if options.stands_by else None
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
@@ -258,7 +258,7 @@ class Service:
             loop.add_signal_handler(number, self.stop, f"signal {number.name}")
         # Half of the descriptors are never strangers': the spawner's calls, the store, the probes go on.
         most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
-        server = PublicServer(self._door, partial(is_spawner, self._options.secret), most_strangers)
+        server = PublicServer(self._gate, partial(is_spawner, self._options.secret), most_strangers)
         bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
         tasks = [bound, stopped, asyncio.create_task(self._loops_of.every(0.5, self._watch))]
         try:
@@ -267,7 +267,7 @@ class Service:
             if bound.done():
                 bound.result()
             if not self._stopped.is_set():
-                self._door.waits_for = ""
+                self._gate.waits_for = ""
                 log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
                 tasks += [asyncio.create_task(one) for one in self._loops()]
                 await stopped
@@ -326,7 +326,7 @@ class Service:
                 await load(self.parts)
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
-                if not error.part and self._door.waits_for != str(error):
+                if not error.part and self._gate.waits_for != str(error):
                     log.error("%s", error)  # noqa: TRY400 - the message says it all
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)
@@ -339,11 +339,11 @@ class Service:
                 return
 
     def _wait_for(self, why: str) -> None:
-        self._door.waits_for = why
+        self._gate.waits_for = why
 
     def _waits_for(self) -> str:
         """Return the name of the missing part that prevents every grant, "" if no part is missing."""
-        if self._door.waits_for or self.parts.store.trouble:
+        if self._gate.waits_for or self.parts.store.trouble:
             return "its store"
         if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.engine.observer.has_looked:
             return "its first look at GPUs and workspaces"

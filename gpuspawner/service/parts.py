@@ -29,7 +29,7 @@ from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.rules.restrictions import Restrictions
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.sign_in.device_login import Logins
+from gpuspawner.service.sign_in.tokens import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.permissions import Person

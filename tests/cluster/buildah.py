@@ -36,10 +36,11 @@ class Buildah:
             "STORAGE_DRIVER": "overlay",
             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         }
-        self._mounts = [  # to paths in the container that is built, as its root
+        home = Path("~root").expanduser()  # root has the same home in the image as here
+        self._mounts = [
             "--volume=/etc/ssl/certs/ca-certificates.crt:/run/ca.crt:ro",
             f"--volume={folder}/pip.conf:/etc/pip.conf:ro",
-            f"--volume={folder}/npmrc:/root/.npmrc:ro",
+            f"--volume={folder}/npmrc:{home}/.npmrc:ro",
         ]
 
     def __call__(self, *words: str) -> str:

@@ -148,7 +148,7 @@ def test_use_is_halved_each_week_and_a_grant_is_charged_until_its_end():
     week = replace(running, running_at=NOW, deadline_at=NOW + HALF_LIFE_SECONDS)
     _, _, uses = standing_of(seen_by(week, now=NOW + HALF_LIFE_SECONDS, rules=Rules()))
     there = uses.of_user(seen_by(of("w")).claims[0]) / (2 * HALF_LIFE_SECONDS)
-    assert 0.72 < there < 0.73, "half of a week's use, faded as it went"
+    assert 0.72 < there < 0.73, "half of a week's use, decayed as it went"
 
 
 def ends_as_declared(leases, at):

@@ -37,8 +37,22 @@ FULL = replace(ASKED, amount=Fraction(5))
     ],
 )
 def test_a_rule_approves_up_to_its_amount_in_each_period(asked, given, approved):
-    assert is_approved_by_rule(RULE, asked, given, ZONE) is approved
-    assert not is_approved_by_rule(None, asked, given, ZONE)
+    assert is_approved_by_rule(RULE, asked, given, lambda _: Per.MONTH, ZONE) is approved
+    assert not is_approved_by_rule(None, asked, given, lambda _: Per.MONTH, ZONE)
+
+
+@pytest.mark.parametrize(
+    ("until", "given", "approved"),
+    [
+        pytest.param(MONDAY + 2 * DAY, [], True, id="one day"),
+        pytest.param(MONDAY + 3 * DAY, [], True, id="two days"),
+        pytest.param(MONDAY + 3 * DAY + 1, [], False, id="three days"),
+        pytest.param(MONDAY + 3 * DAY, [replace(ASKED, amount=Fraction(1))], False, id="two days and one given"),
+        pytest.param(MONDAY + 3 * DAY, [replace(FULL, since=MONDAY - DAY, until=MONDAY)], True, id="week before"),
+    ],
+)
+def test_a_rule_counts_extra_quota_in_each_day_for_which_it_raises_a_budget(until, given, approved):
+    assert is_approved_by_rule(RULE, replace(ASKED, until=until), given, lambda _: Per.DAY, ZONE) is approved
 
 
 def test_a_request_is_open_until_its_end_and_its_people_are_reminded_once():

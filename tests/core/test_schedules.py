@@ -42,7 +42,9 @@ def do(wish, now, lead=0.0):
 def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_has_passed():
     wish = a_wish()
     told = do(wish, "2026-11-25 12:00")
-    words = "Next ready Thu 26 Nov 08:00. Your request joins the queue about Thu 26 Nov 07:55, by the present queue."
+    words = (
+        "Next ready Thu 26 Nov 08:00. Your request joins the queue about Thu 26 Nov 07:55 if the queue stays as it is."
+    )
     assert (told.sentence, told.begins) == (words, at("2026-11-26 07:55"))
     unknown = "Next ready 08:00. Your request joins the queue about 04:00, because the wait is not known."
     assert do(wish, "2026-11-26 03:00", None).sentence == unknown
@@ -61,7 +63,7 @@ def test_it_is_asked_for_as_early_as_the_queue_is_long_and_not_on_the_day_that_h
     asked = replace(wish, asked_for=at("2026-11-27 08:00"), said="Not asked for last time: no.")
     sentence = do(asked, "2026-11-27 08:00").sentence
     assert sentence.startswith("Next ready Mon 30 Nov 08:00. Your request joins the queue about Mon 30 Nov 07:55")
-    assert sentence.endswith("present queue. Not asked for last time: no.")
+    assert sentence.endswith("if the queue stays as it is. Not asked for last time: no.")
 
 
 def test_three_unused_days_pause_a_schedule_and_a_used_one_restarts_the_count():

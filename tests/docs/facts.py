@@ -26,7 +26,7 @@ from gpuspawner.service.app import AUTH_SECONDS
 from gpuspawner.service.engine.allocation import estimate_records
 from gpuspawner.service.engine.allocation import estimates as engine_estimates
 from gpuspawner.service.engine.sampling import sample_watches
-from gpuspawner.service.metrics.counters import MAX_SERIES
+from gpuspawner.service.metrics.per_user import MAX_SERIES
 from gpuspawner.service.notifications import sender
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens

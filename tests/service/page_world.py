@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import requests
 from databases import Database
 from jupyterhub.services.auth import HubOAuth
-from service_world import open_door
+from service_world import open_gate
 from tornado.httpserver import HTTPServer
 from tornado.routing import AnyMatches, PathMatches, RuleRouter
 from tornado.testing import bind_unused_port
@@ -146,7 +146,7 @@ class World:
             ]
         )
         # Hub and service on one port, as behind the hub's proxy.
-        rules = [(PathMatches(f"{PREFIX}.*"), open_door(self.parts)), (AnyMatches(), hub)]
+        rules = [(PathMatches(f"{PREFIX}.*"), open_gate(self.parts)), (AnyMatches(), hub)]
         self._server = HTTPServer(RuleRouter(rules))
         self._server.add_socket(socket)
 

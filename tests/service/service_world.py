@@ -15,22 +15,22 @@ from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
-from gpuspawner.service.door import Door
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.startup_gate import StartupGate
 
 SECRET = b"s" * 32
 
 PREFIX = "/services/gpu/"
 
 
-def open_door(parts):
+def open_gate(parts):
     """Return the server of requests once the store is open."""
-    door = Door(application(parts), parts)
-    door.waits_for = ""
-    return door
+    gate = StartupGate(application(parts), parts)
+    gate.waits_for = ""
+    return gate
 
 
 POLICY = {

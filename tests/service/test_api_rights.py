@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from service_world import PREFIX, SECRET, open_door
+from service_world import PREFIX, SECRET, open_gate
 from tornado.escape import utf8
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.httpserver import HTTPServer
@@ -61,7 +61,7 @@ async def serve(monkeypatch):
 
     def serve(world):
         socket, port = bind_unused_port()
-        servers.append(HTTPServer(open_door(world.parts)))
+        servers.append(HTTPServer(open_gate(world.parts)))
         servers[-1].add_socket(socket)
         return Client(world, f"http://127.0.0.1:{port}{PREFIX.rstrip('/')}")
 

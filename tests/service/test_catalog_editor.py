@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
@@ -299,3 +300,24 @@ def test_administrators_change_the_catalog_and_auditors_read_it(world, name, rea
     for path in ("", "/versions", "/versions/1"):
         ask(world, path, name=name, status=200 if reads else 403)
     save(world, 201 if name == "admin" else 403, name, entry="teams.speech", text="title: Speech")
+
+
+@pytest.mark.parametrize("address", ["/versions?before={}", "/versions/1?against={}"])
+def test_promise_10_a_number_that_no_database_holds_is_refused(world, address):
+    assert "2147483647" in ask(world, address.format(10**20), status=400)["error"]["message"]
+
+
+def test_promise_10_text_that_is_no_utf_8_or_no_version_is_refused(world):
+    assert preview(world, 400, text="a: \ud800")["error"]["limit"] == "UTF-8 text"
+    assert preview(world, 400, version=10**20)["error"]["field"] == "version"
+
+
+def test_the_service_answers_while_it_compares_a_file_with_very_many_empty_lines(world):
+    lines = "\n" * 30_000
+    with ThreadPoolExecutor(1) as pool:
+        saved = pool.submit(save, world, text=f"# ours\n{TEXT}{lines}")
+        assert saved.result(20)["number"] == 2
+        compared = pool.submit(ask, world, "/preview", "POST", {"base": 2, "text": f"# theirs\n{TEXT}{lines}# end\n"})
+        assert ask(world, "/versions")["versions"][0]["number"] == 2
+        signs = [line["sign"] for line in compared.result(20)["diff"]]
+    assert (signs[:2], signs[-1]) == (["-", "+"], "+")

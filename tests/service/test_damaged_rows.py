@@ -10,8 +10,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Key, Owner
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.app import load
-from gpuspawner.service.sign_in.device_login import Login
-from gpuspawner.service.sign_in.tokens import make_token
+from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.statements import Statements, TeamAlert
 

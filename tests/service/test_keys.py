@@ -17,8 +17,7 @@ from gpuspawner.core.rules import Rate
 from gpuspawner.service.api.rest.keys import LOST
 from gpuspawner.service.api.routes import ROUTERS
 from gpuspawner.service.app import load
-from gpuspawner.service.sign_in.device_login import Login
-from gpuspawner.service.sign_in.tokens import make_token
+from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow
 from gpuspawner.service.store.idempotency import MAX_ANSWER_CHARACTERS, MAX_KEYS, KeyRow
 

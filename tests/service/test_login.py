@@ -14,9 +14,15 @@ from gpuspawner.cli.main import main
 from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.routes import document_of_all
-from gpuspawner.service.sign_in import device_login as logins_module
-from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, MOST_ALLOWED_EACH, MOST_TRIED_EACH, Logins
-from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, TOKEN_SECONDS
+from gpuspawner.service.sign_in import tokens as logins_module
+from gpuspawner.service.sign_in.tokens import (
+    ADMIN_SECONDS,
+    LOGIN_SECONDS,
+    MOST_ALLOWED_EACH,
+    MOST_TRIED_EACH,
+    TOKEN_SECONDS,
+    Logins,
+)
 from gpuspawner.service.store import tables
 
 
@@ -200,7 +206,7 @@ def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):
 def test_administrators_alone_allow_an_administrator_s_token_and_for_a_day_s_work(world, monkeypatch, capsys):
     begun = begin(world, admin=1)
     page = Browser(world, "alice").submit("login-code", code=begun["code"]).text
-    assert "You have no role of an administrator" in page
+    assert "You have no administrator role" in page
     assert ">Allow<" not in page
     Browser(world, "alice").submit("login-code", 403, code=begun["code"], answer="allow")
     plain, token = signed_in(world, "admin"), signed_in(world, "admin", admin=1)

@@ -16,7 +16,7 @@ from gpuspawner.service.app import application
 from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.custom_resources.controller import Operator
 from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen, add_operating
-from gpuspawner.service.door import Door
+from gpuspawner.service.startup_gate import StartupGate
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 
 
@@ -158,9 +158,9 @@ async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_s
     world = apart.world
     pages = application(world.parts)
     add_operating(pages, world.parts, apart.relay, apart.operator)
-    door = Door(pages, world.parts)
-    door.waits_for = ""
-    server, (socket,) = PublicServer(door, partial(is_spawner, SECRET), 100), bind_sockets(0, "127.0.0.1")
+    gate = StartupGate(pages, world.parts)
+    gate.waits_for = ""
+    server, (socket,) = PublicServer(gate, partial(is_spawner, SECRET), 100), bind_sockets(0, "127.0.0.1")
     server.add_socket(socket)
     url = f"http://127.0.0.1:{socket.getsockname()[1]}{PREFIX.rstrip('/')}"
     try:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from resource_world import Cluster, Door
+from resource_world import Cluster, StartupGate
 
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
@@ -11,60 +11,60 @@ from gpuspawner.service.health import HANGS_SECONDS, Health
 
 
 @pytest.fixture
-def door(world):
+def gate(world):
     world.hub.add("ada")
-    return Door(world, Cluster())
+    return StartupGate(world, Cluster())
 
 
-async def rounds_for(door, seconds):
+async def rounds_for(gate, seconds):
     """Run rounds for the given seconds, as the service's loop does, whatever exception each raises."""
     for _ in range(int(seconds / 2) + 1):
-        await asyncio.gather(door.operator.round(), return_exceptions=True)
+        await asyncio.gather(gate.operator.round(), return_exceptions=True)
         await asyncio.sleep(0)
-        door.world.clock.advance(2.0)
+        gate.world.clock.advance(2.0)
 
 
-def hanging(door):
+def hanging(gate):
     health = Health(lambda: "")
-    health.watch("the operator", door.operator.stuck_seconds)
+    health.watch("the operator", gate.operator.stuck_seconds)
     return health.hanging()
 
 
-async def test_a_step_that_hangs_fails_it_though_rounds_go_on(door, monkeypatch):
+async def test_a_step_that_hangs_fails_it_though_rounds_go_on(gate, monkeypatch):
     async def hangs(*_):
         await asyncio.Event().wait()
 
-    door.cluster.apply("train")
-    await door.rounds()
-    await rounds_for(door, 3 * HANGS_SECONDS)
-    assert hanging(door) == [], "there is nothing to do"
-    monkeypatch.setattr(door.cluster, "hold", hangs)
-    door.cluster.apply("second", server="second")
-    await rounds_for(door, HANGS_SECONDS - 4)
-    assert hanging(door) == []
-    await rounds_for(door, 4)
-    assert hanging(door) == ["the operator"]
-    await door.operator.close()
-    assert hanging(door) == []
+    gate.cluster.apply("train")
+    await gate.rounds()
+    await rounds_for(gate, 3 * HANGS_SECONDS)
+    assert hanging(gate) == [], "there is nothing to do"
+    monkeypatch.setattr(gate.cluster, "hold", hangs)
+    gate.cluster.apply("second", server="second")
+    await rounds_for(gate, HANGS_SECONDS - 4)
+    assert hanging(gate) == []
+    await rounds_for(gate, 4)
+    assert hanging(gate) == ["the operator"]
+    await gate.operator.close()
+    assert hanging(gate) == []
 
 
-async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(door, monkeypatch):
+async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(gate, monkeypatch):
     def fail(error):
         async def fails():
             raise error
 
-        monkeypatch.setattr(door.cluster, "refuses", fails)
+        monkeypatch.setattr(gate.cluster, "refuses", fails)
 
-    await door.rounds()
+    await gate.rounds()
     fail(Unavailable("The cluster does not answer."))
-    await rounds_for(door, 3 * HANGS_SECONDS)
-    assert hanging(door) == []
+    await rounds_for(gate, 3 * HANGS_SECONDS)
+    assert hanging(gate) == []
     fail(KeyError("spec"))
-    await rounds_for(door, HANGS_SECONDS + 4)
-    assert hanging(door) == ["the operator"]
+    await rounds_for(gate, HANGS_SECONDS + 4)
+    assert hanging(gate) == ["the operator"]
     monkeypatch.undo()
-    await rounds_for(door, 0)
-    assert hanging(door) == []
+    await rounds_for(gate, 0)
+    assert hanging(gate) == []
 
 
 async def test_a_process_of_its_own_says_of_each_round_whether_it_broke():

@@ -249,6 +249,13 @@ def test_promise_9_a_lead_gives_extra_quota_to_members_of_the_team_alone(world):
     assert set(where) == {"the API, as team lead"}
 
 
+def test_promise_9_a_lead_gives_no_extra_quota_to_themselves(world):
+    grant = {"user": "lena", "team": "vision", "what": "+2 GPUs", "until": "3d", "why": "Deadline"}
+    refused = api(world, "lena", "quota-grants", "POST", grant)
+    assert (refused.status_code, refused.json()["error"]["limit"]) == (400, "other members of your team")
+    assert api(world, "admin", "quota-grants", "POST", grant).status_code == 201
+
+
 def test_the_roles_are_listed_with_their_scopes_and_the_people_who_used_them(world):
     for name in ("lena", "otto", "vera", "admin"):
         assert api(world, name, "").status_code == 200

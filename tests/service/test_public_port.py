@@ -16,7 +16,7 @@ import pytest
 from lease_builders import a_lease, a_request, slots
 from page_world import NOW, Browser, api
 from service_process import SERVE, call
-from service_world import open_door
+from service_world import open_gate
 from tornado.testing import bind_unused_port
 
 from gpuspawner.backends.fake import fake_gpus
@@ -203,7 +203,7 @@ def test_an_oversized_request_under_way_is_reported_with_a_remedy(world):
 @contextlib.contextmanager
 def served(world):
     """A public port for ten strangers; gives its number."""
-    server = world.call(lambda: PublicServer(open_door(world.parts), partial(is_spawner, b"s" * 32), 10))
+    server = world.call(lambda: PublicServer(open_gate(world.parts), partial(is_spawner, b"s" * 32), 10))
     found, port = bind_unused_port("0.0.0.0")
     world.call(server.add_socket, found)
     try:

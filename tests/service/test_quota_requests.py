@@ -375,3 +375,13 @@ def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):
     assert ask(ruled, what="1 GPU")["state"] == "open"
     page = Browser(ruled, "alice").look("quota/request").text
     assert "Up to 8 extra GPU hours of a user and week are approved at once." in page
+
+
+def test_a_rule_never_gives_its_amount_again_in_each_day_of_a_longer_request(make_web_world):
+    quotas = {"each": {"each": "user", "gpu_hours": {"per": "day", "hard": 4}}}
+    made = make_web_world(
+        load_catalog({**CATALOG, "quotas": quotas, "approve": {"below": "10 GPU h", "each": "month"}})
+    )
+    made.observe()
+    assert ask(made, what="10 GPU h", until="3d", team=None)["state"] == "open"
+    assert ask(made, what="5 GPU h", until="tomorrow", team=None)["state"] == "approved"

@@ -92,7 +92,7 @@ def test_there_are_at_most_some_of_each_user(world):
 def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli):  # noqa: F811
     one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
     assert one["asked_for_at"] == one["next_at"] - FIRST_START_SECONDS
-    assert "by the present queue" in one["sentence"]
+    assert "if the queue stays as it is" in one["sentence"]
     assert cli("schedule", "--change", one["id"], "--at", "9:30", "--on", "wed,mon").out.startswith("Mon, Wed 9:30 (")
     assert "The change is missing." in cli("schedule", "--change", one["id"], code=1).err
     assert "Paused. Resume it to use it again." in cli("schedule", "--pause", one["id"][:6]).out

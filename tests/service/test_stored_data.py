@@ -9,11 +9,9 @@ from test_statements import asked, begin, end, later, sample, statement, world  
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
-from gpuspawner.core.leases.disputes import Dispute
-from gpuspawner.core.leases.lease import Owner
+from gpuspawner.core.leases.lease import Dispute, Owner
 from gpuspawner.service.metrics.api import keep
-from gpuspawner.service.sign_in.device_login import Login
-from gpuspawner.service.sign_in.tokens import make_token
+from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.person import StoredPerson
@@ -49,6 +47,7 @@ def lived(world):  # noqa: F811 - the fixture
     ready = {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}
     assert api(world, "alice", "ready", "POST", ready).status_code in {200, 201}
     assert api(world, "alice", "inbox/read", "POST", {"all": True}).status_code == 200
+    assert api(world, "admin", "quota-grants", "POST", {**grant, "team": "vision"}).status_code == 201
     more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
     assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
     store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))

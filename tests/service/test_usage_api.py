@@ -1,6 +1,7 @@
 """Quotas, use and grants over HTTP: the numbers, who may see and change them, and what a grant changes at once."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
@@ -337,6 +338,14 @@ def test_a_credit_is_bounded_by_what_was_charged_and_any_correction_by_a_typing_
     assert "up to 100,000.0 GPU hours" in refused(world, "usage/corrections", **more, amount="+100001 GPU h")
     ask(world, "usage/corrections", "admin", 201, "POST", **more, amount="-10 GPU h")
     assert "was charged 0.0 GPU hours" in refused(world, "usage/corrections", **more, amount="-1 GPU h")
+
+
+def test_of_credits_of_one_moment_no_more_is_credited_than_was_charged(world):
+    ended_for_vision(world)
+    body = {"user": "alice", "why": "x", "amount": "-6 GPU h"}
+    with ThreadPoolExecutor(4) as pool:
+        sent = pool.map(lambda _: api(world, "admin", "usage/corrections", "POST", body).status_code, range(4))
+        assert sorted(sent) == [201, 400, 400, 400]
 
 
 # The command line

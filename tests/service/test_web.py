@@ -97,7 +97,7 @@ def test_a_range_within_a_minute_has_its_end_alone(world, monkeypatch, to_second
     monkeypatch.setattr(world.parts.allocator.estimator, "shown", lambda _: shown)
     alice = Browser(world, "alice")
     for page in (alice.home.text, alice.look("workspaces/mine").text):
-        assert ("<dt>From</dt>" in page, "<dt>To</dt>" in page) == (is_range, True)
+        assert ("<dt>From</dt>" in page, "<dt>By</dt>" in page) == (is_range, True)
 
 
 def test_a_home_page_is_complete_while_another_page_reads_the_store(world, monkeypatch):

@@ -8,16 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.web.base import tick
+from gpuspawner.service.web.base import area_of, beside, edge_of, tick
 from gpuspawner.service.workspaces.chart import (
     PLOT_HEIGHT,
     Axis,
     Bar,
     Flag,
-    area_of,
-    beside,
     curves_of,
-    edge_of,
     idle_stretches,
     in_rows,
     panels,

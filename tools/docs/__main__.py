@@ -7,22 +7,19 @@ import sys
 
 from tools.check import check
 from tools.install import ROOT, ensure
-from tools.progress import StepError, Steps, report_failure, say
+from tools.progress import Steps, reports_failures, say
 
 SITE = ROOT / "site"
 BUILD = "import sys; from pathlib import Path; from tools.docs.site import main; sys.exit(main(Path(sys.argv[1])))"
 """By the Python of `.venv`: the one that runs this may lack what was just installed."""
 
 
+@reports_failures
 def main() -> int:
     """Build into site/; 0 when every page and link is right."""
     steps = Steps()
-    try:
-        python = ensure(steps, ["docs"])
-        check(steps, "Pages", [python, "-c", BUILD, SITE], os.environ)
-    except StepError as error:
-        report_failure(error)
-        return 1
+    python = ensure(steps, ["docs"])
+    check(steps, "Pages", [python, "-c", BUILD, SITE], os.environ)
     say(f"\n{SITE}/index.html")
     return 0
 

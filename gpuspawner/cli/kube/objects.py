@@ -141,23 +141,14 @@ async def _run(action: str, name: str, namespace: str) -> str:
     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     async with ApiClient(configuration) as client:
         api = CoreV1Api(client)
-        if action == "remove":
-            return await _removed(api, name, namespace)
-        about, data = V1ObjectMeta(name=name), {"secret": secrets.token_hex(SECRET_BYTES)}
         try:
+            if action == "remove":
+                await api.delete_namespaced_secret(name, namespace)
+                return f"Secret {name} was removed."
+            about, data = V1ObjectMeta(name=name), {"secret": secrets.token_hex(SECRET_BYTES)}
             await api.create_namespaced_secret(namespace, V1Secret(metadata=about, string_data=data))
         except ApiException as error:
-            if error.status != CONFLICT:
+            if (action, error.status) not in {("make", CONFLICT), ("remove", NOT_FOUND)}:
                 raise
-            return f"Secret {name} exists and is unchanged."
+            return f"There is no Secret {name}." if action == "remove" else f"Secret {name} exists and is unchanged."
         return f"Secret {name} was created."
-
-
-async def _removed(api: CoreV1Api, name: str, namespace: str) -> str:
-    try:
-        await api.delete_namespaced_secret(name, namespace)
-    except ApiException as error:
-        if error.status != NOT_FOUND:
-            raise
-        return f"There is no Secret {name}."
-    return f"Secret {name} was removed."

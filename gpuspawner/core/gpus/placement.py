@@ -29,6 +29,7 @@ from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceReques
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Quota
+from gpuspawner.core.units import show_bytes
 
 if TYPE_CHECKING:  # it imports this module
     from gpuspawner.core.queue.snapshot import Claim
@@ -209,7 +210,7 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
 
 
 def largest_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
-    """Return the most free units of ``kind`` on one node, without coming nodes: one lease can have so many now."""
+    """Return the most units of ``kind`` that one lease can have now: those free on one node, without coming nodes."""
     free = Counter[NodeName]()
     for node, units in _free_units(kind, fleet, used):
         free[node] += units
@@ -308,3 +309,15 @@ def quota_weight(kind: GpuKind | None) -> Fraction:
     if kind is None:
         return Fraction(1)
     return kind.share if kind.counts is None else kind.counts
+
+
+SHARED_MEMORY_NOTE = "others on the same GPU may use up its memory"
+
+
+def describe_memory(kind: GpuKind) -> Iterator[str]:
+    """Yield the memory of a GPU of a kind, and whether others may use it up."""
+    if kind.own_memory_bytes or not kind.is_shared:
+        yield f"{show_bytes(kind.memory_bytes)} each"
+    else:
+        yield f"{show_bytes(kind.memory_bytes)} each (not enforced)"
+        yield SHARED_MEMORY_NOTE

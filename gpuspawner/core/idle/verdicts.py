@@ -22,7 +22,7 @@ from gpuspawner.core.idle.readings import GpuState, SoftReading
 
 _OF_GPU = re.compile(r"GPU ([0-9]+) ")
 LEAST_LISTED = 3
-"""From so many GPUs on, equal readings in a row are one. Arbitrary: two are read as fast one by one."""
+"""Number of GPUs with equal readings that are listed as a range. Arbitrary: two are as quick to read one by one."""
 LONGEST_CREDIT = 1.5
 """A sample counts for at most this many periods, because older time was not seen."""
 LONGEST_UNKNOWN = 5

@@ -142,8 +142,8 @@ class LeaseCharges:
             return 0.0
         at, weeks, part = _at(now)
         if one.gpus:
-            faded = _shift(one.since, -weeks) / _ONE * part
-            found = (one.ends - one.gpus * at) / _SQUARE + _LASTS_SECONDS * (one.gpus - faded) / _ONE
+            decayed = _shift(one.since, -weeks) / _ONE * part
+            found = (one.ends - one.gpus * at) / _SQUARE + _LASTS_SECONDS * (one.gpus - decayed) / _ONE
         else:
             found = 0.0
         if one.others:

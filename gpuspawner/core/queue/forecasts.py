@@ -186,11 +186,11 @@ def _lease_of(claim: Claim, now: float) -> Lease:
 
 
 def _changes(seen: Snapshot, claims: Iterable[Claim]) -> set[float]:
-    purse, found = ClaimBudgets(seen), set[float]()
+    budgets, found = ClaimBudgets(seen), set[float]()
     for claim in claims:
         kinds: Sequence[GpuKind | None] = accepted_kinds(claim.request, seen.kinds) or (None,)
         until_overdue = policy_of(claim, seen).queue.longest_wait_seconds - claim.waited_seconds(seen.now)
-        found |= {claim.not_before, purse.opens_at(claim, kinds), nextafter(seen.now + until_overdue, inf)}
+        found |= {claim.not_before, budgets.opens_at(claim, kinds), nextafter(seen.now + until_overdue, inf)}
     found |= {kept.until for kept in seen.kept}
     found |= {at for grant in seen.quota_grants for at in (grant.since, grant.until)}
     found |= {at for held in class_hold_gpus(seen) for at in (held.opening.opens_at, held.opening.ends_at)}

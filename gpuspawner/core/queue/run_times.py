@@ -25,7 +25,7 @@ HALF_WEIGHT = 15
 TRACE_SECONDS = 600.0
 """How often the idle time of a running workspace is noted."""
 PLANNED_SECONDS = 600.0
-"""People who said when they will be done end so much earlier or later at most. Assumed: nobody has measured it."""
+"""How much earlier or later than planned a workspace ends at most. Arbitrary: no measurement is known."""
 HOURS = 3
 """Hours of the day that count as alike."""
 
@@ -33,7 +33,7 @@ HOURS = 3
 class PastRun(NamedTuple):
     """An ended workspace: its user, its duration and allowed duration, and when it began.
 
-    ``idle`` is its idle time at each ten minutes of its age, from 0 on, in seconds. It ends where nothing was noted.
+    ``idle`` has its idle time in seconds every ten minutes, as far as it was noted.
     """
 
     user_created: str
@@ -55,7 +55,7 @@ def extend_trace(idle: list[float], age_seconds: float, idle_seconds: float) -> 
     """Add the idle time at each ten minutes of a workspace's age that passed since the last call.
 
     Args:
-        idle: the idle times so far. It is changed.
+        idle: the idle times so far. The new ones are appended.
         age_seconds: its age now.
         idle_seconds: how long it has been idle by now.
     """
@@ -145,7 +145,7 @@ class RunTimes:
             if _is_chosen(len(at_hour) - first_at_hour, next(fractions)):
                 ends, first = at_hour, first_at_hour
             return ends[first + int(chance * (len(ends) - first))] if first < len(ends) else None
-        raise AssertionError("everybody is alike in being somebody")
+        raise AssertionError("the last group has all runs")
 
     def _longer(self, group: object, age_seconds: float) -> tuple[list[_End], int]:
         """Return the ends of a group, and the number of the first one that came at a later age."""
@@ -158,7 +158,7 @@ def _is_chosen(runs: int, fraction: float) -> bool:
 
 
 def _groups(user_created: str, lifetime_seconds: float, moment: _Moment) -> tuple[object, ...]:
-    """Return what is alike, the most alike first. None is everybody."""
+    """Return the groups of similar runs that a run belongs to, the most similar first. None is the group of all."""
     length = round(2 * log2(lifetime_seconds)) if 0 < lifetime_seconds < inf else None
     age, idle, _ = moment
     return ((user_created, length, age, idle), (length, age, idle), (age, idle), None)

@@ -337,7 +337,7 @@ def budget_amount_text(value: Fraction, balance: BudgetBalance) -> str:
 
 
 def bare_amount_text(value: Fraction, balance: BudgetBalance) -> str:
-    """Return an amount beside which its budget names the unit: ``39.9``, ``CHF 120.00``."""
+    """Return an amount without the unit of GPU hours, which the budget names: ``39.9``, ``CHF 120.00``."""
     if balance.budget.what is BudgetUnit.GPU_HOURS:
         return decimal_text(value)
     return show_money(float(value), balance.currency)

@@ -243,10 +243,12 @@ OVERRUN_REASON = "The warning of its end was waited for."
 
 def decayed_seconds(start: float, end: float, now: float) -> float:
     """Return the weight of a past interval now. Each moment loses half of its weight in each half-life."""
-    return HALF_LIFE_SECONDS / math.log(2) * (_faded(now - min(end, now)) - _faded(now - min(start, now)))
+    return (
+        HALF_LIFE_SECONDS / math.log(2) * (_decayed_since(now - min(end, now)) - _decayed_since(now - min(start, now)))
+    )
 
 
-def _faded(ago_seconds: float) -> float:
+def _decayed_since(ago_seconds: float) -> float:
     return math.pow(2.0, -ago_seconds / HALF_LIFE_SECONDS)
 
 
@@ -259,7 +261,7 @@ def _decayed(lines: Iterable[LedgerLine], now: float) -> Iterator[float]:
     for line in lines:
         gpus = float(line.rate.gpus)
         if line.end_ms == line.start_ms:
-            yield gpus * line.milliseconds / 1000 * _faded(now - min(now, line.start_ms / 1000))
+            yield gpus * line.milliseconds / 1000 * _decayed_since(now - min(now, line.start_ms / 1000))
         else:
             sign = -1 if line.milliseconds < 0 else 1
             yield sign * gpus * decayed_seconds(line.start_ms / 1000, line.end_ms / 1000, now)

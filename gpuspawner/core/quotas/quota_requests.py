@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import milliseconds, period_of
+from gpuspawner.core.calendar import Per, TimeSpan, milliseconds, split_by_period
 from gpuspawner.core.quotas.ledger import QuotaAmount, show_grant_amount
 from gpuspawner.core.rules import Account, ApprovalRule, BudgetUnit, QuotaGrant
 
@@ -123,23 +124,32 @@ class QuotaRequest:
 
 
 def is_approved_by_rule(
-    rule: ApprovalRule | None, asked: QuotaGrant, given: Iterable[QuotaGrant], zone: ZoneInfo
+    rule: ApprovalRule | None,
+    asked: QuotaGrant,
+    given: Iterable[QuotaGrant],
+    period_of_budgets: Callable[[QuotaGrant], Per],
+    zone: ZoneInfo,
 ) -> bool:
     """Return whether a rule approves extra quota of one user at once.
 
     Args:
         rule: the rule of the catalog.
         asked: the extra quota, with its beginning.
-        given: the extra quota that the rule gave to the user before. What is in force in the same periods counts.
+        given: the extra quota that the rule gave to the user before. Extra quota of the same periods counts.
+        period_of_budgets: returns the shortest period of the budgets that extra quota raises. It raises each of them.
         zone: the catalog's time zone.
     """
     if rule is None or asked.what is not BudgetUnit.GPU_HOURS or not asked.account.user_created:
         return False
-    begin = period_of(milliseconds(asked.since), rule.each, zone).start
-    end = period_of(milliseconds(asked.until) - 1, rule.each, zone).end
-    before = sum(
-        one.amount
-        for one in given
-        if one.what is BudgetUnit.GPU_HOURS and one.taken_back_at is None and one.since < end and begin < one.until
+    in_force = (one for one in given if one.what is BudgetUnit.GPU_HOURS and one.taken_back_at is None)
+    counted = [(one, period_of_budgets(one)) for one in (asked, *in_force)]
+    periods = split_by_period(milliseconds(asked.since), milliseconds(asked.until), rule.each, zone)
+    return all(
+        sum(_hours_within(one, per, period, zone) for one, per in counted) <= rule.gpu_hours for _, period in periods
     )
-    return before + asked.amount <= rule.gpu_hours
+
+
+def _hours_within(grant: QuotaGrant, per: Per, period: TimeSpan, zone: ZoneInfo) -> Fraction:
+    """Return the GPU hours that extra quota gives in a period: its amount for each budget period that it reaches."""
+    start_ms, end_ms = max(milliseconds(grant.since), period.start_ms), min(milliseconds(grant.until), period.end_ms)
+    return grant.amount * sum(1 for _ in split_by_period(start_ms, end_ms, per, zone))

@@ -16,7 +16,7 @@ from gpuspawner.core.gpus.placement import is_grantable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
-from gpuspawner.core.queue.moves import QueueMove, plan_move
+from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput

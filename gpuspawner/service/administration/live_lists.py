@@ -81,7 +81,7 @@ QUEUE = Table(
         Column("reason", "Reason for the position", "words"),
         Column("earliest_at", "From", "time"),
         Column("likely_at", "Likely start", "time"),
-        Column("range_end_at", "To", "time"),
+        Column("range_end_at", "By", "time"),
     ),
     (
         Filter("find", "User or workspace", within=("user", "workspace")),

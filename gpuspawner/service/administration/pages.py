@@ -24,7 +24,7 @@ from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.overview import OverviewPage
 from gpuspawner.service.administration.people import PeoplePage, PersonPage, RolesPage
 from gpuspawner.service.administration.restriction_effects import LISTED, present_restriction
-from gpuspawner.service.announcements.presenter import present_message
+from gpuspawner.service.announcements.inboxes import present_message
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import (
     PAGE_ROWS,

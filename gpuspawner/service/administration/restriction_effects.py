@@ -16,12 +16,15 @@ from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.queue.class_holds import (
+    FreePart,
     class_hold_gpus,
+    fitting_reservations,
+    free_parts,
     gpus_of_members,
     hold_candidates,
     leases_reaching_into_holds,
+    openings_between,
 )
-from gpuspawner.core.queue.reservation_conflicts import FreePart, fitting_reservations, free_parts, openings_between
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, ClassHold
 from gpuspawner.core.units import show_time

@@ -12,8 +12,8 @@ from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
 from gpuspawner.core.units import show_time
 from gpuspawner.service.announcements import models
+from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox, present_message
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
-from gpuspawner.service.announcements.presenter import inbox_of, present_inbox, present_message
 from gpuspawner.service.engine.hub.client import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
@@ -40,10 +40,8 @@ async def mark_read(actor: Actor, *, body: ReadInput) -> models.Inbox:
     names = None if body.all else body.ids
     inbox = await inbox_of(state, person)
     wanted = [one for one in inbox.notices if one.unread and (names is None or one.id in names)]
-    if names is None:
-        await state.inboxes.mark_all(person.owner)
-    elif wanted:
-        await state.inboxes.mark(person.owner, [one.id for one in wanted])
+    if names is None or wanted:
+        await state.inboxes.mark(person.owner, None if names is None else [one.id for one in wanted])
     for lease_id in dict.fromkeys(one.lease for one in wanted if one.ends):
         lease = await state.registry.find(lease_id)
         if lease is not None and person.owns(lease):

@@ -1,10 +1,14 @@
-"""The announcements of the last month, and the inbox of each person. A change has an inbox read again."""
+"""The announcements of the last month, the inbox of each person, and their models.
+
+API, pages and JupyterLab show the models. An inbox is read from the store again after a change.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpuspawner.core.administration import (
     NOTICE_KEPT_SECONDS,
@@ -21,6 +25,7 @@ from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_time
+from gpuspawner.service.announcements import models
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.hub.members import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -29,6 +34,10 @@ from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.rows import Whose
+from gpuspawner.service.web.permissions import Person
+
+if TYPE_CHECKING:
+    from gpuspawner.service.parts import Parts  # which keeps the inboxes
 
 MOST_KEPT = 2000
 """The most inboxes in memory. Arbitrary: more than people look at pages at the same time."""
@@ -96,14 +105,12 @@ class Inboxes:
         _, marks = await self._stored(owner, self._clock.now())  # groups do not matter for announcements
         return tuple(one for one in shown if one.notice(marks).unread)
 
-    async def mark(self, owner: Owner, names: Collection[str]) -> None:
-        """Store that a person has read notices."""
-        await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
-        self._marked[owner] += 1
-
-    async def mark_all(self, owner: Owner) -> None:
-        """Store that a person has read all notices."""
-        await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+    async def mark(self, owner: Owner, names: Collection[str] | None) -> None:
+        """Store that a person has read notices, with None all notices."""
+        if names is None:
+            await self._store.write(self._store.inbox.mark_all, owner, self._clock.now())
+        else:
+            await self._store.write(self._store.inbox.mark, owner, names, self._clock.now())
         self._marked[owner] += 1
 
     async def _stored(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:
@@ -222,3 +229,68 @@ class Announcements:
         self._messages = [gone if each.id == one.id else each for each in self._messages]
         self.changes += 1
         return gone
+
+
+MAX_LISTED = 200
+"""The most notices of a list. Arbitrary: more than anybody reads."""
+
+
+async def inbox_of(state: Parts, person: Person) -> Inbox:
+    """Return the inbox of a person, with the requests for extra quota that they answer."""
+    return await state.inboxes.of(person.owner, person.name, person.teams_answered(state.catalog.rules))
+
+
+def present_message(one: Announcement, now: float) -> models.Message:
+    """Return an announcement as administrators see it."""
+    return models.Message(
+        id=one.id,
+        to=one.to,
+        to_words=one.to_words,
+        text=one.text,
+        by=one.by,
+        made_at=one.made_at,
+        until=one.until,
+        until_words=show_time(one.until, now),
+        state=one.state(now),
+        withdrawn_at=one.withdrawn_at,
+        withdrawn_by=one.withdrawn_by or None,
+    )
+
+
+def present_shown(one: Announcement, now: float) -> models.Shown:
+    """Return an announcement as its readers see it. Its ``id`` is that of its notice."""
+    return models.Shown(
+        id=f"m{one.id}",
+        text=one.text,
+        by=one.by,
+        made_at=one.made_at,
+        until=one.until,
+        until_words=show_time(one.until, now),
+    )
+
+
+def present_notice(state: Parts, one: Notice) -> models.Notice:
+    """Return a notice."""
+    return models.Notice(
+        id=one.id,
+        at=one.at,
+        kind=one.kind,
+        title=one.title,
+        text=one.text,
+        page=f"{state.prefix.rstrip('/')}/{one.page}" if one.page else None,
+        server=one.server if one.lease else None,
+        by=one.by,
+        unread=one.unread,
+    )
+
+
+def present_inbox(state: Parts, inbox: Inbox, *, unread: bool = False) -> models.Inbox:
+    """Return an inbox, with ``unread`` only the notices that are not read."""
+    now = state.clock.now()
+    listed = [one for one in inbox.notices if one.unread or not unread][:MAX_LISTED]
+    return models.Inbox(
+        notices=[present_notice(state, one) for one in listed],
+        unread=inbox.unread,
+        messages=[present_shown(one, now) for one in inbox.messages],
+        now=now,
+    )

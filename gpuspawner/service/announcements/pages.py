@@ -12,8 +12,8 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.service.announcements.api import mark_read, withdraw_message
+from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox
 from gpuspawner.service.announcements.models import Notice
-from gpuspawner.service.announcements.presenter import inbox_of, present_inbox
 from gpuspawner.service.notifications.preferences import get_notifications
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.base import PageHandler
@@ -83,7 +83,7 @@ class ReadPage(PageHandler):
 
     async def get(self) -> None:
         """Go to the inbox. A form was sent to this address."""
-        self._go("inbox")
+        self.go_to("inbox")
 
     async def post(self) -> None:
         """Mark those named, or ``all``."""
@@ -91,10 +91,7 @@ class ReadPage(PageHandler):
         values = {"all": True} if everything else {"ids": self.get_body_arguments("ids")}
         await mark_read.act(self.actor(ORIGIN), values=values)
         back = self.get_body_argument("back", "inbox")
-        self._go(back if OURS.fullmatch(back) and not back.startswith("/") else "inbox")
-
-    def _go(self, page: str) -> None:
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/{page}", status=303)
+        self.go_to(back if OURS.fullmatch(back) and not back.startswith("/") else "inbox")
 
 
 class WithdrawPage(AdminPage):
@@ -104,16 +101,13 @@ class WithdrawPage(AdminPage):
 
     async def get(self, _name: str) -> None:
         """Go to the page. A form was sent to this address."""
-        self._go()
+        self.go_to("console/restrictions")
 
     async def post(self, name: str) -> None:
         """End it and go back. An announcement that has ended already stays as it is."""
         with suppress(Conflict):
             await withdraw_message.act(self.actor("the console"), name)
-        self._go()
-
-    def _go(self) -> None:
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/console/restrictions", status=303)
+        self.go_to("console/restrictions")
 
 
 ROUTES: list[Any] = [

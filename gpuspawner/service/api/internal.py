@@ -185,22 +185,15 @@ def _gpu_variables(lease: Lease) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
-class Heartbeat(SpawnerHandler):
-    """POST ?attempt=: the start is still under way."""
+class Report(SpawnerHandler):
+    """POST ?attempt=: ``heartbeat``: the start is still under way. ``park``: the spawner stops waiting."""
 
-    async def post(self, lease_id: str) -> None:
-        """Answer the lease. 409 if this start is over."""
+    async def post(self, lease_id: str, what: str) -> None:
+        """Answer the lease. 409 if this start is over. A parked lease is reserved if it was just granted."""
         self.fields()
-        self.answer(self.view(await self.parts.attempts.hear(lease_id, self.attempt())))
-
-
-class Park(SpawnerHandler):
-    """POST ?attempt=: the spawner stops waiting. The queue position stays."""
-
-    async def post(self, lease_id: str) -> None:
-        """Answer the lease. It is reserved if a grant was made at the same moment."""
-        self.fields()
-        self.answer(self.view(await self.parts.attempts.park(lease_id, self.attempt())))
+        attempts = self.parts.attempts
+        receive = attempts.hear if what == "heartbeat" else attempts.park
+        self.answer(self.view(await receive(lease_id, self.attempt())))
 
 
 class Requeue(SpawnerHandler):
@@ -302,8 +295,7 @@ ROUTES = [
     (r"/internal/stopper", Stopper),
     (r"/internal/leases/([^/]+)", Wait),
     (r"/internal/leases/([^/]+)/acknowledge", Acknowledge),
-    (r"/internal/leases/([^/]+)/heartbeat", Heartbeat),
-    (r"/internal/leases/([^/]+)/park", Park),
+    (r"/internal/leases/([^/]+)/(heartbeat|park)", Report),
     (r"/internal/leases/([^/]+)/release", Release),
     (r"/internal/leases/([^/]+)/requeue", Requeue),
     (CALLBACK_PATH, Changed),

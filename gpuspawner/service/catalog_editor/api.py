@@ -5,6 +5,7 @@ A preview names the workspaces, requests, presets, schedules and quotas that a c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -22,6 +23,7 @@ from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaSc
 from gpuspawner.core.units import show_money
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.catalog_editor.editor import (
+    LAST_NUMBER,
     CatalogChange,
     CatalogEffect,
     CatalogPreview,
@@ -261,7 +263,7 @@ async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> 
         version=present_version(actor.state, version),
         text=version.text,
         against=None if other is None else other.number,
-        diff=[] if other is None else compare(other.text, version.text),
+        diff=[] if other is None else await asyncio.to_thread(compare, other.text, version.text),
     )
 
 
@@ -296,7 +298,7 @@ async def find_version(state: Parts, number: str) -> CatalogVersion:
     """Return a version by its number, or the newest for "newest". Raises 404."""
     if number == "newest":
         return await newest_version(state)
-    is_number = number.isascii() and number.isdigit() and len(number) <= len(str(2**31 - 1))
+    is_number = number.isascii() and number.isdigit() and len(number) <= len(str(LAST_NUMBER))
     found = await state.store.read(state.store.catalog_versions.get, int(number)) if is_number else None
     if found is None:
         raise HTTPError(404, reason=f"Version {number[:20]} of the catalog does not exist or is not kept any more.")
@@ -324,7 +326,7 @@ async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
         changes=changes_of(draft),
         problems=list(draft.problems),
         effects=[] if catalog is None else await effects_of(state, draft.before, catalog, draft.waits),
-        diff=compare(draft.base.text, draft.text),
+        diff=await asyncio.to_thread(compare, draft.base.text, draft.text),
         text=draft.text,
     )
 

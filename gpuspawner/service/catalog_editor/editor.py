@@ -28,6 +28,8 @@ from gpuspawner.service.web.inputs import Reason, allows
 
 EffectKind = Literal["good", "warn", "bad", "info"]
 SECTIONS = "templates, policies, quotas, gpus or teams"
+LAST_NUMBER = 2**31 - 1
+"""The highest number of a version that every database holds."""
 
 
 class CatalogChange(Body):
@@ -39,7 +41,7 @@ class CatalogChange(Body):
     """The entry to change: its section, a dot and its name. Empty: the whole file."""
     text: str | None = None
     """The entry, or the whole file, as YAML. Null removes the entry."""
-    version: int | None = None
+    version: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """Instead of ``entry`` and ``text``: the earlier version to go back to. It is saved as a new version."""
 
 
@@ -140,14 +142,14 @@ class VersionsQuery(Query):
     """Which versions."""
 
     limit: int = Field(default=50, ge=1, le=100)
-    before: int | None = Field(default=None, ge=1)
+    before: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """``next`` of the part before."""
 
 
 class ComparisonQuery(Query):
     """The version to compare with."""
 
-    against: int | None = Field(default=None, ge=1)
+    against: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
     """Its number. Default: the version before."""
 
 
@@ -217,9 +219,13 @@ async def draft_of(state: Parts, change: CatalogChange) -> Draft:
             f"{base.reason or base.changes}. Nothing was saved. Compare it with your change, and save again."
         )
     text = await _changed_text(state, base, change)
-    if len(text.encode()) > LARGEST_BYTES:
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise RequestRefused("text", quoted(text[error.start]), "UTF-8 text", "Remove this character.") from error
+    if size_bytes > LARGEST_BYTES:
         limit = f"up to {LARGEST_BYTES // 1024} KiB"
-        raise RequestRefused("text", f"a catalog of {len(text.encode()):,} bytes", limit, "Shorten it.")
+        raise RequestRefused("text", f"a catalog of {size_bytes:,} bytes", limit, "Shorten it.")
     return await asyncio.to_thread(_checked, state, base, text)
 
 
@@ -294,7 +300,8 @@ def compare(before: str, after: str) -> list[DiffLine]:
 
 
 def _diff(before: list[str], after: list[str]) -> Iterator[DiffLine]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    # A line that is often repeated, for example an empty one, is no anchor: without autojunk it takes quadratic time.
+    matcher = difflib.SequenceMatcher(None, before, after)
     shown = 0
     for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
         if heads := _keys_above(before, group[0][1], shown):

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from tornado.web import HTTPError
 
@@ -31,7 +32,7 @@ from gpuspawner.service.quota_requests.presenter import (
 )
 from gpuspawner.service.quotas.api import apply_at_once
 from gpuspawner.service.quotas.models import ReasonInput
-from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound
+from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound, shortest_period_raised
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.administration import closed_words
 from gpuspawner.service.store.outbox import OutboxRow
@@ -125,7 +126,8 @@ def _granted_by_rule(state: Parts, one: QuotaRequest, now: float) -> QuotaGrant 
     before = {x.grant for x in state.quota_requests.all() if x.is_by_rule and x.user_created == one.user_created}
     given = [x for x in state.accounting.all_grants() if x.id in before]
     rule = state.catalog.rules.approve
-    return grant if is_approved_by_rule(rule, grant, given, state.accounting.zone) else None
+    period = partial(shortest_period_raised, state)
+    return grant if is_approved_by_rule(rule, grant, given, period, state.accounting.zone) else None
 
 
 async def _account(actor: Actor, body: RequestInput) -> Account:

@@ -101,6 +101,9 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
         raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
     state, account = actor.state, await account_of(actor, body.user, body.team)
+    if whose is not None and account.user_created == actor.person.owner.user_created:
+        remedy = "Ask another lead of the team, or an administrator."
+        raise RequestRefused("user", "extra quota for yourself", "other members of your team", remedy)
     grant = QuotaGrant(
         uuid.uuid4().hex,
         account,
@@ -182,6 +185,12 @@ class _Corrected:
 @router.post("/api/v1/usage/corrections", Permission.CORRECT, status=201, other_status=200, audit="correct usage")
 async def correct_usage(actor: Actor, *, body: CorrectionInput) -> tuple[Correction, int]:
     """Charge or credit by a line of its own, in the present month or in one that is still open."""
+    async with actor.state.accounting.correcting:
+        return await _correct(actor, body)
+
+
+async def _correct(actor: Actor, body: CorrectionInput) -> tuple[Correction, int]:
+    """Check a correction, and store it unless it is a dry run."""
     state, now, user, number = actor.state, actor.now, body.user or "", body.amount.number
     account = await account_of(actor, user, body.team)
     owner = Owner(state.hub_id, account.user_created)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar import date_of, milliseconds, show_moment
+from gpuspawner.core.calendar import Per, date_of, milliseconds, show_moment
 from gpuspawner.core.events import QuotaEvent
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, bare_amount_text, budget_text, decimal_text
@@ -232,6 +232,17 @@ def grantee(grant: QuotaGrant) -> str:
 
 def raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
     """Return whether extra quota would add to a limit or budget of the catalog."""
+    return any(True for _ in _raised(state, grant))
+
+
+def shortest_period_raised(state: Parts, grant: QuotaGrant) -> Per:
+    """Return the shortest period of the budgets that extra quota adds to, a month if there are none."""
+    budgets = (budget for entry in _raised(state, grant) for budget in entry.budgets if budget.what is grant.what)
+    return min((budget.per for budget in budgets), key=list(Per).index, default=Per.MONTH)
+
+
+def _raised(state: Parts, grant: QuotaGrant) -> Iterator[Quota]:
+    """Yield the entries of the catalog with a limit or budget that extra quota adds to."""
     rules, account = state.catalog.rules, grant.account
     teams = {account.team} if account.team else {"", *rules.teams, *(entry.subject for entry in rules.quotas)}
     for team in teams:
@@ -240,8 +251,7 @@ def raises_a_bound(state: Parts, grant: QuotaGrant) -> bool:
             if of_user is not bool(account.user_created) or not _bounds(entry, grant):
                 continue
             if counted_account(entry, account.user_created, team) == account or (of_user and not account.team):
-                return True
-    return False
+                yield entry
 
 
 def _bounds(entry: Quota, grant: QuotaGrant) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,20 +39,20 @@ REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
 class _Sums:
     """Sums of the ledger.
 
-    ``charged`` is what was charged in the present ``periods`` of ``zone``. ``faded`` is decayed usage at ``faded_at``.
+    ``charged`` is what was charged in the present ``periods`` of ``zone``. ``decayed`` is the usage at ``decayed_at``.
     ``ahead`` are lines of later periods. They exist if the clock was set back after they were written.
     """
 
     zone: ZoneInfo
     periods: Mapping[Per, TimeSpan]
     charged: Mapping[tuple[Account, BudgetUnit, Per], Fraction]
-    faded: Mapping[Account, float]
-    faded_at: float
+    decayed: Mapping[Account, float]
+    decayed_at: float
     ahead: tuple[LedgerLine, ...] = ()
 
 
-class _Faded(Mapping[Account, float]):
-    """Faded use as it counts later, without a new mapping at each look."""
+class _DecayedUse(Mapping[Account, float]):
+    """Decayed use as it counts later, without a new mapping at each look."""
 
     def __init__(self, of: Mapping[Account, float], factor: float) -> None:
         self._of, self._factor = of, factor
@@ -80,6 +81,8 @@ class Accounting:
         self._grants: list[QuotaGrant] = []
         self.closed_month = ""
         """The last month that was closed. Nothing is added to it or to earlier ones."""
+        self.correcting = asyncio.Lock()
+        """Held from the check of a correction until it is stored, so that bounds hold for corrections of one moment."""
         self._added = 0
         """How many times lines were counted, since this service started."""
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -161,17 +164,17 @@ class Accounting:
         for key, more in sum_charges(lines, now, sums.zone).items():
             charged[key] = charged.get(key, Fraction(0)) + more
         back = 1 / self._factor(sums, now)
-        faded = {**sums.faded}
-        for account, more_faded in _faded_by(lines, now).items():
-            faded[account] = faded.get(account, 0.0) + more_faded * back
-        return replace(sums, charged=charged, faded=faded)
+        decayed = {**sums.decayed}
+        for account, used in _decayed_by(lines, now).items():
+            decayed[account] = decayed.get(account, 0.0) + used * back
+        return replace(sums, charged=charged, decayed=decayed)
 
     @property
     def accounts(self) -> Accounts:
         """The charged and decayed usage of ended workspaces, up to now."""
         sums = self._rolled(self._known())
         self._sums = sums
-        return Accounts(sums.charged, _Faded(sums.faded, self._factor(sums, self._clock.now())))
+        return Accounts(sums.charged, _DecayedUse(sums.decayed, self._factor(sums, self._clock.now())))
 
     @property
     def grants(self) -> tuple[QuotaGrant, ...]:
@@ -215,7 +218,7 @@ class Accounting:
         now, zone = self._clock.now(), self.zone
         periods = {per: period_of(milliseconds(now), per, zone) for per in Per}
         ahead = tuple(line for line in lines if any(line.end_ms >= period.end_ms for period in periods.values()))
-        return _Sums(zone, periods, sum_charges(lines, now, zone), _faded_by(lines, now), now, ahead)
+        return _Sums(zone, periods, sum_charges(lines, now, zone), _decayed_by(lines, now), now, ahead)
 
     def _rolled(self, sums: _Sums) -> _Sums:
         """Return the sums of the periods of now: a new one begins with what is ``ahead``, as a rule with nothing."""
@@ -231,10 +234,10 @@ class Accounting:
 
     @staticmethod
     def _factor(sums: _Sums, now: float) -> float:
-        return float(2.0 ** ((sums.faded_at - now) / HALF_LIFE_SECONDS))
+        return float(2.0 ** ((sums.decayed_at - now) / HALF_LIFE_SECONDS))
 
 
-def _faded_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]:
+def _decayed_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]:
     found: dict[Account, float] = defaultdict(float)
     for line in lines:
         for account in accounts_of(line.account.user_created, line.account.team):

@@ -13,8 +13,7 @@ from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.document import read_arguments, route
 from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query, page
-from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login
-from gpuspawner.service.sign_in.tokens import make_token, revoke
+from gpuspawner.service.sign_in.tokens import LOGIN_SECONDS, Login, make_token, revoke
 from gpuspawner.service.store.personal import TokenRow
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router

@@ -25,8 +25,15 @@ from gpuspawner.core.authentication import CONFIRM_PATH, is_confirmed
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.routes import document_of_all
 from gpuspawner.service.sign_in.api import present_token
-from gpuspawner.service.sign_in.device_login import LOGIN_SECONDS, Login, code_of
-from gpuspawner.service.sign_in.tokens import ADMIN_SECONDS, ALLOWED, TOKEN_SECONDS, revoke
+from gpuspawner.service.sign_in.tokens import (
+    ADMIN_SECONDS,
+    ALLOWED,
+    LOGIN_SECONDS,
+    TOKEN_SECONDS,
+    Login,
+    code_of,
+    revoke,
+)
 from gpuspawner.service.web.base import ErrorPages, PageHandler
 from gpuspawner.service.web.permissions import Person, Role
 from gpuspawner.service.workspaces.cards import ssh_line
@@ -144,7 +151,7 @@ class Tokens(SignedInPage):
         """Revoke the token and return to the page. A token that is gone already is no error."""
         person = self.signed_in()
         await revoke(self.parts, person.owner, person.name, self.get_body_argument("token", ""), ALLOWED)
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/tokens", status=303)
+        self.go_to("tokens")
 
 
 class Reference(PageHandler):

@@ -108,7 +108,7 @@ class ScheduleForms(SchedulePage):
             await self.show(name, str(error), CONFLICT)
             return
         stays = act == "change" or self.get_body_argument("back", "") == name
-        self.redirect(f"{self.parts.prefix}ready/{name}" if stays else self.parts.prefix, status=303)
+        self.go_to(f"ready/{name}" if stays else "")
 
     async def _start(self, actor: Actor, name: str) -> None:
         """Start the workspace of a schedule now, in addition to its times."""
@@ -116,7 +116,7 @@ class ScheduleForms(SchedulePage):
         if one is None:
             raise HTTPError(NOT_FOUND, reason="This schedule is gone.")
         answer = await start_workspace.act(actor, values={**one.options, "server": one.server})
-        self.redirect(f"{self.parts.prefix}workspaces/{answer.id}", status=303)
+        self.go_to(f"workspaces/{answer.id}")
 
     def _values(self, act: str) -> dict[str, Any]:
         if act == "change":
@@ -151,7 +151,7 @@ class SecretsPage(PageHandler):
         except RequestRefused as error:
             await self.show(str(error), name[:MAX_SHOWN], error.status)
             return
-        self.redirect(f"{self.parts.prefix.rstrip('/')}/secrets", status=303)
+        self.go_to("secrets")
 
 
 ROUTES: list[Any] = [

@@ -111,7 +111,7 @@ def _came(lease: Lease | None) -> bool | None:
 
 
 async def _is_due(parts: Parts, one: _Near) -> bool:
-    """Return whether its workspace must be requested now to be ready in time, by the present queue.
+    """Return whether its workspace must be requested now to be ready in time if the queue stays as it is.
 
     A request that would be refused is not due. It may be right by its time.
     """

@@ -99,7 +99,7 @@ class Ready(Answer):
     next_at: float | None
     """The next time, in seconds since the epoch. null while it is paused."""
     asked_for_at: float | None
-    """When it is requested, by the present queue. null while it is paused, or requested already."""
+    """When it is requested if the queue stays as it is. null while it is paused, or requested already."""
     paused: bool
     """Paused by its user, or because nobody came on three days in a row."""
     missed_days: int

@@ -209,4 +209,11 @@ def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudo
 def _replaced(fields: Any, name: str, pseudonym: str) -> Any:
     if not isinstance(fields, Mapping):
         return fields
-    return {key: pseudonym if value == name else value for key, value in fields.items()}
+    return {key: _without_name(value, name, pseudonym) for key, value in fields.items()}
+
+
+def _without_name(value: Any, name: str, pseudonym: str) -> Any:
+    """Return a field with a pseudonym for the name. Entries about extra quota name a member as ``alice in vision``."""
+    if isinstance(value, str) and (value == name or value.startswith(f"{name} in ")):
+        return pseudonym + value.removeprefix(name)
+    return value

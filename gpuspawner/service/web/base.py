@@ -16,15 +16,15 @@ from gpuspawner.core.errors import Unavailable, split_sentences
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_money, show_time, show_wait
 from gpuspawner.look import BROWSER_FILES, LOOK
-from gpuspawner.service.announcements.inboxes import Inbox
-from gpuspawner.service.announcements.presenter import inbox_of, present_shown
+from gpuspawner.service.announcements.inboxes import Inbox, inbox_of, present_shown
 from gpuspawner.service.api.base import USE, BaseHandler
 from gpuspawner.service.api.events import version_of
 from gpuspawner.service.hub_sign_in import HubOAuthCallbackHandler
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.permissions import ACTS, Permission, Person, Role
-from gpuspawner.service.workspaces.chart import area_of, beside, edge_of
+from gpuspawner.service.workspaces.chart import PLOT_HEIGHT, Bar
 from gpuspawner.version import describe_version
 
 SECURITY_HEADERS = {
@@ -75,6 +75,30 @@ def zone(at: float) -> str:
     return time.strftime("%Z", time.localtime(at))
 
 
+def area_of(bars: Iterable[Bar]) -> str:
+    """Return the area under bars as the path of an SVG."""
+    return "".join(f"M{bar.left} {PLOT_HEIGHT}V{bar.y}H{bar.right}V{PLOT_HEIGHT}z" for bar in bars)
+
+
+def edge_of(bars: Iterable[Bar]) -> str:
+    """Return the upper edge of bars as the path of an SVG. Bars side by side are connected."""
+    path, right = "", None
+    for bar in bars:
+        touches = right is not None and abs(bar.left - right) < 0.02  # noqa: PLR2004 - rounding
+        path += f"{'V' if touches else f'M{bar.left} '}{bar.y}H{bar.right}"
+        right = bar.right
+    return path
+
+
+def beside(row: ReadingRow) -> str:
+    """Return the softer evidence of a reading, as people read it: what was active, and what could not be read."""
+    if row.soft is None:
+        return "not known"
+    active = [one["words"] for one in row.soft.values() if one["active"]]
+    unknown = [f"{name} not known" for name, one in row.soft.items() if one["active"] is None]
+    return ", ".join([*active, *unknown]) or "nothing in use"
+
+
 def _read_templates() -> dict[str, tuple[str, str, None]]:
     """Return text and file of each template by its name. None keeps Jinja from looking at the file again."""
     folders = [LOOK, HERE / "templates", HERE.parent / "administration" / "templates"]
@@ -86,15 +110,11 @@ _TEMPLATES = _read_templates()
 """Read at the start, so that an upgrade under a running service does not mix two versions."""
 
 
-def _source(name: str) -> tuple[str, str, None] | None:
-    return _TEMPLATES.get(name)
-
-
 @cache
 def templates() -> Environment:
     """Return the environment of all templates. It escapes everything, and a missing value is an error."""
     environment = Environment(
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(_TEMPLATES.get),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -234,6 +254,10 @@ class PageHandler(ErrorPages):
         if self.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
             raise HTTPError(403, reason="You are no longer signed in.")  # a script can't sign anybody in
         self.redirect(self.get_login_url())
+
+    def go_to(self, page: str) -> None:
+        """Redirect to a page after a form. ``page`` is its address below the service's prefix."""
+        self.redirect(f"{self.parts.prefix.rstrip('/')}/{page}", status=303)
 
     def viewer(self) -> Person:
         """Return the user who opened the page."""

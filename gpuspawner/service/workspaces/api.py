@@ -11,7 +11,7 @@ from pydantic import Field
 from gpuspawner.catalog.models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
-from gpuspawner.service.announcements.presenter import present_shown
+from gpuspawner.service.announcements.inboxes import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, Order, PageQuery, after_of, cursor_of, page
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.rules.server_names import read_server
@@ -248,7 +248,8 @@ async def get_restart(actor: Actor, workspace: str) -> models.GoingOnNow:
 # Actions on one workspace
 
 
-async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace:
+async def replay_workspace(actor: Actor, _about: str, workspace: str) -> models.Workspace:
+    """Return a workspace after an action whose answer was not stored."""
     return present_workspace(actor.state, await actor.find_lease(workspace), actor.person)
 
 
@@ -260,14 +261,14 @@ def _declare(action: str, permission: Permission, about: str, body: type[Body] |
         where = actor.origin if actor.person.owns(lease) else actor.acting_as(permission, of_others=True).origin
         said = "" if body is None else next(iter(dict(body).values()))
         await act(actor.state, actor.person, lease, action, where, said)
-        return await _replay(actor, "", workspace)
+        return await replay_workspace(actor, "", workspace)
 
     run.__doc__ = about
     if body is None:
         del run.__annotations__["body"]
     else:
         run.__annotations__["body"] = body
-    return router.post(f"/api/v1/workspaces/{{workspace}}/{action}", permission, replay=_replay)(run)
+    return router.post(f"/api/v1/workspaces/{{workspace}}/{action}", permission, replay=replay_workspace)(run)
 
 
 _OWN = Permission.ANSWER_FOR_OWN

@@ -37,30 +37,28 @@ sampling period."""
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A reading's time and height. ``left`` and ``width`` in percent of the time axis, ``y`` in pixels from the top."""
+class Band:
+    """A stretch of time, in percent of the time axis."""
 
     left: float
     width: float
-    y: float
 
     @property
     def right(self) -> float:
         """Its end, in percent of the time axis."""
         return round(self.left + self.width, 3)
 
+
+@dataclass(frozen=True)
+class Bar(Band):
+    """A reading's time and its height: ``y`` is in pixels from the top."""
+
+    y: float
+
     @property
     def height(self) -> float:
         """Its height, in pixels."""
         return PLOT_HEIGHT - self.y
-
-
-@dataclass(frozen=True)
-class Band:
-    """A stretch of time without height."""
-
-    left: float
-    width: float
 
 
 @dataclass(frozen=True)
@@ -137,6 +135,11 @@ class Axis:
         """Return a stretch of time."""
         return Band(self.left(start), round(self.left(end) - self.left(start), 3))
 
+    def bar(self, start: float, end: float, percent: float) -> Bar:
+        """Return a stretch of time with a height."""
+        y = PLOT_HEIGHT * (1 - min(max(percent, 0.0), 100.0) / 100)
+        return Bar(self.left(start), round(self.left(end) - self.left(start), 3), round(y, 1))
+
     @property
     def step_seconds(self) -> int:
         """The distance of its ticks: a round number of seconds, minutes or hours, at most four steps."""
@@ -175,21 +178,6 @@ def _by_time(rows: Iterable[ReadingRow]) -> list[tuple[float, list[ReadingRow]]]
     return sorted(found.items())
 
 
-def area_of(bars: Iterable[Bar]) -> str:
-    """Return the area under bars as the path of an SVG."""
-    return "".join(f"M{bar.left} {PLOT_HEIGHT}V{bar.y}H{bar.right}V{PLOT_HEIGHT}z" for bar in bars)
-
-
-def edge_of(bars: Iterable[Bar]) -> str:
-    """Return the upper edge of bars as the path of an SVG. Bars side by side are connected."""
-    path, right = "", None
-    for bar in bars:
-        touches = right is not None and abs(bar.left - right) < 0.02  # noqa: PLR2004 - rounding
-        path += f"{'V' if touches else f'M{bar.left} '}{bar.y}H{bar.right}"
-        right = bar.right
-    return path
-
-
 def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tuple[Curve, ...]:
     """Return the GPU memory and the CPU of a workspace over time. ``cores`` are the CPU cores that it has."""
     memory, cpu, held, busy_cores = [], [], "", ""
@@ -197,15 +185,14 @@ def curves_of(rows: Sequence[ReadingRow], axis: Axis, cores: float | None) -> tu
         start, end = max(at - max(row.seconds for row in found), axis.start), min(at, axis.end)
         if end <= start:
             continue
-        band = axis.band(start, end)
         used = [row.memory_used_bytes for row in found if row.memory_used_bytes is not None]
         total = sum(row.memory_total_bytes or 0 for row in found)
         if len(used) == len(found) and total:
-            memory.append(Bar(band.left, band.width, _y(100 * sum(used) / total)))
+            memory.append(axis.bar(start, end, 100 * sum(used) / total))
             held = f"{show_bytes(sum(used))} of {show_bytes(total)}"
         used_cores = found[0].cpu_cores
         if used_cores is not None and cores:
-            cpu.append(Bar(band.left, band.width, _y(100 * used_cores / cores)))
+            cpu.append(axis.bar(start, end, 100 * used_cores / cores))
             busy_cores = f"{used_cores:.1f} of {show_cpu(cores)} cores"
     curves = (Curve("GPU memory", held, "mem", tuple(memory)), Curve("CPU", busy_cores, "cpu", tuple(cpu)))
     return tuple(curve for curve in curves if curve.bars)
@@ -220,20 +207,6 @@ def idle_stretches(rows: Sequence[ReadingRow], axis: Axis, least_seconds: float)
     )
     joined = _joined(idle, SLACK_SECONDS)
     return [(start, end) for start, end in joined if end - start >= least_seconds]
-
-
-def is_known(row: ReadingRow) -> bool:
-    """Return whether a reading says how busy its GPU was."""
-    return row.kind != "unknown" and row.utilization_percent is not None
-
-
-def beside(row: ReadingRow) -> str:
-    """Return the softer evidence of a reading, as people read it: what was active, and what could not be read."""
-    if row.soft is None:
-        return "not known"
-    active = [one["words"] for one in row.soft.values() if one["active"]]
-    unknown = [f"{name} not known" for name, one in row.soft.items() if one["active"] is None]
-    return ", ".join([*active, *unknown]) or "nothing in use"
 
 
 def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: float) -> Panel:
@@ -252,20 +225,19 @@ def _panel(gpu: str, rows: Sequence[ReadingRow], axis: Axis, below_percent: floa
         else:
             unknown.append((covered_until, start))
         covered_until = end
-        band = axis.band(start, end)
         if row.soft and any(one["active"] for one in row.soft.values()):
             active.append((start, end))
-        if not is_known(row) or row.utilization_percent is None:
+        if row.kind == "unknown" or row.utilization_percent is None:
             unknown.append((start, end))
         else:
             known_seconds += end - start
-            bar = Bar(band.left, band.width, _y(row.utilization_percent))
+            bar = axis.bar(start, end, row.utilization_percent)
             not_counted = row.kind == "idle" and row.utilization_percent >= below_percent
             (others if not_counted else used).append(bar)
             if not (not_counted and row.shared):
                 highest = max(highest or 0.0, row.utilization_percent)
         if row.memory_used_bytes is not None and row.memory_total_bytes:
-            memory.append(Bar(band.left, band.width, _y(100 * row.memory_used_bytes / row.memory_total_bytes)))
+            memory.append(axis.bar(start, end, 100 * row.memory_used_bytes / row.memory_total_bytes))
     if axis.end - covered_until > SLACK_SECONDS:
         unknown.append((covered_until, axis.end))
     hatched = tuple(axis.band(start, end) for start, end in _joined(unknown))
@@ -282,10 +254,6 @@ def _joined(stretches: Iterable[tuple[float, float]], slack_seconds: float = 0.0
         else:
             joined.append((start, end))
     return joined
-
-
-def _y(percent: float) -> float:
-    return round(PLOT_HEIGHT * (1 - min(max(percent, 0.0), 100.0) / 100), 1)
 
 
 IDLE_TIMES_SHOWN = 6

@@ -11,7 +11,7 @@ from gpuspawner.core.administration import Notice
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.units import show_money
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.announcements.presenter import present_notice
+from gpuspawner.service.announcements.inboxes import present_notice
 from gpuspawner.service.quotas.models import Bound
 from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.start.offers import present_offer

@@ -10,8 +10,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.resolution import AllRefused
 from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
-from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
@@ -110,7 +109,7 @@ class WorkspacePage(PageHandler):
             problem=problem,
             typed=typed,
             unasked=lease.unasked,
-            longest_characters=LONGEST_CHARACTERS,
+            longest_characters=LONGEST_DISPUTE_CHARACTERS,
             deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,
             up=lease.phase in UP,
@@ -173,7 +172,8 @@ class Act(WorkspacePage):
 
     async def get(self, lease_id: str, _action: str = "") -> None:
         """Go to the page. A form was sent to this address."""
-        self.redirect(self._page(await self.actor(ORIGIN).find_lease(lease_id)))
+        lease = await self.actor(ORIGIN).find_lease(lease_id)
+        self.go_to(f"workspaces/{lease.id}")
 
     async def post(self, lease_id: str, action: str) -> None:
         """Do it and go back. If it cannot be done, the page says why."""
@@ -203,11 +203,7 @@ class Act(WorkspacePage):
 
     def _back(self, lease: Lease) -> None:
         """Go to the page that the form was on: the page of the workspace, or Workspaces."""
-        home = self.get_body_argument("back", "") == "home"
-        self.redirect(self.parts.prefix if home else self._page(lease), status=303)
-
-    def _page(self, lease: Lease) -> str:
-        return f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
+        self.go_to("" if self.get_body_argument("back", "") == "home" else f"workspaces/{lease.id}")
 
 
 MAX_DIGITS = 6
@@ -288,7 +284,6 @@ class SizePage(PageHandler):
         """Do what was asked. If it cannot be done, the form says why and keeps its values."""
         actor, step, typed = self.actor(SIZE_ORIGIN), self.get_body_argument("step", "look"), self._typed()
         lease = await actor.find_lease(lease_id, Permission.END)
-        page = f"{self.parts.prefix.rstrip('/')}/workspaces/{lease.id}"
         try:
             if step == "withdraw":
                 await delete_size.act(actor, lease.id)
@@ -305,7 +300,7 @@ class SizePage(PageHandler):
         except Conflict as error:
             await self.show(lease, problem=str(error), status=409)
         else:
-            self.redirect(page, status=303)
+            self.go_to(f"workspaces/{lease.id}")
 
     def _typed(self) -> dict[str, Any]:
         typed = {name: self.get_body_argument(name, "")[:MAX_LETTERS] for name in FIELDS}

@@ -32,7 +32,7 @@ SAME_HOME = (
 )
 
 
-def way_of(lease: Lease) -> str:
+def way_of(lease: Lease) -> Literal["without-gpu", "with-gpu"]:
     """Return the restart that a workspace can have: without its GPU, or with one."""
     return WITHOUT if lease.request.gpu else WITH
 
@@ -70,7 +70,7 @@ def present_restart(parts: Parts, lease: Lease) -> models.GoingOn | None:
     """
     if lease.phase not in UP or lease.unasked:
         return None
-    action: Literal["without-gpu", "with-gpu"] = WITHOUT if lease.request.gpu else WITH
+    action = way_of(lease)
     try:
         after = next_of(parts, lease)
     except RequestRefused as error:

@@ -16,7 +16,7 @@ from gpuspawner.catalog import resolve
 from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases import exits, successors
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.units import show_money, show_time
@@ -29,7 +29,7 @@ from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces import models
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.api import replay_workspace
 from gpuspawner.service.workspaces.restarts import OF_GPUS, present_size, size_of
 
 router = Router()
@@ -191,7 +191,7 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     # Without an await between, so that both are stored together.
     stored = [parts.registry.save(pending, audit=[line])]
     if asked.at_once:
-        stopping = transitions.begin_size_change(pending, (), parts.clock.now())
+        stopping = successors.begin_size_change(pending, (), parts.clock.now())
         how = exits.goes_on(actor, where, gpus_asked(after.request, parts.catalog))
         stored.append(parts.allocator.commits.finish(stopping, how))
     parts.allocator.size_changes.ask()
@@ -212,27 +212,23 @@ async def withdraw_size(parts: Parts, actor: str, lease: Lease, where: str) -> N
 # Endpoints
 
 
-async def _replay(actor: Actor, _about: str, workspace: str) -> models.Workspace:
-    return present_workspace(actor.state, await actor.find_lease(workspace), actor.person)
-
-
 @router.get("/api/v1/workspaces/{workspace}/size", Permission.SEE_WORKSPACES)
 async def get_size(actor: Actor, workspace: str, *, query: SizeQuery) -> models.SizeOutlook:
     """Return what a change to this size would do, and when it could start. Nothing is done."""
     return await preview_size(actor.state, await actor.find_lease(workspace), query)
 
 
-@router.post("/api/v1/workspaces/{workspace}/size", Permission.END, replay=_replay)
+@router.post("/api/v1/workspaces/{workspace}/size", Permission.END, replay=replay_workspace)
 async def post_size(actor: Actor, workspace: str, *, body: SizeInput) -> models.Workspace:
     """Change its GPUs, CPU or memory. It restarts once the new size is free, and runs on until then."""
     lease = await actor.find_lease(workspace, Permission.END)
     await change_size(actor.state, actor.person.name, lease, body, actor.origin)
-    return await _replay(actor, "", workspace)
+    return await replay_workspace(actor, "", workspace)
 
 
-@router.delete("/api/v1/workspaces/{workspace}/size", Permission.END, replay=_replay)
+@router.delete("/api/v1/workspaces/{workspace}/size", Permission.END, replay=replay_workspace)
 async def delete_size(actor: Actor, workspace: str) -> models.Workspace:
     """Withdraw a change of size that waits. The workspace runs on."""
     lease = await actor.find_lease(workspace, Permission.END)
     await withdraw_size(actor.state, actor.person.name, lease, actor.origin)
-    return await _replay(actor, "", workspace)
+    return await replay_workspace(actor, "", workspace)

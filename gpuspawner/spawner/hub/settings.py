@@ -122,7 +122,7 @@ def refuse_unknown_of_spawner(c: Any, spawner: type[HasTraits]) -> None:
 
 
 def list_in_help() -> None:
-    """Have ``jupyterhub --help-all`` list the settings of the service beside those of the spawners."""
+    """Have ``jupyterhub --help-all`` list the settings of the service next to those of the spawners."""
     hub = sys.modules["jupyterhub.app"].JupyterHub
     listed = hub._classes_with_config_traits  # noqa: SLF001 - an entry point can only add spawners to the list
 

@@ -1,4 +1,4 @@
-"""What a template adds to a pod: volumes, containers, resources and its priority class. Pure."""
+"""The parts of a pod that come from a template: volumes, containers, resources and its priority class. Pure."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
             for model in (one.answer, one.body):
                 if isinstance(model, type) and models.setdefault(model.__name__, model) is not model:
                     raise ValueError(f"two models are called {model.__name__}: {model.__module__} has one")
-        about = _first_line(handler)
+        about = (inspect.getdoc(handler) or "").partition("\n")[0]
         paths[path] = {
             "summary": about,
             **{name: _operation(pattern, path, name, one) for name, one in declared.items()},
@@ -178,12 +178,9 @@ def _arguments(route: Route) -> Iterator[dict[str, Any]]:
     schema = route.query.model_json_schema(schema_generator=DescribedSchema)
     for name, one in schema["properties"].items():
         needed = name in schema.get("required", ())
-        about: Mapping[str, Any] = {key: value for key, value in one.items() if key not in {"title", "description"}}
-        yield {"name": name, "in": "query", "required": needed, "schema": about, **_described(one)}
-
-
-def _described(schema: Mapping[str, Any]) -> dict[str, str]:
-    return {"description": schema["description"]} if "description" in schema else {}
+        described = {key: value for key, value in one.items() if key == "description"}
+        about = {key: value for key, value in one.items() if key not in {"title", "description"}}
+        yield {"name": name, "in": "query", "required": needed, "schema": about, **described}
 
 
 def _responses(path: str, route: Route, *, acts: bool) -> Iterator[tuple[str, Any]]:
@@ -202,7 +199,3 @@ def _content(answer: type[BaseModel] | str) -> dict[str, Any]:
     if isinstance(answer, str):
         return {answer: {"schema": {} if answer == "application/json" else {"type": "string"}}}
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}}
-
-
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]

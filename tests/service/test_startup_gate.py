@@ -6,7 +6,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from gpuspawner.service.app import application
-from gpuspawner.service.door import Door
+from gpuspawner.service.startup_gate import StartupGate
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def address(make_web_world):
     socket, port = bind_unused_port()
 
     def serve():
-        door = Door(application(world.parts), world.parts)
-        door.waits_for = "The store does not answer (disk is full)."
-        server = HTTPServer(door)
+        gate = StartupGate(application(world.parts), world.parts)
+        gate.waits_for = "The store does not answer (disk is full)."
+        server = HTTPServer(gate)
         server.add_socket(socket)
         return server
 

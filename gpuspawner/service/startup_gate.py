@@ -39,7 +39,7 @@ authenticated before its report is read."""
 NO_LENGTH = "Send the request with its length (Content-Length), not in chunks."
 
 
-class Door(Router):
+class StartupGate(Router):
     """Leads requests to the application, or, while ``waits_for`` says what is missing, to an answer that tells it."""
 
     def __init__(self, application: Application, parts: Parts) -> None:
@@ -100,14 +100,14 @@ def _check_size(size: int | None, largest: int) -> None:
 class Admission(HTTPMessageDelegate):
     """Finds out who sends a body before it is read; then leads to what answers."""
 
-    def __init__(self, door: Door, request: HTTPServerRequest) -> None:
+    def __init__(self, gate: StartupGate, request: HTTPServerRequest) -> None:
         """Nothing is asked yet."""
-        self._door, self._request = door, request
+        self._gate, self._request = gate, request
         self._to: HTTPMessageDelegate | None = None
 
     async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
         """Choose who answers."""
-        self._to = await self._door.admit(self._request)
+        self._to = await self._gate.admit(self._request)
         ready = self._to.headers_received(start_line, headers)
         if ready is not None:
             await ready

@@ -20,7 +20,7 @@ from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
-from gpuspawner.service.administration.restrictions import lease_title, present_affected
+from gpuspawner.service.administration.restriction_effects import lease_title, present_affected
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.web.actor import Actor
@@ -288,7 +288,7 @@ def _count(found: Sequence[object]) -> str:
 async def reorder_request(actor: Actor, *, body: ReorderInput) -> BulkResult:
     """Move a waiting request to another place in the queue. With ``dry_run`` return the effects only.
 
-    It ends no workspace. 409 if the request does not wait, or if another scheduler owns its queue.
+    No workspace ends. 409 if the request does not wait, or if another scheduler owns its queue.
     """
     if len(body.ids) != 1:
         raise RequestRefused("ids", f"{len(body.ids)} requests", "one request", "Move one after the other.")

@@ -135,7 +135,7 @@ class Sqlite(Database):
         known, self._inode = self._inode, inode
         if known not in {None, inode}:
             self.lose()
-            raise _lost(f"its file {self._path} is another one by now")
+            raise _lost(f"its file {self._path} was replaced by another one")
 
     def trouble(self, error: sa.exc.DBAPIError) -> str | None:
         """Return SQLite's own words."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuspawner.adoption.draft import MOST_GPUS, Draft, Entry, named
 from gpuspawner.catalog.models import ANY_GPU, NO_GPU
-from gpuspawner.core.gpus.fleet import mig_fraction
+from gpuspawner.core.gpus.vendors import mig_fraction
 from gpuspawner.core.units import GIBIBYTE
 
 NEAR = 0.03

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
-from gpuspawner.core.outages import Outage
+from gpuspawner.core.outages import GpuHealth, Outage
 from gpuspawner.core.units import show_duration
 
 LEASE_ID = "GPUSPAWNER_LEASE_ID"

@@ -17,9 +17,8 @@ from typing import Any, Protocol, TypeVar
 from gpuspawner.backends.base import Backend, OutageLog, ProbeResult
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, NodeName, Slot, group_of_gpu, qualified_node_name
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
-from gpuspawner.core.outages import Outage
+from gpuspawner.core.outages import GpuHealth, Outage
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 
 T = TypeVar("T")

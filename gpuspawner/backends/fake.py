@@ -12,8 +12,8 @@ from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.observations import Running
+from gpuspawner.core.outages import GpuHealth
 
 
 def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:

@@ -12,8 +12,8 @@ from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.validation import CheckedFile, Entry
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.gpus.fleet import GpuKind, mig_fraction
-from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, spot_labels
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, mig_fraction, spot_labels
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import LimitedResource, Quota, QuotaScope
 from gpuspawner.core.text_fields import did_you_mean

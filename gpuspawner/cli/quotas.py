@@ -85,7 +85,7 @@ def _memory(memory_bytes: int | None, memory_enforced: bool) -> str:
 
 
 def _note(note: str, spot: bool, memory_enforced: bool, measured: str) -> str:
-    from gpuspawner.core.gpus.fleet import SHARED_MEMORY_NOTE  # noqa: PLC0415 - 10 ms that only this table needs
+    from gpuspawner.core.gpus.placement import SHARED_MEMORY_NOTE  # noqa: PLC0415 - 10 ms that only this table needs
 
     reclaim = "spot: the cloud may take it back at any time" if spot else ""
     return "; ".join(filter(None, (note, reclaim, "" if memory_enforced else SHARED_MEMORY_NOTE, measured)))

@@ -26,11 +26,11 @@ from gpuspawner.core.gpus.placement import (
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import GPU_SOURCE
+from gpuspawner.core.queue.changes import SizeDecision, decide_size
 from gpuspawner.core.queue.decisions import ClusterLimits, Decision, decide, reserved_for_others
 from gpuspawner.core.queue.estimates import QueuePosition, queue_positions
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import RunTimes, past_run
-from gpuspawner.core.queue.size_changes import SizeDecision, decide_size
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.quotas.usage import QuotaTally

@@ -10,7 +10,7 @@ from lease_builders import NOW
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.transitions import successor
+from gpuspawner.core.leases.successors import successor
 from gpuspawner.schedulers.kueue.workloads import name_of
 
 pytestmark = pytest.mark.slow

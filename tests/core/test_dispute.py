@@ -1,4 +1,4 @@
-"""A user's word against an end: whose end, once, answered once; and what is kept of what was written."""
+"""A user's word against an end: whose end, once, answered once; and what is kept of what was parse_dispute_text."""
 
 from dataclasses import replace
 
@@ -7,9 +7,8 @@ from lease_builders import NOW, a_lease
 
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases import transitions
-from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS, Dispute, written
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
-from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, Dispute, Phase, parse_dispute_text
 
 ENDED_AT, SINCE, LATER = NOW + 50.0, NOW + 20.0, NOW + 100.0
 
@@ -57,9 +56,9 @@ def test_it_is_answered_once_and_its_user_has_something_new_to_read():
 
 
 def test_user_text_is_stored_as_one_paragraph_for_every_store():
-    assert written("  one\n\ntwo\tthree \0\ud800 ☃ ") == "one two three ☃"
-    assert written("") == ""
-    assert written("x" * LONGEST_CHARACTERS) == "x" * LONGEST_CHARACTERS
+    assert parse_dispute_text("  one\n\ntwo\tthree \0\ud800 ☃ ") == "one two three ☃"
+    assert parse_dispute_text("") == ""
+    assert parse_dispute_text("x" * LONGEST_DISPUTE_CHARACTERS) == "x" * LONGEST_DISPUTE_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -67,11 +66,13 @@ def test_user_text_is_stored_as_one_paragraph_for_every_store():
     [
         pytest.param(None, False, "NoneType", id="nothing"),
         pytest.param(["a"], False, "list", id="a list"),
-        pytest.param("x" * (LONGEST_CHARACTERS + 1), False, f"{LONGEST_CHARACTERS + 1} characters", id="too long"),
+        pytest.param(
+            "x" * (LONGEST_DISPUTE_CHARACTERS + 1), False, f"{LONGEST_DISPUTE_CHARACTERS + 1} characters", id="too long"
+        ),
         pytest.param(" \n", True, "0 characters", id="empty, where something is needed"),
     ],
 )
 def test_a_refusal_names_the_input_and_the_limit(text, needed, asked):
     with pytest.raises(RequestRefused, match=asked) as refused:
-        written(text, needed=needed)
-    assert str(LONGEST_CHARACTERS) in str(refused.value)
+        parse_dispute_text(text, needed=needed)
+    assert str(LONGEST_DISPUTE_CHARACTERS) in str(refused.value)

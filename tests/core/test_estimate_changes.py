@@ -7,7 +7,7 @@ from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu, slots
 
 from gpuspawner.core.events import EstimateMoved
 from gpuspawner.core.leases.lease import Phase, PlannedEnd
-from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
+from gpuspawner.core.queue.estimates import QueueState, explain_move, queue_state
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 
 BEFORE = QueueState(5000.0, {"anna": 9000.0, "bert": 9000.0, "new": None}, frozenset({"carl"}), 4, moves={"carl": 1})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuspawner.core.gpus.health import FATAL_XIDS, GpuHealth, find_fault
+from gpuspawner.core.outages import FATAL_XIDS, GpuHealth, find_fault
 
 
 @pytest.mark.parametrize("xid", [48, 63, 64, 74, 79, 94, 95])

@@ -7,7 +7,7 @@ from lease_builders import NOW, a_lease, a_request, slots
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.verdicts import Streak
-from gpuspawner.core.leases import transitions
+from gpuspawner.core.leases import successors, transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since, last_moment, move_back
@@ -210,7 +210,7 @@ def test_the_nodes_without_room_are_remembered_the_last_one_last_and_not_without
 
 def test_an_evicted_lease_waits_again_as_a_new_lease_at_its_old_place():
     ended = a_lease("old", Phase.ENDED, boot_id="boot-1", attempt=3, failed_starts=1, token_hash="hash")
-    new = transitions.successor(ended, "new", LATER)
+    new = successors.successor(ended, "new", LATER)
     assert (new.id, new.phase, new.key, new.request) == ("new", Phase.PARKED, ended.key, ended.request)
     assert (new.asked_at, new.phase_since, new.heard_at, new.boot_id) == (ended.asked_at, LATER, LATER, "boot-1")
     assert (new.unattended, new.slots, new.attempt, new.failed_starts, new.token_hash) == (True, (), 1, 0, "")
@@ -226,7 +226,7 @@ def test_an_evicted_lease_waits_again_as_a_new_lease_at_its_old_place():
     ],
 )
 def test_an_evicted_lease_returns_before_later_requests_unless_it_exceeded_its_share(reason, by, before_later):
-    new = transitions.successor(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
+    new = successors.successor(a_lease("old", Phase.ENDED, reason=reason, ended_by=by), "new", LATER)
     assert (new.came_back, new.made_room_at) == (before_later, LATER if reason is ExitReason.MADE_ROOM else None)
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from lease_builders import A100, GIB, HALF, KINDS, NOW, a_lease, a_request, fleet, gpu
 
-from gpuspawner.core.gpus.fleet import SHARED_MEMORY_NOTE, describe_memory
+from gpuspawner.core.gpus.placement import SHARED_MEMORY_NOTE, describe_memory
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.transitions import is_by_share
+from gpuspawner.core.leases.successors import is_by_share
 from gpuspawner.core.queue.fair_share import FairShareUsage
 from gpuspawner.core.queue.order import MOST_PASSED, QueueOrder, longest_waiting, passed_requests
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of

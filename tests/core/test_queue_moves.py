@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from lease_builders import KINDS, NOW, a_lease, a_request, fleet, gpu
 
 from gpuspawner.core.leases.lease import Key, Phase
+from gpuspawner.core.queue.changes import competing_requests, in_order, plan_move
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
-from gpuspawner.core.queue.moves import competing_requests, in_order, plan_move
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules
 

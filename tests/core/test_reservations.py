@@ -13,10 +13,17 @@ from gpuspawner.core.calendar import Window
 from gpuspawner.core.leases import steps
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.observations import Observation
-from gpuspawner.core.queue.class_holds import class_hold_gpus, extension_bound, leases_reaching_into_holds
+from gpuspawner.core.queue.class_holds import (
+    FreePart,
+    class_hold_gpus,
+    extension_bound,
+    fitting_reservations,
+    free_parts,
+    leases_reaching_into_holds,
+    openings_between,
+)
 from gpuspawner.core.queue.decisions import decide
 from gpuspawner.core.queue.estimates import queue_positions
-from gpuspawner.core.queue.reservation_conflicts import FreePart, fitting_reservations, free_parts, openings_between
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, Rules
 

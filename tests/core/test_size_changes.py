@@ -8,8 +8,8 @@ from lease_builders import GIB, KINDS, NOW, a_lease, a_request, fleet, gpu, slot
 from gpuspawner.core.gpus.fleet import HostResources
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.request import Next, SizeChange
-from gpuspawner.core.leases.transitions import LEAST_RUN_SECONDS, begin_size_change
-from gpuspawner.core.queue.size_changes import decide_size
+from gpuspawner.core.leases.successors import LEAST_RUN_SECONDS, begin_size_change
+from gpuspawner.core.queue.changes import decide_size
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 
 FOUR = fleet(gpu(0), gpu(1), gpu(2, node="node-2"), gpu(3, node="node-2"), gpu(0, "t4", "node-3"))

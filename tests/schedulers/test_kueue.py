@@ -15,7 +15,7 @@ from gpuspawner.core.leases import lease as leases
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.leases.transitions import successor
+from gpuspawner.core.leases.successors import successor
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER
 from gpuspawner.schedulers.kueue.cluster import KueueCluster

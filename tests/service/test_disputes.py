@@ -7,9 +7,8 @@ import pytest
 import requests
 from page_world import NOW, Browser, api
 
-from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
 from gpuspawner.core.leases.exits import ExitReason
-from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, Phase
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
 AT = NOW - 600
@@ -139,9 +138,12 @@ def test_a_live_workspace_cannot_be_disputed(world):
 
 
 def test_an_oversized_text_is_reported_and_not_lost(world, gone):
-    typed = "x" * (LONGEST_CHARACTERS + 1)
+    typed = "x" * (LONGEST_DISPUTE_CHARACTERS + 1)
     text = Browser(world, "alice").submit("workspaces/gone/dispute", 400, sentence=typed).text
-    assert f"sentence: You asked for 501 characters. Allowed: none to {LONGEST_CHARACTERS} characters of text." in text
+    assert (
+        f"sentence: You asked for 501 characters. Allowed: none to {LONGEST_DISPUTE_CHARACTERS} characters of text."
+        in text
+    )
     assert f">{typed}</textarea>" in text
     assert world.lease("gone").dispute is None
 

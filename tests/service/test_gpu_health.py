@@ -13,8 +13,8 @@ from test_dcgm import exporter, line
 from gpuspawner.backends.local import nvidia
 from gpuspawner.catalog import Exporter
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.outages import GpuHealth
 from gpuspawner.service.administration.gpu_health import quarantine_round
 from gpuspawner.service.engine.sampling.gpu_health import read_exported
 

@@ -8,7 +8,7 @@ from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running, waiti
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.core.queue.moves import in_order
+from gpuspawner.core.queue.changes import in_order
 from gpuspawner.schedulers.base import Capabilities
 
 WHY = "The paper is due at 18:00"

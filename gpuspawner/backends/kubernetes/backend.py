@@ -22,9 +22,9 @@ from gpuspawner.backends.kubernetes.view import ClusterView, LeaseCheck, accept_
 from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Group, Slot
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 from gpuspawner.core.leases.observations import Running
+from gpuspawner.core.outages import GpuHealth
 from gpuspawner.core.quotas.namespaces import NamespaceBounds
 from gpuspawner.core.units import show_duration
 

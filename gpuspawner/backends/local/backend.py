@@ -18,9 +18,9 @@ from gpuspawner.backends.local.nvidia import GpuUsers
 from gpuspawner.backends.local.processes import run_probe, run_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
-from gpuspawner.core.gpus.health import GpuHealth
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
 from gpuspawner.core.leases.observations import Running
+from gpuspawner.core.outages import GpuHealth
 
 DEVICES = "/dev/nvidia[0-9]*"
 """Device files of real GPUs, without nvidiactl and nvidia-uvm, which all GPUs share."""

@@ -17,7 +17,7 @@ from gpuspawner.backends.local.processes import Process, kill_group
 from gpuspawner.backends.local.records import GPUS
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
-from gpuspawner.core.gpus.health import GpuHealth
+from gpuspawner.core.outages import GpuHealth
 
 _GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")

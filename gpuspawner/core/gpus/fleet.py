@@ -7,9 +7,8 @@ a cluster that is not the hub's own. Stored leases, pods and readings hold such 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
@@ -39,15 +38,10 @@ from gpuspawner.core.text_fields import (
     Selectors,
     Title,
 )
-from gpuspawner.core.units import show_bytes
 
 # --- names
 
 
-_MIG_PROFILE = re.compile(r"\bmig[- ]([1-7])g\.[0-9]+gb", re.IGNORECASE)
-_MIG_SLICES = 7
-"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide). A profile begins with its number of slices: 3g.40gb.
-"""
 _COMING = "~"
 """The first character of the invented name of a node that an autoscaler may start."""
 
@@ -107,15 +101,6 @@ def group_of_gpu(gpu: str) -> Group | None:
     resource, slash, _index = rest.rpartition("/")
     cluster, _, node = where.rpartition(":")
     return Group(node, resource, cluster) if slash else None
-
-
-def mig_fraction(*names: str) -> Fraction:
-    """Return the fraction of a GPU that a MIG device is, by the profile in one of the names, or 1 without a profile.
-
-    Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
-    """
-    found = next((one for name in names if (one := _MIG_PROFILE.search(name)) is not None), None)
-    return Fraction(1) if found is None else Fraction(int(found[1]), _MIG_SLICES)
 
 
 # --- claims of devices
@@ -418,15 +403,3 @@ class Slot:
     def is_coming(self) -> bool:
         """Whether the node of its GPU has not started yet."""
         return self.group is not None and self.group.is_coming
-
-
-SHARED_MEMORY_NOTE = "others on the same GPU may use up its memory"
-
-
-def describe_memory(kind: GpuKind) -> Iterator[str]:
-    """Yield the memory of a GPU of a kind, and whether others may use it up."""
-    if kind.own_memory_bytes or not kind.is_shared:
-        yield f"{show_bytes(kind.memory_bytes)} each"
-    else:
-        yield f"{show_bytes(kind.memory_bytes)} each (not enforced)"
-        yield SHARED_MEMORY_NOTE

@@ -29,6 +29,7 @@ from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceReques
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Quota
+from gpuspawner.core.units import show_bytes
 
 if TYPE_CHECKING:  # it imports this module
     from gpuspawner.core.queue.snapshot import Claim
@@ -308,3 +309,15 @@ def quota_weight(kind: GpuKind | None) -> Fraction:
     if kind is None:
         return Fraction(1)
     return kind.share if kind.counts is None else kind.counts
+
+
+SHARED_MEMORY_NOTE = "others on the same GPU may use up its memory"
+
+
+def describe_memory(kind: GpuKind) -> Iterator[str]:
+    """Yield the memory of a GPU of a kind, and whether others may use it up."""
+    if kind.own_memory_bytes or not kind.is_shared:
+        yield f"{show_bytes(kind.memory_bytes)} each"
+    else:
+        yield f"{show_bytes(kind.memory_bytes)} each (not enforced)"
+        yield SHARED_MEMORY_NOTE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 GKE_PRODUCT = "cloud.google.com/gke-accelerator"
 GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
@@ -174,3 +175,18 @@ def spot_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def notice_seconds(labels: Mapping[str, str]) -> float | None:
     """Return the notice before a spot node ends, or None for another node."""
     return min((NOTICE_SECONDS.get(key, LEAST_NOTICE_SECONDS) for key in spot_labels(labels)), default=None)
+
+
+_MIG_PROFILE = re.compile(r"\bmig[- ]([1-7])g\.[0-9]+gb", re.IGNORECASE)
+_MIG_SLICES = 7
+"""Compute slices of a GPU in MIG mode (NVIDIA's MIG user guide). A profile begins with its number of slices: 3g.40gb.
+"""
+
+
+def mig_fraction(*names: str) -> Fraction:
+    """Return the fraction of a GPU that a MIG device is, by the profile in one of the names, or 1 without a profile.
+
+    Names are a resource (``nvidia.com/mig-1g.10gb``), or a product (``NVIDIA H100 80GB HBM3 MIG 3g.40gb``).
+    """
+    found = next((one for name in names if (one := _MIG_PROFILE.search(name)) is not None), None)
+    return Fraction(1) if found is None else Fraction(int(found[1]), _MIG_SLICES)

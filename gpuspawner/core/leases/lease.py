@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.idle.verdicts import Streak
-from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, ExitReason
 from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.rules import EndNotice, LatestEnd, LostInterval, Rate, WaitReason
@@ -73,6 +73,42 @@ class PlannedEnd:
     """The answer of a user who was asked when they will be done with a workspace: a time, or None for not soon."""
 
     at: float | None
+
+
+LONGEST_DISPUTE_CHARACTERS = 500
+"""The longest text of a dispute or of its answer. Arbitrary: a few sentences. The readings are attached."""
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """Times in seconds since the epoch. ``since`` and ``until`` bound the readings that decided.
+
+    ``sentence`` may be empty: the readings are attached anyway. ``answer`` is empty until an administrator answers.
+    """
+
+    at: float
+    sentence: str
+    since: float
+    until: float
+    answer: str = ""
+    answered_by: str = ""
+    answered_at: float | None = None
+
+
+def parse_dispute_text(text: object, *, needed: bool = False) -> str:
+    """Return the text of a dispute or of its answer as it is stored: one paragraph of printable characters.
+
+    Raises:
+        RequestRefused: it is no text, too long, or empty where it is ``needed``.
+    """
+    remedy = "Say it in a few sentences."
+    limit = f"{'1' if needed else 'none'} to {LONGEST_DISPUTE_CHARACTERS} characters of text"
+    if not isinstance(text, str):
+        raise RequestRefused("sentence", f"a {type(text).__name__}", limit, remedy)
+    kept = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(kept) > LONGEST_DISPUTE_CHARACTERS or (needed and not kept):
+        raise RequestRefused("sentence", f"{len(kept)} characters", limit, remedy)
+    return kept
 
 
 @dataclass(frozen=True)

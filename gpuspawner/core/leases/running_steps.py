@@ -21,9 +21,9 @@ from gpuspawner.core.idle.verdicts import Verdict, credited_seconds, judge, rese
 from gpuspawner.core.leases import exits, lifetimes, transitions
 from gpuspawner.core.leases.exits import CLUSTER, GPUSPAWNER
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.leases.memory_kills import count_kills
 from gpuspawner.core.leases.observations import Effect, Observation, TakenSample, is_of_user, is_own
 from gpuspawner.core.leases.step_results import Extension, LeaseRules, Note, Step, finish
+from gpuspawner.core.leases.transitions import count_kills
 from gpuspawner.core.quotas.ledger import BUDGET_RULE
 from gpuspawner.core.rules import EndNotice, LostInterval
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from gpuspawner.core import events
 from gpuspawner.core.idle import verdicts
 from gpuspawner.core.idle.arrival import resume_arrival
-from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases import exits, successors, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Observation, Running, is_of_user, is_own, is_ready
 from gpuspawner.core.leases.reports import storable
@@ -221,7 +221,7 @@ def _ended(lease: Lease, rules: LeaseRules, now: float) -> Step:
     ended = transitions.end(lease, now)
     if lease.reason is None or not rules.returns_to_queue():
         return Step(ended)
-    return Step(ended, successor=transitions.successor(lease, transitions.successor_id(lease), now))
+    return Step(ended, successor=successors.successor(lease, successors.successor_id(lease), now))
 
 
 def _over(lease: Lease, _seen: Observation, _rules: LeaseRules, _now: float) -> Step:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from gpuspawner.core.errors import Conflict
+from gpuspawner.core.events import KilledForMemory
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.policies import Terms
 from gpuspawner.core.idle.verdicts import reset_idle_time
 from gpuspawner.core.leases import exits, lifetimes
-from gpuspawner.core.leases.disputes import Dispute
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
-from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase, PlannedEnd
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Dispute, Lease, Phase, PlannedEnd
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import LatestEnd, WaitReason
 
@@ -306,90 +305,6 @@ def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
     return end_for_good(lease, exits.stopped_from_hub("")) if by_hub else lease
 
 
-def begin_size_change(lease: Lease, slots: tuple[Slot, ...], now: float) -> Lease:
-    """Return a running lease that holds the GPUs of its new size, to be stopped and to start again with these.
-
-    The new size runs until the present end. Without ``slots``, it waits in the queue once the workspace has ended.
-    """
-    require_phase(lease, UP, "changed")
-    assert lease.size_change is not None, "only a lease with a change of size begins it"
-    change, after = lease.size_change, lease.size_change.after
-    left_seconds = after.request.lifetime_seconds if lease.deadline_at is None else round(lease.deadline_at - now)
-    least_seconds = max(after.request.least_lifetime_seconds, LEAST_RUN_SECONDS)
-    request = replace(after.request, lifetime_seconds=max(left_seconds, least_seconds))
-    goes_on = replace(after, request=request, slots=slots, asked_at=change.asked_at)
-    return replace(lease, goes_on=goes_on, slots=slots_to_hold(lease.slots, slots))
-
-
-ASSIGNED_SECONDS = 120.0
-"""How long GPUs are held for a new size once its workspace has ended. Arbitrary: far longer than a look at the GPUs."""
-LEAST_RUN_SECONDS = 600
-"""A workspace that changes its size shortly before its end runs at least this long. Arbitrary: the least notice."""
-
-
-def slots_to_hold(own: tuple[Slot, ...], new: tuple[Slot, ...]) -> tuple[Slot, ...]:
-    """Return a workspace's slots with what its new size needs in addition, so that nobody else gets it meanwhile."""
-    held = {slot.gpu: slot.share for slot in own}
-    more = ((slot, slot.share - held.get(slot.gpu, 0)) for slot in new)
-    return (*own, *(replace(slot, share=share) for slot, share in more if share > 0))
-
-
-def with_next_request(lease: Lease) -> Lease:
-    """Return a lease as its user asked for what goes on in its place."""
-    after = lease.goes_on
-    return replace(lease, request=after.request, options=after.options, with_gpu=after.with_gpu) if after else lease
-
-
-def is_by_share(lease: Lease) -> bool:
-    """Return whether a lease makes, or made, room because its user has more than their share.
-
-    It comes back by its share, not before later requests: it would be granted what those within theirs wait for, and
-    would have to make room for them again.
-    """
-    if lease.reason is None:
-        return lease.notice is not None and bool(lease.notice.preemption) and lease.notice.by == exits.GPUSPAWNER
-    return lease.reason is ExitReason.MADE_ROOM and lease.ended_by == exits.GPUSPAWNER
-
-
-def successor_id(lease: Lease) -> str:
-    """Return the id of the lease that continues another one. Every call returns the same id."""
-    return hashlib.sha256(f"{lease.id} again".encode()).hexdigest()[:32]
-
-
-def successor(lease: Lease, name: str, now: float) -> Lease:
-    """Return the lease that waits in the place of one that others ended, or that its user moved.
-
-    It keeps the time of its request, so that it goes before later requests of the same priority. If its user is over
-    their fair share, that share decides instead. A changed request counts as new and goes behind all others.
-    """
-    asked, changed, after = with_next_request(lease), lease.goes_on is not None, lease.goes_on
-    assigned = () if after is None else after.slots
-    return Lease(
-        id=name,
-        follows=lease.id,
-        title=lease.title,
-        key=lease.key,
-        user=lease.user,
-        request=asked.request,
-        options=asked.options,
-        with_gpu=asked.with_gpu,
-        asked_at=lease.asked_at if after is None else now if after.asked_at is None else after.asked_at,
-        assigned=assigned,
-        not_before=now + ASSIGNED_SECONDS if assigned else 0.0,
-        keeps_used=lease.keeps_used if after is not None and after.asked_at is not None else 0,
-        phase=Phase.PARKED,
-        phase_since=now,
-        boot_id=lease.boot_id,
-        heard_at=now,
-        unattended=True,
-        waiting_since=now,
-        tried_nodes=lease.tried_nodes if lease.reason is ExitReason.MOVED else (),
-        granted_until=None if changed else lease.granted_until,
-        came_back=not changed and not is_by_share(lease),
-        made_room_at=now if lease.reason is ExitReason.MADE_ROOM else lease.made_room_at,
-    )
-
-
 def set_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Lease:
     """Note that a rule holds a waiting request back; ``words`` is its sentence."""
     if lease.phase not in WAITING:
@@ -434,3 +349,31 @@ def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
     return replace(
         lease, seen_by_user=False, dispute=replace(lease.dispute, answer=text, answered_by=by, answered_at=now)
     )
+
+
+KILL_SHOWN_SECONDS = 3600.0
+"""How long the page of a workspace shows a memory kill, and the least time between two messages. Arbitrary."""
+
+
+def count_kills(lease: Lease, count: int | None, now: float) -> tuple[Lease, KilledForMemory | None]:
+    """Return the lease with its new memory kills, and an event if its user gets a message.
+
+    Args:
+        lease: one that runs.
+        count: how many processes of its container were killed so far; None if that is not known. A count that fell
+            belongs to a restarted container.
+        now: seconds since the epoch.
+    """
+    if count is None or count == lease.memory_kills:
+        return lease, None
+    new = count - lease.memory_kills if count > lease.memory_kills else count
+    counted = replace(lease, memory_kills=count)
+    if not new:
+        return counted, None
+    event = None if has_recent_memory_kill(lease, now) else KilledForMemory(new, lease.request.memory_bytes)
+    return replace(counted, memory_killed_at=now), event
+
+
+def has_recent_memory_kill(lease: Lease, now: float) -> bool:
+    """Return whether the page of a workspace shows that a program was killed."""
+    return lease.memory_killed_at is not None and now - lease.memory_killed_at < KILL_SHOWN_SECONDS

@@ -1,6 +1,6 @@
 """The order of the queue: of two requests, the first of these in which they differ decides.
 
-1. An administrator's order (``core.queue.moves``): the request that was moved up goes first.
+1. An administrator's order (``core.queue.changes``): the request that was moved up goes first.
 2. Priority: the sum of the team's and the template's. The higher goes first.
 3. A request that has waited longer than the policy's ``longest_wait`` goes first. So does a preempted workspace that
    comes back. Rules 4 and 5 do not apply among these.

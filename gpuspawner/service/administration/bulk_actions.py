@@ -16,16 +16,16 @@ from gpuspawner.core.gpus.placement import is_grantable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
-from gpuspawner.core.queue.moves import QueueMove, plan_move
+from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import ordinal, show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
-from gpuspawner.service.administration.restrictions import lease_title, present_affected
+from gpuspawner.service.administration.restriction_effects import lease_title, present_affected
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import Permission, Reach
 
 router = Router()
 log = logging.getLogger("gpuspawner")
@@ -184,6 +184,7 @@ def _placed_elsewhere(state: Parts, lease: Lease) -> Lease:
 
 def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, extended: dict[str, Lease]) -> Plan:
     """Plan an extension. ``extended`` are the leases that this act extends, since they share a budget."""
+    _refuse_lead_s_own(actor, lease)
     now, deadline_at = actor.now, lease.deadline_at
     if lease.phase not in UP or deadline_at is None:
         raise Conflict("It has no running lifetime to extend.")
@@ -222,6 +223,12 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
     if lease.phase is Phase.RECLAIMING:
         words += " It still stops before if its user does not use or keep it."
     return Plan(lease, words, until, extend)
+
+
+def _refuse_lead_s_own(actor: Actor, lease: Lease) -> None:
+    """Raise Conflict if a team lead would extend their own workspace beyond the bounds of its policy."""
+    if actor.person.owns(lease) and actor.person.reach(Permission.MANAGE_WORKSPACES) is Reach.TEAM:
+        raise Conflict("It is your own workspace. Extend it on its page, or ask another lead or an operator.")
 
 
 async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:
@@ -281,7 +288,7 @@ def _count(found: Sequence[object]) -> str:
 async def reorder_request(actor: Actor, *, body: ReorderInput) -> BulkResult:
     """Move a waiting request to another place in the queue. With ``dry_run`` return the effects only.
 
-    It ends no workspace. 409 if the request does not wait, or if another scheduler owns its queue.
+    No workspace ends. 409 if the request does not wait, or if another scheduler owns its queue.
     """
     if len(body.ids) != 1:
         raise RequestRefused("ids", f"{len(body.ids)} requests", "one request", "Move one after the other.")

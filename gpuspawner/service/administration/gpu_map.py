@@ -12,7 +12,7 @@ from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
-from gpuspawner.service.administration.restrictions import present_restriction
+from gpuspawner.service.administration.restriction_effects import present_restriction
 from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.admin_page import ListPage

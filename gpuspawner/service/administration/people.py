@@ -39,7 +39,7 @@ from gpuspawner.service.administration.live_lists import (
     present_workspace_rows,
 )
 from gpuspawner.service.administration.models import RoleEntry, RoleList, RolePerson
-from gpuspawner.service.administration.restrictions import present_restriction
+from gpuspawner.service.administration.restriction_effects import present_restriction
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.presenter import present_request, sees
 from gpuspawner.service.quotas.presenter import is_priced, present_quota
@@ -296,7 +296,7 @@ USE = SCOPES[Role.USER]
 
 
 class PermissionRow(NamedTuple):
-    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not.
+    """A permission, and its reach for each role of SCOPES, "" for a role without it.
 
     The words do not name other users, because the page says whose things each role reaches.
     """

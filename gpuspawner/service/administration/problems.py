@@ -11,7 +11,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER

@@ -18,8 +18,7 @@ from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RESERVING, Restriction, RestrictionKind, reservation_hold
 from gpuspawner.core.calendar import Opening, day_end, day_start, parse_day, shift_day, show_moment, write_weekly_window
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.queue.class_holds import HoldUser, may_use
-from gpuspawner.core.queue.reservation_conflicts import openings_between
+from gpuspawner.core.queue.class_holds import HoldUser, may_use, openings_between
 from gpuspawner.core.rules import ClassHold
 from gpuspawner.core.units import BadValue, show_iso
 from gpuspawner.service.api.rest.models import Answer, Query

@@ -19,7 +19,7 @@ from gpuspawner.core.calendar import Opening
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import end_at
 from gpuspawner.core.units import show_time
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, gpus_words
 from gpuspawner.service.parts import Parts
 

@@ -21,7 +21,7 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaScope
 from gpuspawner.core.units import show_money
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.catalog_editor.editor import (
     LAST_NUMBER,
     CatalogChange,

@@ -8,7 +8,7 @@ from math import floor, inf
 from gpuspawner.catalog import Catalog
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.transitions import is_by_share
+from gpuspawner.core.leases.successors import is_by_share
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import Precedence, QueuePosition
 from gpuspawner.core.queue.fair_share import SHARED_RESOURCES

@@ -12,8 +12,7 @@ from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases import exits, transitions
-from gpuspawner.core.leases.disputes import written
-from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Lease, Phase, parse_dispute_text
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.service.parts import Parts
@@ -136,7 +135,7 @@ async def _share(parts: Parts, person: Person, lease: Lease, _said: object, wher
 
 async def _dispute(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
     """Store the report of a wrong end. The readings that decided it are kept as long as its audit."""
-    sentence = written(said)
+    sentence = parse_dispute_text(said)
     if lease.dispute is not None and lease.dispute.sentence == sentence:
         return  # a second click
     since = deciding_since(lease, EVIDENCE_SECONDS)
@@ -145,7 +144,7 @@ async def _dispute(parts: Parts, person: Person, lease: Lease, said: object, whe
 
 
 async def _answer(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
-    text = written(said, needed=True)
+    text = parse_dispute_text(said, needed=True)
     if lease.dispute is not None and (lease.dispute.answer, lease.dispute.answered_by) == (text, person.name):
         return  # a second click
     answered = transitions.answer(lease, text, person.name, parts.clock.now())

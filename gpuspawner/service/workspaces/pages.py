@@ -10,8 +10,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.resolution import AllRefused
 from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
-from gpuspawner.core.leases.disputes import LONGEST_CHARACTERS
-from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
 from gpuspawner.core.leases.transitions import stops_to_start_again
@@ -110,7 +109,7 @@ class WorkspacePage(PageHandler):
             problem=problem,
             typed=typed,
             unasked=lease.unasked,
-            longest_characters=LONGEST_CHARACTERS,
+            longest_characters=LONGEST_DISPUTE_CHARACTERS,
             deciding_since=deciding_since(lease, EVIDENCE_SECONDS) if lease.disputable else None,
             mine=mine,
             up=lease.phase in UP,

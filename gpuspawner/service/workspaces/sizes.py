@@ -16,7 +16,7 @@ from gpuspawner.catalog import resolve
 from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
-from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases import exits, successors
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.units import show_money, show_time
@@ -191,7 +191,7 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     # Without an await between, so that both are stored together.
     stored = [parts.registry.save(pending, audit=[line])]
     if asked.at_once:
-        stopping = transitions.begin_size_change(pending, (), parts.clock.now())
+        stopping = successors.begin_size_change(pending, (), parts.clock.now())
         how = exits.goes_on(actor, where, gpus_asked(after.request, parts.catalog))
         stored.append(parts.allocator.commits.finish(stopping, how))
     parts.allocator.size_changes.ask()

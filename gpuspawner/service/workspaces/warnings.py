@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from gpuspawner.core.idle.policies import Mode
 from gpuspawner.core.leases.lease import UP, Lease, Phase
-from gpuspawner.core.leases.memory_kills import is_recent
 from gpuspawner.core.leases.running_steps import measured
+from gpuspawner.core.leases.transitions import has_recent_memory_kill
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.words import notice_words, reaches_into_words
@@ -223,7 +223,7 @@ def _closed(state: Parts, lease: Lease, why: tuple[str, ...]) -> models.Warning:
 
 def _memory(lease: Lease, now: float) -> Iterator[models.Warning]:
     """Yield that Linux killed a program for lack of memory, for an hour after the last one."""
-    if not is_recent(lease, now) or lease.memory_killed_at is None:
+    if not has_recent_memory_kill(lease, now) or lease.memory_killed_at is None:
         return
     size, at = show_bytes(lease.request.memory_bytes), show_time(lease.memory_killed_at, now)
     text = (

@@ -18,7 +18,8 @@ from gpuspawner.catalog.requests.profile_options import LONGEST_CHOICE
 from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
 from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import label_of, quoted, split_sentences
-from gpuspawner.core.gpus.fleet import GpuKind, describe_memory
+from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.placement import describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form_fields

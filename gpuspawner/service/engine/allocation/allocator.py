@@ -12,7 +12,7 @@ from gpuspawner.catalog.requests.visibility import gpus_asked
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases import exits, successors, transitions
 from gpuspawner.core.leases.exits import EXIT_KINDS, Exit, ExitReason, QueueReturn
 from gpuspawner.core.leases.lease import WAITING, Key, Lease, Phase
 from gpuspawner.core.leases.lifetimes import last_moment, move_back
@@ -209,4 +209,4 @@ class Allocator:
         ):
             return False
         asked_by_user = returns is not QueueReturn.NEVER and bool(lease.request.template)
-        return asked_by_user and not self.offered_no_more(transitions.with_next_request(lease))
+        return asked_by_user and not self.offered_no_more(successors.with_next_request(lease))

@@ -18,8 +18,14 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.step_results import Note, Step
 from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.core.queue.calibration import Calibration, EstimateOutcome, ShownStart, shown_start
-from gpuspawner.core.queue.estimate_changes import QueueState, explain_move, queue_state
-from gpuspawner.core.queue.estimates import MOST_DAYS, estimate_starts, later_requests
+from gpuspawner.core.queue.estimates import (
+    MOST_DAYS,
+    QueueState,
+    estimate_starts,
+    explain_move,
+    later_requests,
+    queue_state,
+)
 from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, extend_trace, past_run

@@ -14,7 +14,7 @@ from math import inf
 
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, Unavailable
-from gpuspawner.core.leases import exits, transitions
+from gpuspawner.core.leases import exits, successors
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request, SizeChange
 from gpuspawner.core.leases.step_results import Note, Step
@@ -36,7 +36,7 @@ def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
     """Return the claim of a new size. Substitutes do not count: its user asks for this size."""
     request = replace(change.after.request, substitutes=())
     return Claim(
-        transitions.successor_id(lease),
+        successors.successor_id(lease),
         lease.key.user_created,
         request,
         change.asked_at,
@@ -131,7 +131,7 @@ class SizeChanges:
         return self._stop(newest, change, found)
 
     def _stop(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
-        holding = transitions.begin_size_change(lease, found.slots or (), self._clock.now())
+        holding = successors.begin_size_change(lease, found.slots or (), self._clock.now())
         how = exits.goes_on(change.actor, change.where, size_words(change.after.request, self._scheduler))
         return self._commits.finish(holding, how)
 

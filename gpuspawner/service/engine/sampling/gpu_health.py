@@ -17,7 +17,7 @@ from gpuspawner.backends.base import Backend
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
-from gpuspawner.core.gpus.health import GROWTH_SECONDS, GpuHealth, find_fault
+from gpuspawner.core.outages import GROWTH_SECONDS, GpuHealth, find_fault
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.sampling.dcgm import ask
 

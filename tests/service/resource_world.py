@@ -56,7 +56,7 @@ class Cluster:
         self.change(resource, deleting=True)
 
 
-class Door:
+class OperatorRun:
     """One service's operator over a cluster; what it writes there ends with the service."""
 
     def __init__(self, world, cluster):

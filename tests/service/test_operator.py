@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from page_world import running
-from resource_world import SPEC, Cluster, Door
+from resource_world import SPEC, Cluster, OperatorRun
 from service_world import Killed, Life
 
 from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
@@ -24,7 +24,7 @@ from gpuspawner.service.workspaces.actions import act
 @pytest.fixture
 def door(world):
     world.hub.add("ada")
-    return Door(world, Cluster())
+    return OperatorRun(world, Cluster())
 
 
 def leases_of(door):
@@ -286,10 +286,10 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(doo
 
 async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
     """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
-    old = Door(make_world(), Cluster())
+    old = OperatorRun(make_world(), Cluster())
     lease = await old.world.up("bob")
     await old.rounds()
-    new = Door(make_world(), old.cluster)
+    new = OperatorRun(make_world(), old.cluster)
     new.world.hub, new.world.backend = old.world.hub, old.world.backend
     new.boot()
     find, goes_on = new.world.registry.find, asyncio.Event()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from resource_world import Cluster, StartupGate
+from resource_world import Cluster, OperatorRun
 
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
@@ -13,7 +13,7 @@ from gpuspawner.service.health import HANGS_SECONDS, Health
 @pytest.fixture
 def gate(world):
     world.hub.add("ada")
-    return StartupGate(world, Cluster())
+    return OperatorRun(world, Cluster())
 
 
 async def rounds_for(gate, seconds):

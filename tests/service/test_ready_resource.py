@@ -1,7 +1,7 @@
 """Requests that are to be ready at a time: each is a schedule of its user, whose workspace is the request's."""
 
 import pytest
-from resource_world import Cluster, StartupGate
+from resource_world import Cluster, OperatorRun
 
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.start import schedules
@@ -14,7 +14,7 @@ READY = {"time": "8:30", "days": "daily"}
 @pytest.fixture
 def gate(world):
     world.hub.add("ada")
-    found = StartupGate(world, Cluster())
+    found = OperatorRun(world, Cluster())
     found.cluster.apply("morning", ready_at=READY)
     return found
 

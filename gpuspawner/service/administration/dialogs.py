@@ -50,7 +50,7 @@ BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
-"""The form field beside another one."""
+"""A second field that a form shows with a field."""
 RESTRICTION_TIMES = ("begins", "until")
 
 

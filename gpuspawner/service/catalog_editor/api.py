@@ -55,7 +55,7 @@ Offered = Template | GpuKind
 
 
 async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
-    """Return what another catalog does, the workspaces first.
+    """Return the effects of another catalog, those on workspaces first.
 
     Args:
         state: the parts of the service.
@@ -269,13 +269,13 @@ async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> 
 
 @router.post("/api/v1/admin/catalog/preview", Permission.EDIT_CATALOG, idempotent=False)
 async def preview_catalog(actor: Actor, *, body: CatalogChange) -> CatalogPreview:
-    """Return what a change would do, and what is wrong with it. Nothing is saved."""
+    """Return the effects of a change, and its problems. Nothing is saved."""
     return await present_draft(actor.state, await draft_of(actor.state, body))
 
 
 @router.post("/api/v1/admin/catalog", Permission.EDIT_CATALOG, status=201, audit="save catalog")
 async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
-    """Save a change as a new version. It is in force some seconds later. A catalog with a problem is refused."""
+    """Save a change as a new version, which is in force some seconds later. A catalog with a problem is refused."""
     state, draft = actor.state, await draft_of(actor.state, body)
     if draft.catalog is None:
         shown = " ".join(one.words for one in draft.problems[:PROBLEMS_SHOWN])
@@ -319,7 +319,7 @@ def present_version(state: Parts, one: CatalogVersion) -> Version:
 
 
 async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
-    """Return what a change would do."""
+    """Return the preview of a change."""
     catalog = draft.catalog
     return CatalogPreview(
         number=draft.base.number + 1,

@@ -125,7 +125,7 @@ def test_all_refusals_are_reported_at_once_with_the_labels_of_the_form(catalog):
     assert (found.accepted, found.understood) == ({"cpu": "4 cores"}, {"cpu": "4"})
     assert [one.field for one in refused] == ["'memroy'", "count", "memory", "lifetime"]
     assert what_is_wrong(refused[1:]) == "Change GPUs, Memory and Run time first."
-    beside = "You asked for '3 days' (3 d). Allowed: 30 min to 24 h. Ask for 30 min to 24 h."
+    beside = "You asked for '3 days' (3 d). Allowed: 30 min to 24 h. Write for example 8 h."
     assert (refused[3].details, what_is_wrong(refused[3:])) == (beside, f"Run time: {beside}")
     flood = {f"key-{n}": n for n in range(5000)}
     assert resolve_all(catalog, flood, "alice").accepted == {}

@@ -17,12 +17,12 @@ FEWER = "1 to 8. Ask for 1 to 8 A100."
 GPU = "a100, half, any, none. Choose one of them: Lab offers no other."
 TEMPLATE = "lab, cpu. Choose one of them."
 MEMORY = "1 GiB to 8 GiB. Write a size with its unit, for example 1 GiB."
-LESS = "1 GiB to 8 GiB. Ask for 1 GiB to 8 GiB."
-MORE = "1 GiB to 8 GiB. Ask for 1 GiB to 8 GiB."
+LESS = "1 GiB to 8 GiB. Write for example 1 GiB."
+MORE = "1 GiB to 8 GiB. Write for example 1 GiB."
 CPU = "1 to 4. Write a number of cores, for example 1."
-CORES = "1 to 4. Ask for 1 to 4."
+CORES = "1 to 4. Write for example 1."
 LIFETIME = "1 s to 24 h. Write a time with its unit, for example 8 h."
-SHORTER = "1 s to 24 h. Ask for 1 s to 24 h."
+SHORTER = "1 s to 24 h. Write for example 8 h."
 
 BAD = [  # field, value in JSON, how a message quotes it, what is allowed and what to do
     pytest.param("count", "true", "True", COUNT, id="count true"),

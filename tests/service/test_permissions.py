@@ -249,6 +249,17 @@ def test_promise_9_a_lead_gives_extra_quota_to_members_of_the_team_alone(world):
     assert set(where) == {"the API, as team lead"}
 
 
+def test_promise_9_a_lead_extends_no_workspace_of_their_own_beyond_its_policy(world):
+    world.save(of_team(running("own", user="lena"), "vision"))
+    world.save(of_team(running("ours", user="bob", gpus=(1,)), "vision"))
+    before, body = world.lease("own").deadline_at, {"reason": "Deadline", "until": "3d"}
+    refused = api(world, "lena", "admin/workspaces/extend", "POST", {**body, "ids": ["own"]})
+    assert (refused.status_code, world.lease("own").deadline_at) == (409, before)
+    assert "It is your own workspace." in refused.json()["error"]["message"]
+    assert api(world, "lena", "admin/workspaces/extend", "POST", {**body, "ids": ["ours"]}).status_code == 200
+    assert api(world, "vera", "admin/workspaces/extend", "POST", {**body, "ids": ["own"]}).status_code == 200
+
+
 def test_promise_9_a_lead_gives_no_extra_quota_to_themselves(world):
     grant = {"user": "lena", "team": "vision", "what": "+2 GPUs", "until": "3d", "why": "Deadline"}
     refused = api(world, "lena", "quota-grants", "POST", grant)

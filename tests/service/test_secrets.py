@@ -50,6 +50,7 @@ def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
     caplog.set_level(logging.DEBUG)
     seen = [save(world), save(world, "bad name", status=400), save(world, "LD_PRELOAD", status=400)]
     seen += [save(world, value=VALUE * 300, status=400), save(world, value=f"{VALUE}\0", status=400)]
+    seen += [save(world, value=f"{VALUE}\udc80", status=400)]
     seen += [api(world, "alice", "secrets", "POST", {"name": "A", "value": [VALUE]})]
     seen += [
         api(world, "alice", "secrets"),

@@ -50,6 +50,8 @@ def lived(world):  # noqa: F811 - the fixture
     assert api(world, "admin", "quota-grants", "POST", {**grant, "team": "vision"}).status_code == 201
     more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
     assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
+    reserve = {"what": "reserve", "kind": "a100", "count": 1, "user": "alice", "until": "1d", "reason": "a paper"}
+    assert api(world, "admin", "admin/restrictions", "POST", reserve).status_code == 201
     store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))
     world.call(
         make_token, world.parts, Login("secret", "BCDF-GHJK", "laptop", admin=False, at=NOW, user="alice"), ALICE
@@ -163,9 +165,12 @@ def test_an_interrupted_act_is_finished_by_sending_it_again(lived):
 
 
 def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
+    more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
+    request = api(lived, "alice", "quota-requests", "POST", more).json()["id"]
+    assert api(lived, "admin", f"quota-requests/{request}/decline", "POST", {"why": "no"}).status_code == 200
     done = forget(lived, user="admin")
     rows = everything(lived)
-    for table in ("ledger", "quota_grants", "statements"):
+    for table in ("ledger", "quota_grants", "statements", "restrictions", "quota_requests"):
         assert any(done["pseudonym"] in row for row in rows[table]), table
         assert [row for row in rows[table] if "'admin'" in row] == [], table
 

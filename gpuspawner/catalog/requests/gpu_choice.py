@@ -188,7 +188,7 @@ def _substitutes(
 def refuse_value(field: str, value: object, limit: str, error: BadValue, example: str) -> RequestRefused:
     """Return the refusal of a value that cannot be read. ``example`` is within the limit, unlike that of the error."""
     if isinstance(error, OutOfRange):
-        return RequestRefused(field, quoted(value), limit, f"Ask for {limit}.")
+        return RequestRefused(field, quoted(value), limit, f"Write for example {example}.")
     right, _, _ = error.right.partition(", for example ")
     return RequestRefused(field, quoted(value), limit, f"{right[:1].upper()}{right[1:]}, for example {example}.")
 

@@ -324,7 +324,8 @@ class _Size(Generic[T]):
         except BadValue as error:
             raise refuse_value(self.key, written, limit, error, self.show(self.default)) from None
         if not self.bounds[0] <= value <= self.bounds[1]:
-            raise RequestRefused(self.key, _as_understood(written, self.show(value)), limit, f"Ask for {limit}.")
+            remedy = f"Write for example {self.show(self.default)}."
+            raise RequestRefused(self.key, _as_understood(written, self.show(value)), limit, remedy)
         return value
 
 

@@ -25,7 +25,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
-from gpuspawner.service.web.permissions import Permission
+from gpuspawner.service.web.permissions import Permission, Reach
 
 router = Router()
 log = logging.getLogger("gpuspawner")
@@ -184,6 +184,7 @@ def _placed_elsewhere(state: Parts, lease: Lease) -> Lease:
 
 def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, extended: dict[str, Lease]) -> Plan:
     """Plan an extension. ``extended`` are the leases that this act extends, since they share a budget."""
+    _refuse_lead_s_own(actor, lease)
     now, deadline_at = actor.now, lease.deadline_at
     if lease.phase not in UP or deadline_at is None:
         raise Conflict("It has no running lifetime to extend.")
@@ -222,6 +223,12 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
     if lease.phase is Phase.RECLAIMING:
         words += " It still stops before if its user does not use or keep it."
     return Plan(lease, words, until, extend)
+
+
+def _refuse_lead_s_own(actor: Actor, lease: Lease) -> None:
+    """Raise Conflict if a team lead would extend their own workspace beyond the bounds of its policy."""
+    if actor.person.owns(lease) and actor.person.reach(Permission.MANAGE_WORKSPACES) is Reach.TEAM:
+        raise Conflict("It is your own workspace. Extend it on its page, or ask another lead or an operator.")
 
 
 async def _end(state: Parts, lease: Lease, how: exits.Exit) -> None:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from typing import TYPE_CHECKING
 
 from pydantic import SkipValidation
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_SECRETS, MAX_BYTES = 30, 8192
 """Secrets of one user, and bytes of a value. Arbitrary: a private key has half of that."""
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""Characters that no variable of a process can hold."""
 
 router = Router()
 
@@ -102,7 +105,7 @@ def _check(name: object, value: object) -> tuple[str, str]:
         raise RequestRefused("name", quoted(name), "letters, digits and underscores, up to 100", remedy)
     if name.upper().startswith(RESERVED_NAMES) or name.upper() in RESERVED_WHOLE:
         raise RequestRefused("name", quoted(name), "names that the workspace does not use", "Choose another name.")
-    if not isinstance(value, str) or not value or "\0" in value or len(value.encode(errors="replace")) > MAX_BYTES:
+    if not isinstance(value, str) or not value or NO_TEXT.search(value) or len(value.encode()) > MAX_BYTES:
         remedy = "Put a longer one into a file of your home."
         raise RequestRefused("value", "nothing, or more than that", f"1 to {MAX_BYTES:,} bytes of text", remedy)
     return name, value

@@ -6,7 +6,7 @@ A table's columns say how its rows belong to a person, so that a new table is co
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,11 @@ ACTED = {
     tables.catalog_versions: ("at", ("author",)),
 }
 """Tables with the name of a person who acted: the column of the time, and those of names."""
+ACTED_IN_DOCUMENTS = {
+    tables.restrictions: ("since", ("by", "lifted_by")),
+    tables.quota_requests: ("made_at", ("answered_by",)),
+}
+"""The same for names in documents."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,23 @@ def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str
         for name in names:
             where = (table.c[name] == person.name) & (table.c[at] >= person.since)
             connection.execute(table.update().where(where).values({name: pseudonym}))
+    for table, (at, names) in ACTED_IN_DOCUMENTS.items():
+        query = sa.select(table.c.id, table.c.document).where(table.c[at] >= person.since)
+        for row in read_with_damaged_json(connection, query, table.c.document):
+            after = _without_acts(row.document, names, person, pseudonym)
+            if after != row.document:
+                connection.execute(table.update().where(table.c.id == row.id).values(document=after))
+
+
+def _without_acts(document: Any, names: Iterable[str], person: StoredPerson, pseudonym: str) -> Any:
+    """Return a document with a pseudonym where the person acted, or for the account of the person."""
+    if not isinstance(document, dict):
+        return document
+    found = document | {name: pseudonym for name in names if document.get(name) == person.name}
+    account = document.get("account")
+    if isinstance(account, list) and account[1:] == [person.owner.user_created]:
+        found |= {"account": [account[0], pseudonym], "whom": pseudonym}
+    return found
 
 
 def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:

@@ -187,8 +187,8 @@ async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it
     """``kubectl get`` lists the workspace as it goes on, under the request by which it was asked for."""
     operator.cluster.apply("train", gpu="a100", count=1)
     await operator.rounds()
-    lease = await operator.world.up("ada", **{key: value for key, value in SPEC.items() if key not in {"user", "server"}},
-                                gpu="a100", count=1)  # fmt: skip
+    spec = {key: value for key, value in SPEC.items() if key not in {"user", "server"}}
+    lease = await operator.world.up("ada", **spec, gpu="a100", count=1)
     assert lease.id == "uidtrain"
     for way, kinds in (("without-gpu", None), ("with-gpu", "a100")):
         await act(operator.world.parts, Person("ada", lease.key.owner), lease, way, "its page")

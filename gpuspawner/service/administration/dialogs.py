@@ -11,7 +11,7 @@ from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
-from gpuspawner.core.units import show_iso
+from gpuspawner.core.units import show_count, show_iso
 from gpuspawner.service.administration.bulk_actions import (
     extend_workspaces,
     move_workspaces,
@@ -50,7 +50,7 @@ BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
-"""The form field beside another one."""
+"""A second field that a form shows with a field."""
 RESTRICTION_TIMES = ("begins", "until")
 
 
@@ -87,15 +87,14 @@ class Dialog(NamedTuple):
 
     def title_for(self, count: int) -> str:
         """Return the heading for a number of selected workspaces."""
-        workspaces = "a workspace" if count == 0 else "1 workspace" if count == 1 else f"{count} workspaces"
-        return self.title.replace("{}", workspaces)
+        return self.title.replace("{}", show_count(count) if count else "a workspace")
 
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
         if not count or self.reason == "" or "place" in self.fields:
             return self.button
-        return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
+        return f"{self.button} {show_count(count)}"
 
 
 DIALOGS: Mapping[str, Dialog] = {

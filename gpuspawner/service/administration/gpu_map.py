@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -333,14 +334,7 @@ def _square(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]
 
 def _natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key that puts node-9 before node-10."""
-    parts, text = [], ""
-    for letter in f"{name} ":
-        if text and (letter.isdigit() != text[-1].isdigit() or letter == " "):
-            is_number = text.isascii() and text.isdigit()
-            parts.append((0, int(text), "") if is_number else (1, 0, text))
-            text = ""
-        text += letter
-    return parts
+    return [(0, int(part), "") if part[:1].isdigit() else (1, 0, part) for part in re.split("([0-9]+)", name)]
 
 
 class GpusPage(ListPage):

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import NamedTuple
-from urllib.parse import quote
 
 from tornado.web import HTTPError
 
@@ -122,11 +121,6 @@ class HistoryEntry:
     why: str
     by: str
     page: str
-
-
-def person_page(state: Parts, user: str) -> str:
-    """Return the address of a person's page."""
-    return f"{state.prefix}console/people/{quote(user, safe='')}"
 
 
 async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[Row]:

@@ -33,6 +33,7 @@ def test_they_reach_the_workspace_and_come_back_as_options():
         pytest.param({"variables": f"A={SECRET}\x1b[2J"}, id="unprintable"),
         pytest.param({"script": SECRET * MOST_BYTES}, id="a long script"),
         pytest.param({"script": f"{SECRET}\0"}, id="a script with a zero"),
+        pytest.param({"script": f"{SECRET}\udc80"}, id="a script with half of a surrogate pair"),
         pytest.param({"script": [SECRET]}, id="no script"),
     ],
 )

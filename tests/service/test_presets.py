@@ -64,6 +64,7 @@ def test_presets_are_bounded_in_number_and_length_and_hold_options_alone(world):
         save(world, name, status=400)
     for options in ({"shell": "rm"}, {"env": "A=1"}, {"memory": "x" * 501}, {"memory": 7}, {"substitutes": [1]}):
         save(world, "n1", status=400, **options)
+    save(world, "n1", status=400, script="echo \udc80")
     ask(world, status=400, method="POST", name="n1", options={})
 
 

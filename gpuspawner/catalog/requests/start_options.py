@@ -116,7 +116,7 @@ def read_script(asked: Mapping[str, Any]) -> str:
     if value in (None, ""):
         return ""
     text = value.replace("\r\n", "\n") if isinstance(value, str) else "\0"
-    if "\0" in text or len(text.encode(errors="replace")) > MOST_BYTES:
+    if NO_TEXT.search(text) or len(text.encode()) > MOST_BYTES:
         remedy = "Put a longer one into a file of your home, and run that."
         raise RequestRefused("script", "more than that, or no text", f"{MOST_BYTES:,} bytes of text", remedy)
     return text.strip() and f"{text.rstrip()}\n"
@@ -124,6 +124,8 @@ def read_script(asked: Mapping[str, Any]) -> str:
 
 MOST_BYTES = 16384
 """The size of a script, or of all variables. Arbitrary: a pod's annotation holds both, with all else that is asked."""
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""Characters that no variable of a process can hold: null, and halves of surrogate pairs."""
 MOST_VARIABLES = 50
 RESERVED_NAMES = ("NVIDIA_", "CUDA_VISIBLE", "JUPYTERHUB_", "GPUSPAWNER_", "KUBERNETES_", "LD_")
 """The workspace's GPUs, hub and libraries. A user's own file of variables may not set them either."""

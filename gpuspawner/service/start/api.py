@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from gpuspawner import __version__
 from gpuspawner.catalog import OPTIONS, Catalog, teams_of
-from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
+from gpuspawner.catalog.requests.start_options import MOST_BYTES, NO_TEXT, WRITTEN
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.api.rest.models import Answer, Body
@@ -206,8 +206,8 @@ def _check_options(catalog: Catalog, options: dict[str, Any]) -> None:
             raise RequestRefused(quoted(key), "an option that does not exist", names, "Leave it out.")
         texts = value if isinstance(value, list) else [value]
         most = MOST_BYTES if key in WRITTEN else MAX_VALUE_CHARACTERS
-        are_short = all(isinstance(text, str) and len(text) <= most for text in texts)
-        if not are_short or len(texts) > MAX_PRESETS:
+        are_texts = all(isinstance(text, str) and len(text) <= most and not NO_TEXT.search(text) for text in texts)
+        if not are_texts or len(texts) > MAX_PRESETS:
             limit = f"text of up to {most} characters"
             raise RequestRefused(key, quoted(value), limit, "Shorten it.")
 

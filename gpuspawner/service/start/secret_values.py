@@ -10,13 +10,12 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 from typing import TYPE_CHECKING
 
 from pydantic import SkipValidation
 from tornado.web import HTTPError
 
-from gpuspawner.catalog.requests.start_options import RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
+from gpuspawner.catalog.requests.start_options import NO_TEXT, RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.leases.lease import Owner
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 MAX_SECRETS, MAX_BYTES = 30, 8192
 """Secrets of one user, and bytes of a value. Arbitrary: a private key has half of that."""
-NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""Characters that no variable of a process can hold."""
 
 router = Router()
 

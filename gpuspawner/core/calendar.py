@@ -27,7 +27,6 @@ from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_dura
 
 # --- windows of the week or of some dates
 
-
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DAY_MINUTES = 24 * 60
 HOUR_MINUTES = 60
@@ -35,8 +34,6 @@ LONGEST_WINDOW = 100
 """The most characters of a written window. Arbitrary: no window is longer."""
 LOOKED_AHEAD_DAYS = 15
 """Each window opens within these days, even if a change of the clocks skips one opening."""
-
-
 _WINDOW = re.compile(r"([A-Za-z, -]+?) +([0-9]{1,2}):([0-9]{2}) ?- ?([0-9]{1,2}):([0-9]{2})")
 _DATES = re.compile(r" *[0-9]{4}-")
 
@@ -179,6 +176,7 @@ def _moment(day: date, minute: int, zone: ZoneInfo) -> float:
 
 
 def _skip(before: float, after: float, zone: ZoneInfo) -> float:
+    """Return the moment of a change of the clocks between two moments."""
     old = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2
@@ -286,11 +284,7 @@ def day_start_ms(day: date, zone: ZoneInfo) -> int:
     if early >= late:  # the clock shows it, once or twice: fold 0 is the first time
         return late * 1000
     # The clock goes forward over it: the day begins then, between what midnight is by the time before and after.
-    before = _offset(early, zone)
-    while late - early > 1:
-        middle = (early + late) // 2
-        early, late = (middle, late) if _offset(middle, zone) == before else (early, middle)
-    return late * 1000
+    return int(_skip(early, late, zone)) * 1000
 
 
 # --- moments as people write them
@@ -298,7 +292,6 @@ def day_start_ms(day: date, zone: ZoneInfo) -> int:
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 UNTIL_HELP = "write a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), this week, this month, or 3d"
-
 FROM_HELP = "write now, a day (Friday, tomorrow, 2026-12-24), a time (2026-12-24 18:00), or 3d"
 
 
@@ -370,8 +363,7 @@ def _day(text: str, now: float, zone: ZoneInfo) -> date | None:
 
 
 def _end_of(day: date, zone: ZoneInfo) -> float:
-    noon = datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp()
-    return period_of(milliseconds(noon), Per.DAY, zone).end
+    return day_start_ms(day + ONE_DAY, zone) / 1000
 
 
 def parse_day(value: object, now: float, zone: ZoneInfo) -> str:

@@ -206,10 +206,7 @@ class MakeRoom:
     """When workspaces above the fair share make room for requests below it."""
 
     __pydantic_config__ = section()
-    after_seconds: Annotated[
-        PositiveDuration,
-        Required("30m", "add {key}: with a time, for example {example}"),
-    ]
+    after_seconds: Annotated[PositiveDuration, Required("30m", "add {key}: with a time, for example {example}")]
     """How long a user below the fair share waits first. Required."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -387,17 +386,5 @@ def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
     return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow
 
 
-# --- text of other programs
-
-
 LOG_FORMATS = ("text", "json")
 """The forms of the service's log: lines for people, or one JSON object a line."""
-
-FORMAT = "Cf"
-"""The category of characters that are not shown and change how others are shown, for example text direction."""
-
-
-def sanitize_text(text: str) -> str:
-    """Return text of another program as one line without control and format characters."""
-    shown = "".join(one if one.isprintable() else "" if unicodedata.category(one) == FORMAT else " " for one in text)
-    return " ".join(shown.split())

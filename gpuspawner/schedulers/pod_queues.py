@@ -21,10 +21,10 @@ from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Group, Slot, coming_node_
 from gpuspawner.core.gpus.placement import accepted_kinds, place
 from gpuspawner.core.gpus.pools import counting_resource
 from gpuspawner.core.leases.lease import Lease, Phase
+from gpuspawner.core.leases.reports import sanitize_text
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import (
     Answer,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.lease import WAITING, Lease, Phase
-from gpuspawner.core.text_fields import sanitize_text
+from gpuspawner.core.leases.reports import sanitize_text
 from gpuspawner.core.units import show_duration
 
 log = logging.getLogger("gpuspawner.leases")

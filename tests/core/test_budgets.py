@@ -19,12 +19,11 @@ from gpuspawner.core.quotas.budgets import (
     budget_refusal,
     budget_text,
     decimal_text,
-    expected_end,
     gpu_hours_text,
     min_start_seconds,
     with_latest_end,
 )
-from gpuspawner.core.quotas.ledger import ledger_lines_of_step, rate_of, sum_charges
+from gpuspawner.core.quotas.ledger import expected_end, ledger_lines_of_step, rate_of, sum_charges
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import (
     Account,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.text_fields import sanitize_text
+from gpuspawner.core.leases.reports import sanitize_text
 from gpuspawner.schedulers.http.models import Capabilities, Reason
 
 

@@ -75,6 +75,12 @@ def _show(field: str, value: Any, at: float) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def show_span(begins_at: float | None, until_at: float | None, at: float) -> str:
+    """Return when something begins and ends: `` from 18:00 until 20:00``. Each is left out if it is None."""
+    begins = "" if begins_at is None else f" from {show_time(begins_at, at)}"
+    return begins if until_at is None else f"{begins} until {show_time(until_at, at)}"
+
+
 @dataclass(frozen=True)
 class Other(Event, words="Other"):
     """An event of a kind that this version does not know, or whose fields are damaged."""
@@ -174,8 +180,6 @@ class RestrictionEvent(Event):
 
     def effect(self, at: float) -> str:
         """Return the effect and the time, without the full stop."""
-        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
-        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
         effect = {
             "drain": f"No new workspace starts on {self.target}",
             "quarantine": f"No new workspace gets the GPU {self.target}",
@@ -184,7 +188,8 @@ class RestrictionEvent(Event):
             "exempt": f"{f'{self.target} is' if self.target else f'Workspaces of {self.whom} are'} not stopped as idle",
         }
         every = f", {self.every}," if self.every else ""
-        return f"{effect.get(self.measure, self.measure)}{every}{begins}{until}".removesuffix(",")
+        span = show_span(self.begins_at, self.until_at, at)
+        return f"{effect.get(self.measure, self.measure)}{every}{span}".removesuffix(",")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuspawner.core.events.base import Audience, Event, IdleEvent
+from gpuspawner.core.events.base import Audience, Event, IdleEvent, show_span
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 
 
@@ -67,9 +67,8 @@ class ReachesInto(Event, name="reaches into", words="Asked to make room for a cl
 
     def describe(self, at: float) -> str:
         """Return the reservation."""
-        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
-        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
-        return f"{self.count} {self.kind} {'is' if self.count == 1 else 'are'} reserved for {self.whom}{begins}{until}."
+        span = show_span(self.begins_at, self.until_at, at)
+        return f"{self.count} {self.kind} {'is' if self.count == 1 else 'are'} reserved for {self.whom}{span}."
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class MaintenanceNear(Event, name="maintenance near", words="Told of maintenance
 
     def describe(self, at: float) -> str:
         """Return the node and the time of its maintenance."""
-        begins = "" if self.begins_at is None else f" from {show_time(self.begins_at, at)}"
-        until = "" if self.until_at is None else f" until {show_time(self.until_at, at)}"
-        return f"{self.node} has maintenance{begins}{until}."
+        return f"{self.node} has maintenance{show_span(self.begins_at, self.until_at, at)}."
 
 
 class WarnedIdle(IdleEvent, name="warned", words="Warned", told=Audience.USER, marked=True):
@@ -145,7 +142,7 @@ class NobodyCameYet(Event, name="nobody came yet", words="Not opened yet", marke
     def describe(self, at: float) -> str:
         """Return why its GPUs are not released."""
         if self.exempt:
-            return "An administrator exempts it from idleness: nobody has to come."
+            return "An administrator exempts it from idle stops. Nobody has to open it."
         return f"Within {show_duration(self.claim_seconds)} nobody was seen. Idle time counts from here on."
 
 

@@ -41,7 +41,6 @@ from gpuspawner.core.text_fields import (
 
 # --- names
 
-
 _COMING = "~"
 """The first character of the invented name of a node that an autoscaler may start."""
 
@@ -105,7 +104,6 @@ def group_of_gpu(gpu: str) -> Group | None:
 
 # --- claims of devices
 
-
 _WRITE_BOTH = "write driver: and parameters:"
 
 
@@ -152,8 +150,7 @@ class Autoscale:
     each: GpuCount = 1
     """The number of GPUs of one node."""
     start_seconds: Annotated[
-        PositiveDuration,
-        Required("4m", "add {key}: with its usual time, for example {example}"),
+        PositiveDuration, Required("4m", "add {key}: with its usual time, for example {example}")
     ] = 0.0
     """How long a node takes until its GPUs can be used. Required."""
     labels: Labels = ()
@@ -244,7 +241,6 @@ class GpuKind:
 
 
 Kinds = Mapping[str, GpuKind]
-"""Kinds by name."""
 
 
 @dataclass(frozen=True)
@@ -310,10 +306,10 @@ NO_HOST_RESOURCES = HostResources()
 
 
 class PoolCount(NamedTuple):
-    """The number of GPUs of a pool. ``there`` does not count GPUs that are coming; the other two do.
+    """The number of GPUs of a pool. ``present`` does not count GPUs that are coming; the other two do.
 
-    ``away`` are unhealthy or closed GPUs, which cannot be granted even if no workspace holds them. ``on_one_node`` is
-    the most healthy GPUs of one node. It includes foreign GPUs, because they come back at some time.
+    ``unavailable`` are unhealthy or closed GPUs, which cannot be granted even if no workspace holds them.
+    ``on_one_node`` is the most healthy GPUs of one node. It includes foreign GPUs, because they come back later.
     """
 
     present: int

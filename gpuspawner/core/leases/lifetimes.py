@@ -123,8 +123,13 @@ def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
     return now + policy.each_seconds
 
 
-_PAST: tuple[str, ...] = ("asked_at", "phase_since", "heard_at", "granted_at", "first_granted_at", "running_at")
-_PAST += (
+_PAST = (
+    "asked_at",
+    "phase_since",
+    "heard_at",
+    "granted_at",
+    "first_granted_at",
+    "running_at",
     "billed_until",
     "sampled_at",
     "stop_sent_at",

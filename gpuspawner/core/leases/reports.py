@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
@@ -184,3 +185,13 @@ class ReleaseReport:
         if types != [str, int, str, str, str] or release.outcome not in OUTCOMES:
             raise ValueError("it is no release")
         return release
+
+
+FORMAT = "Cf"
+"""The category of characters that are not shown and change how others are shown, for example text direction."""
+
+
+def sanitize_text(text: str) -> str:
+    """Return text of another program as one line without control and format characters."""
+    shown = "".join(one if one.isprintable() else "" if unicodedata.category(one) == FORMAT else " " for one in text)
+    return " ".join(shown.split())

@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 
 from gpuspawner.core.calendar import HOUR_MS, TimeSpan, milliseconds, period_of, show_moment
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.lease import UP, Lease, Phase
+from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.quotas.ledger import BUDGET_RULE, amount_per_hour, charged_ms, rate_of
+from gpuspawner.core.quotas.ledger import BUDGET_RULE, amount_per_hour, charged_ms, expected_end, rate_of
 from gpuspawner.core.quotas.limits import (
     Requester,
     accounts_bound_elsewhere,
@@ -281,22 +281,6 @@ _COUNTED_BY = {
 
 def _hours(number_ms: Mapping[tuple[int, int], Fraction | int]) -> Fraction:
     return sum((Fraction(*takes) * ms for takes, ms in number_ms.items()), _NONE) / HOUR_MS
-
-
-def expected_end(lease: Lease, now: float) -> float | None:
-    """Return when the charges of a lease end, or None if it holds nothing.
-
-    A workspace that starts is expected to run its whole time from now on. Without a deadline nothing is reserved.
-    """
-    if lease.phase in UP:
-        return now if lease.deadline_at is None else lease.deadline_at
-    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
-        return None
-    seconds = float(lease.request.lifetime_seconds)
-    bound = lease.latest_end
-    if bound is not None and bound.rule == BUDGET_RULE and lease.granted_at is not None:
-        return now + min(seconds, bound.at - lease.granted_at)
-    return min(now + seconds, bound.at) if bound is not None else now + seconds
 
 
 def with_latest_end(lease: Lease, by_budget: LatestEnd | None) -> Lease:

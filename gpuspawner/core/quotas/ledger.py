@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from gpuspawner.core.calendar import HOUR_MS, Per, TimeSpan, date_of, milliseconds, period_of, split_by_period
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.gpus.fleet import GpuKind
-from gpuspawner.core.leases.lease import UP, Lease
+from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.quotas.limits import accounts_of
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.core.units import LONGEST, BadValue, OutOfRange, parse_bytes, show_bytes
@@ -379,3 +379,19 @@ def show_grant_amount(amount: QuotaAmount) -> str:
 def show_grant(grant: QuotaGrant) -> str:
     """Return the amount of a grant for display."""
     return show_grant_amount(QuotaAmount(grant.what, grant.kind, grant.amount))
+
+
+def expected_end(lease: Lease, now: float) -> float | None:
+    """Return when the charges of a lease end, or None if it holds nothing.
+
+    A workspace that starts is expected to run its whole time from now on. Without a deadline nothing is reserved.
+    """
+    if lease.phase in UP:
+        return now if lease.deadline_at is None else lease.deadline_at
+    if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
+        return None
+    seconds = float(lease.request.lifetime_seconds)
+    bound = lease.latest_end
+    if bound is not None and bound.rule == BUDGET_RULE and lease.granted_at is not None:
+        return now + min(seconds, bound.at - lease.granted_at)
+    return min(now + seconds, bound.at) if bound is not None else now + seconds

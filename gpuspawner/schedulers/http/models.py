@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from gpuspawner.core.text_fields import sanitize_text
+from gpuspawner.core.leases.reports import sanitize_text
 
 
 def write_timestamp(at: float) -> str:

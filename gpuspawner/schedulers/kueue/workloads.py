@@ -17,11 +17,11 @@ from gpuspawner.core.gpus import pools
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind, Slot, catalog_kind_name
 from gpuspawner.core.gpus.placement import place
 from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.reports import sanitize_text
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
-from gpuspawner.core.text_fields import sanitize_text
 from gpuspawner.schedulers.base import unknown_position
 from gpuspawner.schedulers.kueue.models import GROUP, POD_SET, VERSION, Flavor, Json, Pending, Queue, Workload
 

@@ -58,10 +58,12 @@ async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
     if query.user:
         name, owner = query.user, await actor.find_user(query.user)
     teams = teams_of(state.catalog.rules, await state.members.lately(name, owner))
-    if isinstance(whose, frozenset) and whose.isdisjoint(teams):
-        raise HTTPError(
-            403, reason=f"{name} is in no team that you lead. {refusal_words(Permission.SEE_QUOTAS, Reach.ALL)}"
-        )
+    if isinstance(whose, frozenset):
+        teams = tuple(team for team in teams if team in whose)
+        if not teams:
+            raise HTTPError(
+                403, reason=f"{name} is in no team that you lead. {refusal_words(Permission.SEE_QUOTAS, Reach.ALL)}"
+            )
     return present_quota(state, name, owner, teams)
 
 

@@ -85,7 +85,7 @@ class Column:
 
     @property
     def text(self) -> str:
-        """Its hours, "" for none."""
+        """The hours of the day as text, "" without hours."""
         return f"{self.hours:.1f}" if self.hours >= LEAST_HOURS else ""
 
 

@@ -123,7 +123,7 @@ def test_only_administrators_see_or_forget_others(lived):
         assert api(lived, who, "stored?user=alice").status_code == 403
         assert api(lived, who, "stored/forget", "POST", {"user": "alice", "why": "x"}).status_code == 403
     lived.created["nobody"] = None
-    assert "of whom something is stored" in api(lived, "admin", "stored?user=nobody").text
+    assert "a user with stored data" in api(lived, "admin", "stored?user=nobody").text
 
 
 @pytest.mark.parametrize("how", ["pseudonymise", "delete"])
@@ -181,7 +181,7 @@ def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):
     end(lived, "again")
     forget(lived)
     lived.created["alice"] = None
-    assert "a user of whom something is stored" in forget(lived, 400)["error"]["message"]
+    assert "a user with stored data" in forget(lived, 400)["error"]["message"]
 
 
 def test_of_two_users_of_one_name_the_wanted_one_is_forgotten(lived):

@@ -11,6 +11,7 @@ from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
+from gpuspawner.core.rules import BudgetUnit
 from gpuspawner.core.units import show_count, show_iso
 from gpuspawner.service.administration.bulk_actions import (
     extend_workspaces,
@@ -24,7 +25,7 @@ from gpuspawner.service.administration.restrictions import lift_restriction, mak
 from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.api import approve_request, decline_request
-from gpuspawner.service.quota_requests.presenter import request_words, sees
+from gpuspawner.service.quota_requests.presenter import UNITS, request_words, sees
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.stored_data.api import forget_person
@@ -40,13 +41,8 @@ COUNT = re.compile("[0-9]{1,9}")
 """A text that is read as a number. Of thousands of digits Python makes an error, not a number."""
 FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.[0-9]{1,6})?)")
 """The choice of a reservation that fits: the number of GPUs, and both times."""
-UNITS = (
-    ("GPUs", "GPUs at once"),
-    ("workspaces", "workspaces at once"),
-    ("CPU", "CPU cores at once"),
-    ("GiB", "GiB of memory at once"),
-)
-BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
+BUDGETS = tuple(UNITS[unit.value] for unit in BudgetUnit)
+LIMITS = tuple(one for one in UNITS.values() if one not in BUDGETS)
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
@@ -58,17 +54,14 @@ class Dialog(NamedTuple):
     """The form of an act.
 
     Args:
-        endpoint: the endpoint that acts.
         title: the heading. ``{}`` is the number of selected workspaces.
         words: the effect of the act.
         fields: the fields in addition to the reason.
-        button: the verb of the button.
         reason: the field of the reason, "" without one.
         is_danger: whether the act stops workspaces.
         previews: whether the act has a dry run.
         needs_end: whether ``until`` is required.
         path_field: the field that is a part of the endpoint's path, "" without one.
-        reason_label: the label of the reason.
         needs_reason: whether the reason is required.
     """
 
@@ -335,7 +328,7 @@ class DialogPage(AdminPage):
         self.tab = next((one.name for one in reversed(TABS) if self._back().startswith(one.path)), self.tab)
         leases = [lease for one in dict.fromkeys(ids) if (lease := await state.registry.find(one)) is not None]
         kinds = [(kind, one.title) for kind, one in catalog.gpus.items()]
-        units = [*UNITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]
+        units = [*LIMITS, *((kind, f"{title} at once") for kind, title in kinds), *BUDGETS]
         self.show(
             "admin_act.html",
             status,

@@ -286,34 +286,33 @@ def rows_by_kind(
     state: Parts, planned: Iterable[PlannedUse], reader: CalendarReader, axis: TimeAxis, own: Iterable[Lease]
 ) -> list[LaneRow]:
     """Return a row for each kind of GPU that a user sees, with their own workspaces."""
-    totals = Counter(gpu.pool for gpu in state.scheduler.fleet.gpus if not gpu.is_coming)
+    pools = Counter(gpu.pool for gpu in state.scheduler.fleet.gpus if not gpu.is_coming)
+    totals = {name: pools[kind.pool] * kind.shares for name, kind in state.catalog.gpus.items() if name in reader.kinds}
     uses: dict[str, list[Use]] = defaultdict(list)
-    choices: dict[str, LaneChoice] = {}
-    for name, kind in state.catalog.gpus.items():
-        total = totals[kind.pool] * kind.shares
-        if name in reader.kinds and total:
-            choices[name] = LaneChoice(Lane(name, number, name) for number in range(scaled_lanes(total)))
+    choices = {
+        name: LaneChoice(Lane(name, number, name) for number in range(scaled_lanes(total)))
+        for name, total in totals.items()
+        if total
+    }
     for one in planned:
         for name, count in one.counts.items():
             if name not in choices:
                 continue
-            total = totals[state.catalog.gpus[name].pool] * state.catalog.gpus[name].shares
-            taken = choices[name].take(name, scaled_count(count, total), "", one.opening)
+            taken = choices[name].take(name, scaled_count(count, totals[name]), "", one.opening)
             uses[name].append(_planned(state, one, reader, [lane.number for lane in taken]))
     now = state.clock.now()
     for lease in own:
         if lease.phase in HOLDING and lease.kind in choices:
-            kind = state.catalog.gpus[lease.kind]
             opening = Opening(lease.granted_at or now, end_at(lease, now))
-            count = scaled_count(lease.request.count, totals[kind.pool] * kind.shares)
+            count = scaled_count(lease.request.count, totals[lease.kind])
             lanes = [lane.number for lane in choices[lease.kind].take(lease.kind, count, "", opening)]
             title = lease.key.server or "Default workspace"
             uses[lease.kind].append(_run_of(lease, lanes or [0], title, title, now))
     return [
         LaneRow(
             gpu_title(name, state.catalog),
-            f"{totals[state.catalog.gpus[name].pool] * state.catalog.gpus[name].shares} GPUs",
-            scaled_lanes(totals[state.catalog.gpus[name].pool] * state.catalog.gpus[name].shares),
+            f"{totals[name]} GPUs",
+            scaled_lanes(totals[name]),
             spans_of(uses[name], axis),
         )
         for name in choices

@@ -25,7 +25,7 @@ ORDER = (
     "A request that an administrator moved up goes first.",
     "A request with a higher priority goes first.",
     "Then requests that have waited longer than {wait}.",
-    "A workspace that made room for another one, or moved, keeps its old place.",
+    "A workspace that stopped for another one, or moved, keeps its old place.",
     "Then requests within the share of their user and team.",
     (
         "Above the share, teams that used less go first. Within a team, users who used less go first. A team's usage "

@@ -29,25 +29,25 @@ from gpuspawner.service.web.permissions import Permission, Reach
 
 UNTIL_DELETED = "Until you delete it, or the hub deletes you"
 _SECTIONS = {
-    "leases": ("Workspaces", "What you asked for, its GPUs, times, end and options", "ended"),
+    "leases": ("Workspaces", "Your requests, with GPUs, times, end and options", "ended"),
     "readings": ("Measurements", "Use of GPUs and CPU by your workspaces, thinned after a day", "ended"),
     "outputs": ("Output of failed starts", "The last lines that a failed server wrote", "output"),
     "estimates": ("Estimates", "When a request was expected to start, and when it did", "history"),
     "idle_traces": ("Idle times", "How long your ended workspaces were idle, to plan the queue", "history"),
-    "audit": ("History", "What happened to your workspaces, and what you did", "ended"),
+    "audit": ("History", "Events of your workspaces, and your actions", "ended"),
     "ledger": ("Charges", "GPU hours and money for each workspace and day, with corrections", "use"),
     "usage_sums": ("Usage by day and month", "Your active, idle and charged GPU hours", "use"),
-    "team_sums": ("Usage for teams", "What your teams are charged for you by the month, also in statements", "use"),
+    "team_sums": ("Usage for teams", "The monthly charges of your teams for your usage, also in statements", "use"),
     "counters": ("Metrics", "Your GPU hours, for the charts of administrators", "metrics"),
-    "quota_grants": ("Extra quota", "What was added to your quota, by whom and why", "always"),
+    "quota_grants": ("Extra quota", "Additions to your quota, with their author and reason", "always"),
     "presets": ("Presets", "Your saved choices for starts", "own"),
     "schedules": ("Schedules", "Your scheduled workspaces", "own"),
     "tokens": ("Logged-in machines", "Their names and rights. The tokens themselves are not stored", "token"),
-    "inbox_read": ("Read notices", "Which notices you have read", "notice"),
+    "inbox_read": ("Read notices", "The notices that you have read", "notice"),
     "outbox": ("Messages", "Mails and chat messages to you that are being sent", "message"),
     "secrets": ("Secrets", "The names of your secrets. Their values are encrypted and not exported", "own"),
-    "preferences": ("Switches", "Whether you want messages about starts", "own"),
-    "quota_requests": ("Requests for extra quota", "What you asked for, why, and the answer", "ended"),
+    "preferences": ("Switches", "Your choice about messages on starts", "own"),
+    "quota_requests": ("Requests for extra quota", "Your requests, with their reason and answer", "ended"),
 }
 
 
@@ -278,7 +278,7 @@ async def find_person(state: Parts, name: str, created: str = "") -> StoredPerso
         return _person(Owner(state.hub_id, now), name)
     found |= {now} if now is not None else set()
     if not found:
-        raise RequestRefused("user", quoted(name), "a user of whom something is stored", "Name one as the hub did.")
+        raise RequestRefused("user", quoted(name), "a user with stored data", "Name one as the hub did.")
     if created not in found and (created or len(found) > 1):
         raise RequestRefused("created", quoted(created), ", ".join(sorted(found)), "Several users had this name.")
     return _person(Owner(state.hub_id, created or found.pop()), name)

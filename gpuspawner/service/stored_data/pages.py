@@ -1,4 +1,4 @@
-"""The page that says what is stored of the reader and for how long, with its JSON."""
+"""The page of the reader's stored data with its retention times, and the data as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuspawner.service.web.base import PageHandler
 
 
 class StoredPage(PageHandler):
-    """GET: what is stored of the reader."""
+    """GET: the kinds of stored data of the reader."""
 
     async def get(self) -> None:
         """Answer the page."""
@@ -23,7 +23,7 @@ class StoredPage(PageHandler):
 
 
 class StoredJson(PageHandler):
-    """GET: all that is stored of the reader, as a file."""
+    """GET: all stored data of the reader, as a file."""
 
     async def get(self) -> None:
         """Answer the file."""

@@ -250,7 +250,7 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
     now, zone = state.clock.now(), state.accounting.zone
     lines = (line for lease in state.registry for line in ledger_lines_until(lease, now, zone))
     credits_ += [x for x in lines if is_credit(x) and (x.account.team, month_of(x.day)) == (team, month)]
-    # A month without any usage is not stored. It is closed as well.
+    # A month without any usage is closed too, although nothing of it is stored.
     is_closed = month <= state.accounting.closed_month or (now >= closes_at(month, zone) and not sums and not running)
     alerts = await state.store.read(state.store.team_alerts.all)
     return StatementContext(state.catalog, month, now, alerts, is_closed).build(

@@ -239,6 +239,11 @@ _ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
 _TENS, _TEEN = 10, 1
 
 
+def show_count(number: int, noun: str = "workspace") -> str:
+    """Return a number with its noun: ``1 workspace``, ``3 workspaces``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def ordinal(number: int) -> str:
     """Return ``1st``, ``2nd``, ``11th``."""
     if number // _TENS % _TENS == _TEEN:

@@ -26,7 +26,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.administration.gpu_health import quarantine_round
-from gpuspawner.service.administration.reservations import refresh_class_members
+from gpuspawner.service.administration.restriction_effects import refresh_class_members
 from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal
 from gpuspawner.service.api.base import is_spawner

@@ -49,7 +49,7 @@ class GPUSpawnerMixin(_Base):
     start_timeout: int
 
     gpu_wait_in_hub_seconds = Float(
-        120.0, min=0, help="How long start() waits for a GPU before the place is kept without it."
+        120.0, min=0, help="How long start() waits for a GPU. Then start() ends, and the queue position is kept."
     ).tag(config=True)
     # configure() sets these on the class. They are no settings.
     gpu_read_catalog: Callable[[], Catalog]

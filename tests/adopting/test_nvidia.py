@@ -56,7 +56,7 @@ def test_each_machine_gets_a_catalog_that_check_and_doctor_find_good(machine, ca
     assert catalog.templates["gpu"].gpus == {kind.name: (1, min(count, MOST_GPUS))}
     assert catalog.policies["default"].mode.value == "observe"
     found = examined(capsys, "catalog.yaml")
-    assert ("good", "Each of the catalog's 1 GPU kinds is there.", "") in found
+    assert ("good", "All GPU kinds of the catalog exist (1).", "") in found
     assert {state for state, *_ in found} == {"good"}
 
 

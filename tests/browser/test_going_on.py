@@ -28,7 +28,7 @@ def test_it_goes_on_without_a_gpu_and_back_from_its_page(hub, page, user):
     without = eventually(lambda: (one := hub.until(user, "running"))["id"] != first["id"] and one)
     assert (without["request"]["gpu"], without["gpus"]) == (None, [])
     show(page, hub, without)
-    restart(page, "with", "What it asks for is free now.")
+    restart(page, "with", "The requested GPUs are free now.")
     back = eventually(lambda: (one := hub.until(user, "running"))["id"] != without["id"] and one)
     assert back["request"] == first["request"]
 

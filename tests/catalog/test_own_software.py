@@ -104,7 +104,7 @@ def test_tools_are_those_of_the_template_in_its_order(ticked):
 
 @pytest.mark.parametrize("ticked", ["lost", ["nlp", "lost"], 7, [7], {"nlp": True}])
 def test_a_tool_that_is_not_offered_is_refused_with_those_that_are(ticked):
-    with pytest.raises(RequestRefused, match=r"Tools: .* Allowed: nlp, vision\. Choose of them"):
+    with pytest.raises(RequestRefused, match=r"Tools: .* Allowed: nlp, vision\. Choose from them"):
         asked(tools=ticked)
     with pytest.raises(RequestRefused, match=r"Tools: .* Allowed: none\. Leave it out: Plain offers none\."):
         asked(template="plain", tools=ticked)

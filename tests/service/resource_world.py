@@ -56,8 +56,8 @@ class Cluster:
         self.change(resource, deleting=True)
 
 
-class OperatorRun:
-    """One service's operator over a cluster; what it writes there ends with the service."""
+class OperatorProcess:
+    """The operator of one service process over a cluster. Its writes end with the service."""
 
     def __init__(self, world, cluster):
         self.world, self.cluster = world, cluster

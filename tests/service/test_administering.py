@@ -17,7 +17,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules
 from gpuspawner.service.administration.overview import find_next_ends
-from gpuspawner.service.administration.reservations import refresh_class_members
+from gpuspawner.service.administration.restriction_effects import refresh_class_members
 from gpuspawner.service.notifications.messages import message_of
 
 NODE = GPUS[0].node
@@ -208,7 +208,7 @@ def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_
         pytest.param("stop", {"ids": ["\ud800"]}, "1 to 200 ids", id="half of a letter"),
         pytest.param("stop", {"ids": ["runs"], "now": "yes"}, "true or false", id="no flag"),
         pytest.param("stop", {"ids": ["runs"], "until": "3d"}, "a field that does not exist", id="another's field"),
-        pytest.param("extend", {"ids": ["runs"]}, "until", id="no time"),
+        pytest.param("extend", {"ids": ["runs"]}, "End: Nothing was given", id="no time"),
         pytest.param("extend", {"ids": ["runs"], "until": "yesterday"}, "is not a time", id="a wrong time"),
     ],
 )
@@ -354,7 +354,7 @@ def test_gpus_are_held_for_a_user_until_then(world):
     world.save(waiting("mine", "dora", count=1, asked_at=NOW))
     give(world)
     assert world.lease("mine").phase is Phase.RESERVED
-    assert "until" in restrict(world, "reserve", 400, kind="a100", count=1, user="bob")["error"]["message"]
+    assert "End" in restrict(world, "reserve", 400, kind="a100", count=1, user="bob")["error"]["message"]
     over = restrict(world, "reserve", 400, kind="a100", count=9, user="bob", until="2h")["error"]["message"]
     assert "1 to 4" in over
 
@@ -392,7 +392,7 @@ def test_an_exemption_of_several_leaves_out_those_that_have_ended(world):
         pytest.param("pause", {"kind": "h100"}, "a100, t4", id="a kind that is none"),
         pytest.param("pause", {"node": NODE}, "does not take", id="a field of another"),
         pytest.param("reserve", {"kind": "a100", "count": 1, "until": "2h"}, "user, team or group", id="for nobody"),
-        pytest.param("exempt", {"user": "alice"}, "until", id="without an end"),
+        pytest.param("exempt", {"user": "alice"}, "End: Nothing was given", id="without an end"),
         pytest.param("exempt", {"user": "\ud800", "until": "2h"}, "Name one as the hub does", id="half of a letter"),
         pytest.param("break", {}, "drain, quarantine, pause, reserve, exempt", id="nothing we do"),
         pytest.param("\ud800", {}, "drain, quarantine, pause, reserve, exempt", id="no text at all"),

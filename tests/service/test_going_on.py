@@ -86,7 +86,7 @@ async def test_a_service_that_is_killed_between_loses_no_workspace(world):
 async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_world):
     world = make_world(quota=1)
     lease = await world.up("alice", gpu="none")
-    assert await wait_words(world.parts, lease, ()) == "What it asks for is free now."
+    assert await wait_words(world.parts, lease, ()) == "The requested GPUs are free now."
     await world.up("alice", "second")
     with pytest.raises(RequestRefused, match="1"):
         await go_on(world, lease, "with-gpu")

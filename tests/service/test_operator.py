@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from page_world import running
-from resource_world import SPEC, Cluster, OperatorRun
+from resource_world import SPEC, Cluster, OperatorProcess
 from service_world import Killed, Life
 
 from gpuspawner.backends.custom_resources.base import LIFETIME, Resource
@@ -22,102 +22,102 @@ from gpuspawner.service.workspaces.actions import act
 
 
 @pytest.fixture
-def door(world):
+def operator(world):
     world.hub.add("ada")
-    return OperatorRun(world, Cluster())
+    return OperatorProcess(world, Cluster())
 
 
-def leases_of(door):
-    return [lease for lease in door.world.registry if lease.user == "ada"]
+def leases_of(operator):
+    return [lease for lease in operator.world.registry if lease.user == "ada"]
 
 
-async def test_it_is_asked_for_by_the_path_of_all_and_told(door):
-    door.cluster.apply("train")
-    await door.rounds()
-    (lease,) = leases_of(door)
+async def test_it_is_asked_for_by_the_path_of_all_and_told(operator):
+    operator.cluster.apply("train")
+    await operator.rounds()
+    (lease,) = leases_of(operator)
     assert (lease.id, lease.unattended) == ("uidtrain", True)
-    assert door.world.did(lease)[0] == "asked"
-    assert door.status("train")["lease"] == "uidtrain"
-    assert door.world.hub.calls[0][:2] == ("start", "ada")
+    assert operator.world.did(lease)[0] == "asked"
+    assert operator.status("train")["lease"] == "uidtrain"
+    assert operator.world.hub.calls[0][:2] == ("start", "ada")
 
 
 @pytest.mark.parametrize("kill_at", range(5))
 @pytest.mark.parametrize("half", [False, True])
-async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(door, kill_at, half):
-    door.cluster.apply("train")
-    door.boot(Life(kill_at, half=half))
-    await door.rounds()
-    door.boot()
-    await door.rounds()
-    assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
-    assert door.status("train")["lease"] == "uidtrain"
-    door.cluster.change(door.cluster.there["train"], deleting=True)
-    door.boot(Life(kill_at, half=half))
-    await door.rounds()
-    door.boot()
-    await door.rounds(10)
-    assert door.cluster.there == {}
-    assert leases_of(door) == []
+async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(operator, kill_at, half):
+    operator.cluster.apply("train")
+    operator.boot(Life(kill_at, half=half))
+    await operator.rounds()
+    operator.boot()
+    await operator.rounds()
+    assert [lease.id for lease in leases_of(operator)] == ["uidtrain"]
+    assert operator.status("train")["lease"] == "uidtrain"
+    operator.cluster.change(operator.cluster.there["train"], deleting=True)
+    operator.boot(Life(kill_at, half=half))
+    await operator.rounds()
+    operator.boot()
+    await operator.rounds(10)
+    assert operator.cluster.there == {}
+    assert leases_of(operator) == []
 
 
 @pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
-async def test_a_name_that_no_other_door_takes_is_refused_here_too(door, when):
-    door.cluster.apply("train", server="a\nb", **when)
-    await door.rounds()
-    assert door.status("train")["phase"] == "Refused"
-    assert door.status("train")["message"].startswith("Name: You asked for 'a")
-    assert leases_of(door) == []
+async def test_a_name_that_is_refused_elsewhere_is_refused_here_too(operator, when):
+    operator.cluster.apply("train", server="a\nb", **when)
+    await operator.rounds()
+    assert operator.status("train")["phase"] == "Refused"
+    assert operator.status("train")["message"].startswith("Name: You asked for 'a")
+    assert leases_of(operator) == []
 
 
-async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_told_so_once(door):
-    door.cluster.apply("train")
-    await door.rounds(10)
-    (lease,) = leases_of(door)
-    door.world.hub.answer("ada")
-    door.world.hub.rename("ada", "eve")
-    await door.world.go_on(60, step=10)
-    await door.rounds()
-    door.cluster.told.clear()
-    await door.rounds(20)
-    assert door.world.now_of(lease).user == "eve"
-    assert door.cluster.told.count("train") == 0
-    assert door.status("train")["phase"] == "Ended"
-    assert "has another request" in door.status("train")["message"]
-    assert door.cluster.there[f"ws-{lease.id[:12]}"].spec["user"] == "eve"
-    door.cluster.change(door.cluster.there["train"], deleting=True)
-    await door.rounds()
-    assert door.world.now_of(lease).live, "what it stands for no more is not stopped by it"
+async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_told_so_once(operator):
+    operator.cluster.apply("train")
+    await operator.rounds(10)
+    (lease,) = leases_of(operator)
+    operator.world.hub.answer("ada")
+    operator.world.hub.rename("ada", "eve")
+    await operator.world.go_on(60, step=10)
+    await operator.rounds()
+    operator.cluster.told.clear()
+    await operator.rounds(20)
+    assert operator.world.now_of(lease).user == "eve"
+    assert operator.cluster.told.count("train") == 0
+    assert operator.status("train")["phase"] == "Ended"
+    assert "has another request" in operator.status("train")["message"]
+    assert operator.cluster.there[f"ws-{lease.id[:12]}"].spec["user"] == "eve"
+    operator.cluster.change(operator.cluster.there["train"], deleting=True)
+    await operator.rounds()
+    assert operator.world.now_of(lease).live, "what it stands for no more is not stopped by it"
 
 
-async def test_moving_values_are_sent_once_a_minute(door):
-    door.cluster.apply("train")
-    await door.rounds()
-    lease = await door.world.up("bob")
-    await door.rounds()
-    door.cluster.told.clear()
+async def test_moving_values_are_sent_once_a_minute(operator):
+    operator.cluster.apply("train")
+    await operator.rounds()
+    lease = await operator.world.up("bob")
+    await operator.rounds()
+    operator.cluster.told.clear()
     for _ in range(30):  # two minutes
-        await door.operator.round()
-        while tasks := list(door.operator._acts._tasks.values()):
+        await operator.operator.round()
+        while tasks := list(operator.operator._acts._tasks.values()):
             await asyncio.gather(*tasks)
-        door.world.clock.advance(4.0)
-    assert door.cluster.told.count(f"ws-{lease.id[:12]}") == 2
+        operator.world.clock.advance(4.0)
+    assert operator.cluster.told.count(f"ws-{lease.id[:12]}") == 2
 
 
-async def test_foreign_writes_to_the_status_are_overwritten(door):
-    door.cluster.apply("train")
-    await door.rounds()
-    door.cluster.change(door.cluster.there["train"], status={"phase": "Ended", "lease": "another"})
-    await door.rounds(2)
-    assert door.status("train")["lease"] == "uidtrain"
+async def test_foreign_writes_to_the_status_are_overwritten(operator):
+    operator.cluster.apply("train")
+    await operator.rounds()
+    operator.cluster.change(operator.cluster.there["train"], status={"phase": "Ended", "lease": "another"})
+    await operator.rounds(2)
+    assert operator.status("train")["lease"] == "uidtrain"
 
 
-async def test_a_status_has_8_kib_at_most(door):
-    lease = await door.world.up("bob")
+async def test_a_status_has_8_kib_at_most(operator):
+    lease = await operator.world.up("bob")
     slots = tuple(Slot(f"{'n' * 253}/nvidia.com/gpu/{number}") for number in range(100))
     long = replace(lease, slots=slots, phase=Phase.STOPPING, reason=ExitReason.STOPPED, message="停止" * 5000)
     said = [{"type": LIFETIME, "status": "False", "message": "a" * 1000, "reason": "Refused"}]
     resource = Resource("r", "u", "1", "then", spec=SPEC, status={"conditions": said})
-    status = status_of(door.world.parts, resource, long)
+    status = status_of(operator.world.parts, resource, long)
     assert "停止" in status["message"]
     assert 7000 < len(json.dumps(status, ensure_ascii=False).encode()) < 8192
 
@@ -147,14 +147,14 @@ def test_the_column_reason_has_the_first_sentence_or_60_letters_of_it(message, r
 
 
 @pytest.mark.parametrize("lifetime", ["banana", "-3h", ["8h"], None])
-async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_is_allowed(door, lifetime):
-    door.cluster.apply("train")
-    await door.rounds()
-    await door.world.up("ada", template="pytorch", lifetime="8h")
-    await door.rounds()
-    door.cluster.apply("train", lifetime=lifetime)
-    await door.rounds()
-    told = door.cluster.there["train"].condition(LIFETIME)
+async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_is_allowed(operator, lifetime):
+    operator.cluster.apply("train")
+    await operator.rounds()
+    await operator.world.up("ada", template="pytorch", lifetime="8h")
+    await operator.rounds()
+    operator.cluster.apply("train", lifetime=lifetime)
+    await operator.rounds()
+    told = operator.cluster.there["train"].condition(LIFETIME)
     if lifetime is None:
         assert told == {}, "the one that was written is taken out: nothing is asked"
         return
@@ -165,131 +165,131 @@ async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_
 
 
 @pytest.mark.parametrize("public_url", ["", "https://hub.example.org/services/gpu"])
-async def test_the_address_of_the_page_is_public_or_absent(door, public_url):
-    door.operator._parts = replace(door.world.parts, page_url=public_url)
-    door.cluster.apply("train")
-    await door.rounds()
+async def test_the_address_of_the_page_is_public_or_absent(operator, public_url):
+    operator.operator._parts = replace(operator.world.parts, page_url=public_url)
+    operator.cluster.apply("train")
+    await operator.rounds()
     page = f"{public_url}/workspaces/uidtrain" if public_url else None
-    assert door.status("train").get("page") == page
+    assert operator.status("train").get("page") == page
 
 
-async def test_nothing_stops_where_all_are_deleted_together(door):
-    door.cluster.apply("train")
-    await door.rounds()
-    door.cluster.is_going = True
-    door.cluster.change(door.cluster.there["train"], deleting=True)
-    await door.rounds()
-    assert door.cluster.there == {}
-    assert [lease.id for lease in leases_of(door)] == ["uidtrain"]
+async def test_nothing_stops_where_all_are_deleted_together(operator):
+    operator.cluster.apply("train")
+    await operator.rounds()
+    operator.cluster.is_going = True
+    operator.cluster.change(operator.cluster.there["train"], deleting=True)
+    await operator.rounds()
+    assert operator.cluster.there == {}
+    assert [lease.id for lease in leases_of(operator)] == ["uidtrain"]
 
 
-async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it(door):
+async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it(operator):
     """``kubectl get`` lists the workspace as it goes on, under the request by which it was asked for."""
-    door.cluster.apply("train", gpu="a100", count=1)
-    await door.rounds()
-    lease = await door.world.up("ada", **{key: value for key, value in SPEC.items() if key not in {"user", "server"}},
-                                gpu="a100", count=1)  # fmt: skip
+    operator.cluster.apply("train", gpu="a100", count=1)
+    await operator.rounds()
+    spec = {key: value for key, value in SPEC.items() if key not in {"user", "server"}}
+    lease = await operator.world.up("ada", **spec, gpu="a100", count=1)
     assert lease.id == "uidtrain"
     for way, kinds in (("without-gpu", None), ("with-gpu", "a100")):
-        await act(door.world.parts, Person("ada", lease.key.owner), lease, way, "its page")
-        await door.rounds()
-        after = door.world.registry.of_key(lease.key)
+        await act(operator.world.parts, Person("ada", lease.key.owner), lease, way, "its page")
+        await operator.rounds()
+        after = operator.world.registry.of_key(lease.key)
         assert (after.follows, after.request.gpu) == (lease.id, kinds)
-        assert list(door.cluster.there) == ["train"]
-        assert door.status("train")["lease"] == after.id
-        assert door.status("train")["phase"] in {"Queued", "Starting"}
+        assert list(operator.cluster.there) == ["train"]
+        assert operator.status("train")["lease"] == after.id
+        assert operator.status("train")["phase"] in {"Queued", "Starting"}
         if way == "without-gpu":
-            again = await door.world.ask("ada", "", **after.options)
-            await door.world.create(again)
-            door.world.hub.answer("ada", "")
-            await door.rounds(1)
-            lease = door.world.registry.get(after.id)
-    door.cluster.change(door.cluster.there["train"], deleting=True)
-    await door.rounds(10)
-    assert door.cluster.there == {}
-    assert leases_of(door) == []
+            again = await operator.world.ask("ada", "", **after.options)
+            await operator.world.create(again)
+            operator.world.hub.answer("ada", "")
+            await operator.rounds(1)
+            lease = operator.world.registry.get(after.id)
+    operator.cluster.change(operator.cluster.there["train"], deleting=True)
+    await operator.rounds(10)
+    assert operator.cluster.there == {}
+    assert leases_of(operator) == []
 
 
-async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(door, monkeypatch):
+async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(operator, monkeypatch):
     """The older one does not know what was started since, and would let its requests go."""
-    door.cluster.apply("train")
-    await door.rounds()
-    older, left = door.operator, door.world.parts
+    operator.cluster.apply("train")
+    await operator.rounds()
+    older, left = operator.operator, operator.world.parts
     with monkeypatch.context() as undisturbed:
-        undisturbed.setattr(door.world, "crash", lambda: None)
-        door.boot()
-    lease = await door.world.up("bob")
-    door.cluster.apply("second", server="second")
-    await door.rounds()
-    there, told = dict(door.cluster.there), len(door.cluster.told)
+        undisturbed.setattr(operator.world, "crash", lambda: None)
+        operator.boot()
+    lease = await operator.world.up("bob")
+    operator.cluster.apply("second", server="second")
+    await operator.rounds()
+    there, told = dict(operator.cluster.there), len(operator.cluster.told)
     assert set(there) == {"train", "second", f"ws-{lease.id[:12]}"}
     left.engine.observer.has_looked = True
     with pytest.raises(Superseded):
         await older.round()
     await asyncio.gather(*older._acts._tasks.values(), return_exceptions=True)
     left.store.close()
-    assert (door.cluster.there, len(door.cluster.told)) == (there, told)
-    door.cluster.change(door.cluster.there["train"], deleting=True)
-    await door.rounds(10)
-    assert set(door.cluster.there) == {"second", f"ws-{lease.id[:12]}"}, "it took over what the older one asked for"
+    assert (operator.cluster.there, len(operator.cluster.told)) == (there, told)
+    operator.cluster.change(operator.cluster.there["train"], deleting=True)
+    await operator.rounds(10)
+    assert set(operator.cluster.there) == {"second", f"ws-{lease.id[:12]}"}, "it took over what the older one asked for"
 
 
-async def test_refusals_are_told_and_not_tried_again(door):
-    door.cluster.apply("kind", gpu="t4")
-    door.cluster.apply("who", user="nobody")
-    await door.rounds()
-    assert (door.status("kind")["phase"], door.status("who")["phase"]) == ("Refused", "Refused")
-    assert "t4" in door.status("kind")["message"]
-    assert "The hub has no user nobody" in door.status("who")["message"]
-    told = len(door.cluster.told)
-    await door.rounds()
-    assert len(door.cluster.told) == told
-    assert leases_of(door) == []
+async def test_refusals_are_told_and_not_tried_again(operator):
+    operator.cluster.apply("kind", gpu="t4")
+    operator.cluster.apply("who", user="nobody")
+    await operator.rounds()
+    assert (operator.status("kind")["phase"], operator.status("who")["phase"]) == ("Refused", "Refused")
+    assert "t4" in operator.status("kind")["message"]
+    assert "The hub has no user nobody" in operator.status("who")["message"]
+    told = len(operator.cluster.told)
+    await operator.rounds()
+    assert len(operator.cluster.told) == told
+    assert leases_of(operator) == []
 
 
 @pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
-async def test_all_errors_of_a_request_are_reported_at_once(door, when):
-    door.cluster.apply("wrong", count=99, memory="1 box", **when)
-    await door.rounds()
-    told = door.status("wrong")
+async def test_all_errors_of_a_request_are_reported_at_once(operator, when):
+    operator.cluster.apply("wrong", count=99, memory="1 box", **when)
+    await operator.rounds()
+    told = operator.status("wrong")
     assert told["phase"] == "Refused"
     assert "GPUs: You asked for '99'" in told["message"] or "GPUs: You asked for 99" in told["message"]
     assert "Memory: You asked for '1 box'" in told["message"]
     assert told["conditions"][0]["message"] == told["message"]
 
 
-async def test_a_policy_that_is_not_there_refuses_new_ones_alone(door):
-    door.cluster.apply("old")
-    await door.rounds()
-    door.cluster.refusal = "no policy"
-    door.cluster.apply("new", server="second")
-    await door.rounds()
-    assert (door.status("new")["phase"], door.status("new")["message"]) == ("Pending", "no policy")
-    assert [lease.id for lease in leases_of(door)] == ["uidold"]
-    door.cluster.refusal = ""
-    await door.rounds()
-    assert len(leases_of(door)) == 2
+async def test_a_policy_that_is_not_there_refuses_new_ones_alone(operator):
+    operator.cluster.apply("old")
+    await operator.rounds()
+    operator.cluster.refusal = "no policy"
+    operator.cluster.apply("new", server="second")
+    await operator.rounds()
+    assert (operator.status("new")["phase"], operator.status("new")["message"]) == ("Pending", "no policy")
+    assert [lease.id for lease in leases_of(operator)] == ["uidold"]
+    operator.cluster.refusal = ""
+    await operator.rounds()
+    assert len(leases_of(operator)) == 2
 
 
-async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(door, caplog, monkeypatch):
+async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(operator, caplog, monkeypatch):
     async def unseen():
         raise Unavailable("not seen: install the chart")
 
-    door.cluster.apply("train")
-    monkeypatch.setattr(door.cluster, "requests", unseen)
-    await door.rounds()
+    operator.cluster.apply("train")
+    monkeypatch.setattr(operator.cluster, "requests", unseen)
+    await operator.rounds()
     assert [one.getMessage() for one in caplog.records if "not seen" in one.getMessage()] == [
         "not seen: install the chart"
     ]
-    assert leases_of(door) == []
+    assert leases_of(operator) == []
 
 
 async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
     """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
-    old = OperatorRun(make_world(), Cluster())
+    old = OperatorProcess(make_world(), Cluster())
     lease = await old.world.up("bob")
     await old.rounds()
-    new = OperatorRun(make_world(), old.cluster)
+    new = OperatorProcess(make_world(), old.cluster)
     new.world.hub, new.world.backend = old.world.hub, old.world.backend
     new.boot()
     find, goes_on = new.world.registry.find, asyncio.Event()
@@ -310,13 +310,13 @@ async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_wor
     assert [one.deleting for one in new.cluster.there.values()] == [False]
 
 
-async def test_a_status_is_never_longer_than_the_api_server_takes(door):
+async def test_a_status_is_never_longer_than_the_api_server_takes(operator):
     """Else none would be written of a workspace on a node with a long name, in a cluster with one."""
-    lease = await door.world.up("bob")
+    lease = await operator.world.up("bob")
     node = "europe-west4-production:" + "node-pool-of-large-gpus." * 8 + "internal"
     slots = tuple(Slot(f"{node}/nvidia.com/mig-1g.10gb/{n}") for n in range(2))
     long = replace(lease, slots=slots, given="a100-80gb-sxm4-of-the-second-generation@europe-west4-production-b")
-    told = status_of(door.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)["allocation"]
+    told = status_of(operator.world.parts, Resource("r", "u", "1", "then", spec=SPEC), long)["allocation"]
     takes = OF_REQUEST["properties"]["allocation"]["properties"]
     assert [name for name in ("summary", "kind") if len(told[name]) > takes[name]["maxLength"]] == []
     assert all(len(gpu) <= takes["gpus"]["items"]["maxLength"] for gpu in told["gpus"])
@@ -324,14 +324,14 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(door):
 
 
 @pytest.mark.parametrize("at", ["before", "between"])
-async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, at):
+async def test_a_stop_while_it_is_extended_is_no_stop_undone(operator, monkeypatch, at):
     """State that was read before an await is old. Saved, it would keep a stopping lease on GPUs that go to others."""
-    world, registry = door.world, door.world.registry
-    door.cluster.apply("train")
-    await door.rounds()
+    world, registry = operator.world, operator.world.registry
+    operator.cluster.apply("train")
+    await operator.rounds()
     lease = await world.up("ada", template="pytorch", lifetime="8h")
     assert lease.id == "uidtrain"
-    await door.rounds()
+    await operator.rounds()
     stored, save = registry.stored, registry.save
 
     async def stop():
@@ -350,10 +350,10 @@ async def test_a_stop_while_it_is_extended_is_no_stop_undone(door, monkeypatch, 
         monkeypatch.setattr(registry, "stored", stops_before)
     else:
         monkeypatch.setattr(registry, "save", stops_after)
-    door.cluster.apply("train", lifetime="10h")
+    operator.cluster.apply("train", lifetime="10h")
     with contextlib.suppress(Killed):
-        await door.operator.round()
-    while tasks := list(door.operator._acts._tasks.values()):
+        await operator.operator.round()
+    while tasks := list(operator.operator._acts._tasks.values()):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert world.now_of(lease).phase in {Phase.STOPPING, Phase.ENDED}
 

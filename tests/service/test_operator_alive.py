@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from resource_world import Cluster, OperatorRun
+from resource_world import Cluster, OperatorProcess
 
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
@@ -11,60 +11,60 @@ from gpuspawner.service.health import HANGS_SECONDS, Health
 
 
 @pytest.fixture
-def gate(world):
+def operator(world):
     world.hub.add("ada")
-    return OperatorRun(world, Cluster())
+    return OperatorProcess(world, Cluster())
 
 
-async def rounds_for(gate, seconds):
+async def rounds_for(operator, seconds):
     """Run rounds for the given seconds, as the service's loop does, whatever exception each raises."""
     for _ in range(int(seconds / 2) + 1):
-        await asyncio.gather(gate.operator.round(), return_exceptions=True)
+        await asyncio.gather(operator.operator.round(), return_exceptions=True)
         await asyncio.sleep(0)
-        gate.world.clock.advance(2.0)
+        operator.world.clock.advance(2.0)
 
 
-def hanging(gate):
+def hanging(operator):
     health = Health(lambda: "")
-    health.watch("the operator", gate.operator.stuck_seconds)
+    health.watch("the operator", operator.operator.stuck_seconds)
     return health.hanging()
 
 
-async def test_a_step_that_hangs_fails_it_though_rounds_go_on(gate, monkeypatch):
+async def test_a_step_that_hangs_fails_it_though_rounds_go_on(operator, monkeypatch):
     async def hangs(*_):
         await asyncio.Event().wait()
 
-    gate.cluster.apply("train")
-    await gate.rounds()
-    await rounds_for(gate, 3 * HANGS_SECONDS)
-    assert hanging(gate) == [], "there is nothing to do"
-    monkeypatch.setattr(gate.cluster, "hold", hangs)
-    gate.cluster.apply("second", server="second")
-    await rounds_for(gate, HANGS_SECONDS - 4)
-    assert hanging(gate) == []
-    await rounds_for(gate, 4)
-    assert hanging(gate) == ["the operator"]
-    await gate.operator.close()
-    assert hanging(gate) == []
+    operator.cluster.apply("train")
+    await operator.rounds()
+    await rounds_for(operator, 3 * HANGS_SECONDS)
+    assert hanging(operator) == [], "there is nothing to do"
+    monkeypatch.setattr(operator.cluster, "hold", hangs)
+    operator.cluster.apply("second", server="second")
+    await rounds_for(operator, HANGS_SECONDS - 4)
+    assert hanging(operator) == []
+    await rounds_for(operator, 4)
+    assert hanging(operator) == ["the operator"]
+    await operator.operator.close()
+    assert hanging(operator) == []
 
 
-async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(gate, monkeypatch):
+async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(operator, monkeypatch):
     def fail(error):
         async def fails():
             raise error
 
-        monkeypatch.setattr(gate.cluster, "refuses", fails)
+        monkeypatch.setattr(operator.cluster, "refuses", fails)
 
-    await gate.rounds()
+    await operator.rounds()
     fail(Unavailable("The cluster does not answer."))
-    await rounds_for(gate, 3 * HANGS_SECONDS)
-    assert hanging(gate) == []
+    await rounds_for(operator, 3 * HANGS_SECONDS)
+    assert hanging(operator) == []
     fail(KeyError("spec"))
-    await rounds_for(gate, HANGS_SECONDS + 4)
-    assert hanging(gate) == ["the operator"]
+    await rounds_for(operator, HANGS_SECONDS + 4)
+    assert hanging(operator) == ["the operator"]
     monkeypatch.undo()
-    await rounds_for(gate, 0)
-    assert hanging(gate) == []
+    await rounds_for(operator, 0)
+    assert hanging(operator) == []
 
 
 async def test_a_process_of_its_own_says_of_each_round_whether_it_broke():

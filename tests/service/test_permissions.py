@@ -221,6 +221,16 @@ def test_promise_9_a_lead_sees_the_lists_of_the_team_alone(world):
     assert api(world, "lena", "quota?user=carol").status_code in {400, 403}
 
 
+def test_promise_9_a_lead_sees_no_quota_of_another_team_of_a_member(make_web_world):
+    teams = ("vision", "speech")
+    quotas = {team: {"group": team, "gpus": {"hard": 3}, "gpu_hours": {"per": "week", "hard": 9}} for team in teams}
+    world = make_web_world(load_catalog({**CATALOG, "teams": {team: {} for team in teams}, "quotas": quotas}))
+    world.groups = {"bob": {*teams}, "lena": {"vision"}}
+    for name, entries in (("lena", {"vision"}), ("bob", {*teams}), ("admin", {*teams})):
+        found = api(world, name, "quota?user=bob").json()
+        assert {one["entry"] for one in (*found["limits"], *found["budgets"])} == entries
+
+
 def test_promise_9_a_lead_stops_the_team_s_workspaces_with_a_reason_that_names_the_role(world):
     world.save(of_team(running("ours", user="bob"), "vision"))
     world.save(of_team(running("theirs", user="carol", gpus=(1,)), "speech"))

@@ -188,7 +188,7 @@ async def test_an_older_file_in_the_place_of_the_store_is_not_served_from(store,
     for file in path.parent.glob("service.sqlite*"):
         file.unlink()
     path.with_suffix(".copy").rename(path)
-    with pytest.raises(Unavailable, match="is another one by now"):
+    with pytest.raises(Unavailable, match="was replaced by another one"):
         store.check_epoch()
     with pytest.raises(Unavailable, match="The database is older than what this service wrote"):
         store.check_epoch()

@@ -205,7 +205,7 @@ def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
     divided = {kind.of for kind in kinds.values()}
     missing = find_unmatched_kinds([kind for kind in kinds.values() if kind.name not in divided], fleet)
     found = [bad("catalog", sentence.partition(". ")[0] + ".", sentence.partition(". ")[2]) for sentence in missing]
-    return found or [good("catalog", f"Each of the catalog's {len(kinds)} GPU kinds is there.")]
+    return found or [good("catalog", f"All GPU kinds of the catalog exist ({len(kinds)}).")]
 
 
 def network(policies: Answer, labels: Mapping[str, str], port: int) -> Finding:

@@ -142,7 +142,7 @@ def choose_tools(template: Template, asked: Mapping[str, Any]) -> tuple[str, ...
     value = asked.get("tools")
     names = value.split(",") if isinstance(value, str) else [] if value is None else value
     limit = listed(template.tools) or "none"
-    remedy = "Choose of them, or leave it out." if template.tools else f"Leave it out: {template.title} offers none."
+    remedy = "Choose from them, or leave it out." if template.tools else f"Leave it out: {template.title} offers none."
     if not isinstance(names, (list, tuple)):
         raise RequestRefused("tools", quoted(value), limit, remedy)
     found = [name.strip() if isinstance(name, str) else name for name in names]

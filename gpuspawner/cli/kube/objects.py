@@ -36,7 +36,7 @@ gpuspawner kube crd | kubectl apply --server-side --filename -
 gpuspawner kube crd --release-finalizers --namespace jhub          how many there are
 gpuspawner kube crd --release-finalizers --namespace jhub --yes""",
 )
-@click.option("--release-finalizers", is_flag=True, help="Let no request wait for the end of its workspace any more.")
+@click.option("--release-finalizers", is_flag=True, help="Remove the finalizers, so that requests can be deleted.")
 @click.option("--namespace", metavar="NAME", default="jhub", show_default=True, help="Namespace of the requests.")
 @click.option("--yes", is_flag=True, help="Do it. Without it, the command only says what would be done.")
 @base.cluster_options

@@ -297,8 +297,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
         )
     if freed["median"] is not None:
         said.append(
-            f"From the last GPU work to the stop: {show_duration(freed['median'])} in the middle, "
-            f"{show_duration(freed['p95'])} for all but 5 %."
+            f"From the last GPU work to the stop: median {show_duration(freed['median'])}, "
+            f"95th percentile {show_duration(freed['p95'])}."
         )
     said += [
         f"Without {one['source']} it would have been {counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "

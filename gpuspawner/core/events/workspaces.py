@@ -137,7 +137,7 @@ class NobodyCameYet(Event, name="nobody came yet", words="Not opened yet", marke
     def describe(self, at: float) -> str:
         """Return why its GPUs are not released."""
         if self.exempt:
-            return "An administrator exempts it from idleness: nobody has to come."
+            return "An administrator exempts it from idle stops. Nobody has to open it."
         return f"Within {show_duration(self.claim_seconds)} nobody was seen. Idle time counts from here on."
 
 

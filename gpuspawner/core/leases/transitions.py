@@ -255,9 +255,9 @@ def end(lease: Lease, now: float) -> Lease:
 
 
 def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
-    """Any live phase → stopping, or ended if it has no process. Every exit goes through here.
+    """Any live phase → stopping, or ended if nothing of the workspace can run. Every end uses this transition.
 
-    ``gone`` says that the hub no longer has its server. The first exit stays: another one only sets ``gone``.
+    ``gone`` says that the hub no longer has its server. A second end changes only this: the first reason stands.
     """
     stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None)
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):

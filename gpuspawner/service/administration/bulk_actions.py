@@ -18,9 +18,9 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.core.units import ordinal, show_duration, show_time
+from gpuspawner.core.units import ordinal, show_count, show_duration, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
-from gpuspawner.service.administration.restrictions import lease_title, present_affected
+from gpuspawner.service.administration.restriction_effects import lease_title, present_affected
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.web.actor import Actor
@@ -265,8 +265,8 @@ async def _succeeds(one: Plan, refused: list[Refusal]) -> bool:
 def _words(action: Action, planned: Sequence[Plan], refused: Sequence[Refusal], *, dry_run: bool) -> str:
     rest = f" {len(refused)} can't be." if refused else ""
     if dry_run:
-        return f"{_count(planned)} would be {DONE[action]}.{rest} Nothing was done."
-    return f"{_count(planned)} {'is' if len(planned) == 1 else 'are'} {DONE[action]}.{rest}"
+        return f"{show_count(len(planned))} would be {DONE[action]}.{rest} Nothing was done."
+    return f"{show_count(len(planned))} {'is' if len(planned) == 1 else 'are'} {DONE[action]}.{rest}"
 
 
 def _none_words(action: Action, refused: Sequence[Refusal]) -> str:
@@ -274,11 +274,7 @@ def _none_words(action: Action, refused: Sequence[Refusal]) -> str:
     if len(refused) == 1:
         return refused[0].why
     lines = [f"{lease_title(one.lease)}: {one.why}" for one in refused]
-    return "\n".join([f"None of {_count(refused)} can be {DONE[action]}.", *lines])
-
-
-def _count(found: Sequence[object]) -> str:
-    return "1 workspace" if len(found) == 1 else f"{len(found)} workspaces"
+    return "\n".join([f"None of {show_count(len(refused))} can be {DONE[action]}.", *lines])
 
 
 # The order of the queue
@@ -288,7 +284,7 @@ def _count(found: Sequence[object]) -> str:
 async def reorder_request(actor: Actor, *, body: ReorderInput) -> BulkResult:
     """Move a waiting request to another place in the queue. With ``dry_run`` return the effects only.
 
-    It ends no workspace. 409 if the request does not wait, or if another scheduler owns its queue.
+    No workspace ends. 409 if the request does not wait, or if another scheduler owns its queue.
     """
     if len(body.ids) != 1:
         raise RequestRefused("ids", f"{len(body.ids)} requests", "one request", "Move one after the other.")

@@ -11,7 +11,7 @@ from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.administration import LONGEST_CHARACTERS
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.quotas.months import month_of, previous_month
-from gpuspawner.core.units import show_iso
+from gpuspawner.core.units import show_count, show_iso
 from gpuspawner.service.administration.bulk_actions import (
     extend_workspaces,
     move_workspaces,
@@ -19,12 +19,8 @@ from gpuspawner.service.administration.bulk_actions import (
     stop_workspaces,
 )
 from gpuspawner.service.administration.models import MEASURES
-from gpuspawner.service.administration.restrictions import (
-    lease_title,
-    lift_restriction,
-    make_restriction,
-    title_of,
-)
+from gpuspawner.service.administration.restriction_effects import lease_title, title_of
+from gpuspawner.service.administration.restrictions import lift_restriction, make_restriction
 from gpuspawner.service.announcements.api import message_users, send_message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.api import approve_request, decline_request
@@ -53,6 +49,8 @@ UNITS = (
 BUDGETS = (("GPU h", "GPU hours"), ("cost", "cost"))
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
+SECOND_FIELDS = {"whom": "name", "number": "unit"}
+"""A second field that a form shows with a field."""
 RESTRICTION_TIMES = ("begins", "until")
 
 
@@ -61,17 +59,17 @@ class Dialog(NamedTuple):
 
     Args:
         endpoint: the endpoint that acts.
-        title: its heading. ``{}`` is the number of selected workspaces.
-        words: what the act does.
-        fields: its fields in addition to the reason.
-        button: the verb of its button.
+        title: the heading. ``{}`` is the number of selected workspaces.
+        words: the effect of the act.
+        fields: the fields in addition to the reason.
+        button: the verb of the button.
         reason: the field of the reason, "" without one.
-        is_danger: whether it stops workspaces.
+        is_danger: whether the act stops workspaces.
         previews: whether the act has a dry run.
-        needs_end: whether ``until`` must be filled in.
+        needs_end: whether ``until`` is required.
         path_field: the field that is a part of the endpoint's path, "" without one.
         reason_label: the label of the reason.
-        needs_reason: whether the reason must be filled in.
+        needs_reason: whether the reason is required.
     """
 
     endpoint: Endpoint
@@ -89,15 +87,14 @@ class Dialog(NamedTuple):
 
     def title_for(self, count: int) -> str:
         """Return the heading for a number of selected workspaces."""
-        workspaces = "a workspace" if count == 0 else "1 workspace" if count == 1 else f"{count} workspaces"
-        return self.title.replace("{}", workspaces)
+        return self.title.replace("{}", show_count(count) if count else "a workspace")
 
     def button_for(self, found: Any) -> str:
         """Return the words of the button after a preview."""
         count = len(found.affected) if found is not None and "ids" in self.fields else 0
         if not count or self.reason == "" or "place" in self.fields:
             return self.button
-        return f"{self.button} {'1 workspace' if count == 1 else f'{count} workspaces'}"
+        return f"{self.button} {show_count(count)}"
 
 
 DIALOGS: Mapping[str, Dialog] = {
@@ -233,7 +230,7 @@ DIALOGS: Mapping[str, Dialog] = {
         previews=False,
         needs_end=False,
         path_field="request",
-        reason_label="What the user reads",
+        reason_label="Message to the user",
     ),
     "decline": Dialog(
         decline_request,
@@ -245,7 +242,7 @@ DIALOGS: Mapping[str, Dialog] = {
         is_danger=True,
         previews=False,
         path_field="request",
-        reason_label="What the user reads",
+        reason_label="Message to the user",
     ),
     "correct": Dialog(
         correct_usage,
@@ -308,8 +305,8 @@ class DialogPage(AdminPage):
 
     def _typed(self, name: str, read: Any) -> dict[str, str]:
         dialog = DIALOGS[name]
-        extra = [("name",) if "whom" in dialog.fields else (), ("unit",) if "number" in dialog.fields else ()]
-        fields = (*dialog.fields, *extra[0], *extra[1], dialog.reason, dialog.path_field)
+        more = (SECOND_FIELDS[one] for one in dialog.fields if one in SECOND_FIELDS)
+        fields = (*dialog.fields, *more, dialog.reason, dialog.path_field)
         typed = {one: read(one, "") for one in fields if one not in {"", "ids"}}
         if "count" in dialog.fields and (fit := FIT.fullmatch(read("fit", ""))):
             count, begins_at, until = fit.groups()
@@ -389,10 +386,9 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
         values["what"] = name
     if "now" in values:
         values["now"] = values["now"] == "1"
-    if count := values.get("count"):
-        values["count"] = int(count) if COUNT.fullmatch(count) else 0  # 0 is refused, with the allowed numbers
-    if place := values.get("place"):
-        values["place"] = int(place) if COUNT.fullmatch(place) else 0
+    for field in {"count", "place"} & values.keys():
+        text = values[field]
+        values[field] = int(text) if COUNT.fullmatch(text) else 0  # 0 is refused, with the allowed numbers
     if "everybody" in values:
         values["everybody"] = True
     if "number" in dialog.fields:

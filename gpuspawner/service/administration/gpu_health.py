@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.outages import FATAL_XIDS, GpuHealth
-from gpuspawner.service.administration.restrictions import LISTED, carry_out, present_restriction
+from gpuspawner.service.administration.restriction_effects import LISTED, carry_out, present_restriction
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.engine.sampling.gpu_health import HealthReading
 from gpuspawner.service.parts import Parts

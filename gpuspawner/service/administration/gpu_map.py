@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
-from gpuspawner.service.administration.restrictions import present_restriction
+from gpuspawner.service.administration.restriction_effects import present_restriction
 from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.admin_page import ListPage
@@ -333,14 +334,7 @@ def _square(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]
 
 def _natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key that puts node-9 before node-10."""
-    parts, text = [], ""
-    for letter in f"{name} ":
-        if text and (letter.isdigit() != text[-1].isdigit() or letter == " "):
-            is_number = text.isascii() and text.isdigit()
-            parts.append((0, int(text), "") if is_number else (1, 0, text))
-            text = ""
-        text += letter
-    return parts
+    return [(0, int(part), "") if part[:1].isdigit() else (1, 0, part) for part in re.split("([0-9]+)", name)]
 
 
 class GpusPage(ListPage):

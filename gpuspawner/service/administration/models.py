@@ -1,4 +1,4 @@
-"""Models of administrators' acts: on workspaces, restrictions, and the audit."""
+"""Models of the administrators' API: actions on workspaces, restrictions, roles and the audit log."""
 
 from __future__ import annotations
 
@@ -37,35 +37,33 @@ WorkspaceIds = Annotated[
 Reason = Annotated[str, ReasonText("Say why: the user reads it.")]
 
 
-class StopInput(Body):
-    """The workspaces, and why: their users read it."""
+class BulkInput(Body):
+    """The workspaces of an act, and its reason."""
 
     reason: Reason
+    """The reason. The users of the workspaces read it."""
     dry_run: bool = False
-    """Answer what it would do, and do nothing."""
+    """Return the effects, and do nothing."""
     ids: WorkspaceIds
+
+
+class StopInput(BulkInput):
+    """The workspaces to stop or move, and the reason."""
+
     now: bool = False
     """At once, without the notice of its policy."""
 
 
-class ExtendInput(Body):
-    """The workspaces, until when they run, and why: their users read it."""
+class ExtendInput(BulkInput):
+    """The workspaces to extend, their new end, and the reason."""
 
-    reason: Reason
-    dry_run: bool = False
-    """Answer what it would do, and do nothing."""
-    ids: WorkspaceIds
     until: Until
     """The end, for example Friday, 2026-12-24 18:00 or 3d."""
 
 
-class ReorderInput(Body):
-    """A waiting request, its new place in the queue, and why: the users that are passed read it."""
+class ReorderInput(BulkInput):
+    """A waiting request, its new place in the queue, and the reason. The users of the passed requests read it."""
 
-    reason: Reason
-    dry_run: bool = False
-    """Answer what it would do, and do nothing."""
-    ids: WorkspaceIds
     place: int = allows(f"1 to {MAX_PLACE}", "1 goes first.", ge=1, le=MAX_PLACE)
     """The new place among the requests for the same GPUs, from 1."""
 
@@ -95,11 +93,11 @@ class BulkResult(Answer):
 
 
 class RestrictionInput(Body):
-    """A restriction, and why: the users that it concerns read it."""
+    """A restriction, and the reason. The users that it concerns read the reason."""
 
     what: Measures = allows(", ".join(MEASURES), "Name one of them.")
     dry_run: bool = False
-    """Answer what it would do, and do nothing."""
+    """Return the effects, and do nothing."""
     reason: Reason
     begins: Annotated[float, ParsedText(parse_from, ("now", "zone"))] | None = None
     """The beginning, for example tomorrow, 2026-12-24 18:00 or 2h. The default is now."""
@@ -110,9 +108,9 @@ class RestrictionInput(Body):
     node: str | None = None
     """For ``drain``, and for ``reserve`` to reserve GPUs of this node only."""
     gpu: str | None = None
-    """For ``quarantine``: its id, or its node and number, for example ``node-1/0``."""
+    """For ``quarantine``: the id of a GPU, or its node and number, for example ``node-1/0``."""
     kind: str | None = None
-    """For ``reserve``, and for ``pause``, where none means everything."""
+    """For ``reserve`` and ``pause``. A pause without a kind is for all GPUs."""
     count: int | None = None
     """For ``reserve``."""
     user: str | None = allows("users of the hub", "Name one as the hub does.", default=None)
@@ -122,7 +120,7 @@ class RestrictionInput(Body):
     group: str | None = None
     """For ``reserve``: a group of the hub, for example a class."""
     replaces: str | None = None
-    """For ``drain`` and ``reserve``: the id of the one that ends with this one, to change it."""
+    """For ``drain`` and ``reserve``: the id of the restriction that this one replaces."""
     ids: WorkspaceIds | None = None
     """For ``exempt``: workspaces."""
 
@@ -155,7 +153,7 @@ EFFECTS: Mapping[str, str] = {
 
 
 class Restriction(Answer):
-    """One restriction; ``title`` is what it does, in words."""
+    """One restriction. ``title`` is its effect in words."""
 
     id: str
     what: Measures
@@ -174,30 +172,15 @@ class Restriction(Answer):
     on: str
     """Its target, as people read it."""
     every: str
-    """The part of each week in which it holds, or ""."""
+    """The part of each week in which it is in force, or ""."""
     next_from: float | None
-    """When it holds now or next. Null once it is over."""
+    """The beginning of its present or next time. Null once it is over."""
     next_until: float | None
 
     @property
     def effect(self) -> str:
         """Its effect, as a list shows it."""
         return EFFECTS[self.what]
-
-    @property
-    def ended_by(self) -> str:
-        """The administrator who ended it, or ""."""
-        return self.lifted.by if self.lifted else ""
-
-    @property
-    def ended_at(self) -> float | None:
-        """The time at which an administrator ended it."""
-        return self.lifted.at if self.lifted else None
-
-    @property
-    def ended_reason(self) -> str:
-        """The reason why an administrator ended it."""
-        return self.lifted.reason if self.lifted else ""
 
 
 class ReservationConflict(Answer):
@@ -227,9 +210,9 @@ class RestrictionResult(Answer):
     refused: list[Affected]
     """The workspaces that have ended. ``words`` says so."""
     conflicts: list[ReservationConflict]
-    """With other reservations and maintenance, at most 20."""
+    """Conflicts with other reservations and maintenance, at most 20."""
     choices: list[ReservationChoice]
-    """What fits instead of a reservation with conflicts."""
+    """Reservations that fit instead of one with conflicts."""
     dry_run: bool
     now: float
 
@@ -242,13 +225,13 @@ class RestrictionList(Answer):
 
 
 class LiftInput(Body):
-    """Why it is lifted."""
+    """The reason to lift a restriction."""
 
     reason: Reason
 
 
 class PastQuery(Query):
-    """Which restrictions."""
+    """The restrictions to list."""
 
     past: bool = False
     """Include restrictions that are over."""
@@ -267,7 +250,7 @@ class RoleEntry(Answer):
     role: str
     scope: str
     may: dict[str, str]
-    """What it may do, each with how far it reaches: ``own``, ``team`` or ``all``."""
+    """Its permissions, each with its reach: ``own``, ``team`` or ``all``."""
     people: list[RolePerson]
 
 
@@ -278,13 +261,13 @@ class RoleList(Answer):
 
 
 class AuditQuery(Query):
-    """Which lines."""
+    """The entries to list."""
 
     by: Literal["", "people", "parts"] = ""
     """Only what people did, or only gpuspawner, hub and cluster."""
     who: str = Field(default="", max_length=255)
     what: str = Field(default="", max_length=100)
-    """An action, as a line has it."""
+    """An action, as ``action`` of an entry."""
     user: str = Field(default="", max_length=255)
     """The owner of the workspace or grant."""
     target: str = Field(default="", max_length=255)
@@ -295,7 +278,7 @@ class AuditQuery(Query):
     """The last day."""
     limit: int = Field(default=200, ge=1, le=1000)
     before: str = Field(default="", max_length=20)
-    """``next`` of the part before."""
+    """``next`` of the previous part."""
 
 
 class AuditEntry(Answer):
@@ -317,7 +300,7 @@ class AuditEntry(Answer):
 
 
 class AuditPage(Answer):
-    """Lines, the newest first; ``next`` is the ``before`` of those that follow, null where none do."""
+    """Entries, the newest first. ``next`` is the ``before`` of the next part, null for the last part."""
 
     audit: list[AuditEntry]
     next: int | None

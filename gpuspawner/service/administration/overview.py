@@ -20,7 +20,7 @@ from gpuspawner.service.administration.gpu_map import (
 )
 from gpuspawner.service.administration.live_lists import kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, seen_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts

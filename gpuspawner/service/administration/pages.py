@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from gpuspawner.service.administration import dialogs
@@ -22,7 +23,7 @@ from gpuspawner.service.administration.live_lists import EndedPage, QueuePage, W
 from gpuspawner.service.administration.models import MEASURES
 from gpuspawner.service.administration.overview import OverviewPage
 from gpuspawner.service.administration.people import PeoplePage, PersonPage, RolesPage
-from gpuspawner.service.administration.restrictions import LISTED, present_restriction
+from gpuspawner.service.administration.restriction_effects import LISTED, present_restriction
 from gpuspawner.service.announcements.inboxes import present_message
 from gpuspawner.service.web.admin_page import FORMS, AdminPage, ListPage
 from gpuspawner.service.web.lists import (
@@ -72,7 +73,11 @@ class RestrictionsPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return those that were made last."""
-        return [present_restriction(self.parts, one) for one in await self.parts.restrictions.last(LISTED)]
+        rows = []
+        for one in await self.parts.restrictions.last(LISTED):
+            ended = {"ended_by": one.lifted_by, "ended_at": one.lifted_at, "ended_reason": one.lifted_why}
+            rows.append(SimpleNamespace(**vars(present_restriction(self.parts, one)), **ended))
+        return rows
 
     def show_list(self, part: ListPart, status: int = 200, **values: Any) -> None:
         """Answer with the page."""

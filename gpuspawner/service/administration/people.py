@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import NamedTuple
-from urllib.parse import quote
 
 from tornado.web import HTTPError
 
@@ -39,7 +38,7 @@ from gpuspawner.service.administration.live_lists import (
     present_workspace_rows,
 )
 from gpuspawner.service.administration.models import RoleEntry, RoleList, RolePerson
-from gpuspawner.service.administration.restrictions import present_restriction
+from gpuspawner.service.administration.restriction_effects import present_restriction
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.presenter import present_request, sees
 from gpuspawner.service.quotas.presenter import is_priced, present_quota
@@ -122,11 +121,6 @@ class HistoryEntry:
     why: str
     by: str
     page: str
-
-
-def person_page(state: Parts, user: str) -> str:
-    """Return the address of a person's page."""
-    return f"{state.prefix}console/people/{quote(user, safe='')}"
 
 
 async def present_people(state: Parts, used: Mapping[str, tuple[str, UsageAmounts]]) -> list[Row]:
@@ -296,7 +290,7 @@ USE = SCOPES[Role.USER]
 
 
 class PermissionRow(NamedTuple):
-    """What is permitted, and how far each role of SCOPES reaches, "" for a role that may not.
+    """A permission, and its reach for each role of SCOPES, "" for a role without it.
 
     The words do not name other users, because the page says whose things each role reaches.
     """

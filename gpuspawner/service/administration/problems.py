@@ -10,8 +10,8 @@ from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
-from gpuspawner.core.units import show_duration
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.core.units import show_count, show_duration
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
 from gpuspawner.service.notifications.sender import USER
@@ -76,10 +76,6 @@ def find_problems(state: Parts, ended: Iterable[Lease], disputed: Iterable[Lease
     return sorted(found, key=lambda one: (not one.grave, one.about_readings))
 
 
-def _count(number: int, noun: str = "workspace") -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _service_problems(state: Parts) -> Iterator[Problem]:
     now, fleet = state.clock.now(), state.scheduler.fleet
     for outage in state.queue.outages.under_way():
@@ -89,7 +85,7 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
         yield Problem("The hub has not answered yet.", REMEDIES[HUB], grave=True)
     if damaged := sorted(state.store.damaged.found):
         named = ", ".join(damaged[:NAMES_SHOWN])
-        what = f"{_count(len(damaged), 'row')} of the database can't be read: {named}. Lists leave them out."
+        what = f"{show_count(len(damaged), 'row')} of the database can't be read: {named}. Lists leave them out."
         yield Problem(what, "The service's log has the reason. Restore a backup, or delete these rows.")
     for sentence in (*state.scheduler.unseen, *filter(None, (lacking() for lacking in state.lacking))):
         yield Problem(sentence, grave=not fleet.complete)
@@ -155,7 +151,7 @@ def _failing_steps(state: Parts) -> Iterator[Problem]:
     for step, found in failing.items():
         first, concerns_all = found[0], any(not one.subject for one in found)
         leases = [lease for one in found if (lease := state.registry.get(one.subject)) is not None]
-        whose = f" for {_count(len(leases))}" if leases else ""
+        whose = f" for {show_count(len(leases))}" if leases else ""
         what = f"The step “{step}” has failed{whose} for {show_duration(first.since)} ({first.why})."
         yield Problem(what, remedy, grave=concerns_all, pages=_pages(state, leases))
 
@@ -188,7 +184,7 @@ def _unmeasured_nodes(state: Parts) -> Iterator[Problem]:
         return
     for node, leases in in_order:
         why = leases[0].streak.because
-        what = f"{_count(len(leases))} on {node} can't be measured{f': {why}' if why else ''}."
+        what = f"{show_count(len(leases))} on {node} can't be measured{f': {why}' if why else ''}."
         yield Problem(what, remedy, about_readings=True, pages=_pages(state, leases))
 
 
@@ -199,7 +195,7 @@ def _missing_monitors(state: Parts) -> Iterator[Problem]:
         return
     templates = sorted({lease.request.template for lease in leases if lease.request.template})
     named = f" of the templates {', '.join(templates[:NAMES_SHOWN])}" if templates else ""
-    what = f"The GPU monitor does not run in {_count(len(leases))}. GPU work of a few seconds may be missed there."
+    what = f"The GPU monitor does not run in {show_count(len(leases))}. GPU work of a few seconds may be missed there."
     remedy = f"Install gpuspawner[workspace] in the images{named}, or set DCGM exporter as readings: in the catalog."
     yield Problem(what, remedy, about_readings=True, pages=_pages(state, leases))
 
@@ -240,7 +236,9 @@ def _undelivered_messages(state: Parts) -> Iterator[Problem]:
         whose = "users" if channel == USER else "administrators"
         what = f"No message to {whose} was delivered for {show_duration(now - trouble.since)} ({trouble.why})."
         count = state.notifier.waiting
-        waiting = f"{_count(count, 'message')} {'waits' if count == 1 else 'wait'}. The service tries again for a day."
+        waiting = (
+            f"{show_count(count, 'message')} {'waits' if count == 1 else 'wait'}. The service tries again for a day."
+        )
         yield Problem(
             what, f"{waiting} Check service_settings.notify_users and notify_admins, and the server that they name."
         )
@@ -248,14 +246,14 @@ def _undelivered_messages(state: Parts) -> Iterator[Problem]:
     if lost:
         total = sum(counts.values()) - counts["failed"]
         reasons = ", ".join(f"{count} {name}" for name, count in lost.items())
-        what = f"{sum(lost.values())} of {_count(total, 'message')} since the last start were lost ({reasons})."
+        what = f"{sum(lost.values())} of {show_count(total, 'message')} since the last start were lost ({reasons})."
         yield Problem(what, "The service's log names each. Check service_settings.notify_users and its mail server.")
 
 
 def _unanswered_reports(state: Parts, disputed: Iterable[Lease]) -> Iterator[Problem]:
     leases = list(disputed)
     if leases:
-        what = f"{_count(len(leases), 'stop')} {'was' if len(leases) == 1 else 'were'} reported as wrong."
+        what = f"{show_count(len(leases), 'stop')} {'was' if len(leases) == 1 else 'were'} reported as wrong."
         remedy = "Look at the readings, and answer on the page of each workspace."
         pages = tuple(
             (f"{x.user}: “{x.dispute.sentence}”" if x.dispute and x.dispute.sentence else x.user, _page(state, x))
@@ -267,7 +265,9 @@ def _unanswered_reports(state: Parts, disputed: Iterable[Lease]) -> Iterator[Pro
 def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
     leases = [x for x in state.registry if x.phase in UP and x.unasked]
     if leases:
-        what = f"{_count(len(leases))} started without the GPU service, before its installation or while it was away."
+        what = (
+            f"{show_count(len(leases))} started without the GPU service, before its installation or while it was away."
+        )
         remedy = "They have no end until their next start. Their idle time before counts for nothing."
         yield Problem(what, remedy, pages=_pages(state, leases))
 

@@ -158,7 +158,7 @@ class Acknowledge(SpawnerHandler):
         attempts, attempt = self.parts.attempts, self.attempt()
         lease = await attempts.hear(lease_id, attempt)
         if not await self.parts.engine.effects.end_older_attempts(lease):
-            self.answer({"error": {"message": "What an earlier start left is still ending."}}, 409)
+            self.answer({"error": {"message": "Leftovers of an earlier start are still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)
         await self.parts.allocator.asking.must_be_allowed(await attempts.current(lease_id, attempt), groups)

@@ -1,4 +1,4 @@
-"""What is planned for GPUs in a time: reservations and maintenance, as a list and as the answer of the API.
+"""The reservations and maintenance of GPUs in a period, and the API that returns them.
 
 Each opening of a weekly rule is one entry.
 """
@@ -46,7 +46,7 @@ class CalendarEntry(Answer):
     """The restriction, "" for a reservation of the catalog."""
     what: Literal["reservation", "maintenance"]
     for_: str = Field(alias="for")
-    """For whom. Names of other users are left out for those who may not see them."""
+    """The user, team or class. Names of other users are left out for readers who may not see them."""
     gpus: str
     """The GPUs, in words."""
     counts: dict[str, int]
@@ -65,7 +65,7 @@ class CalendarEntry(Answer):
 
 
 class Calendar(Answer):
-    """What is planned between two moments, in order."""
+    """The reservations and maintenance between two moments, in order."""
 
     entries: list[CalendarEntry]
     begins_at: float
@@ -100,7 +100,7 @@ class CalendarReader:
 
 
 def planned_uses(state: Parts, start: float, end: float) -> list[PlannedUse]:
-    """Return what is planned between two moments, in the order of its beginning."""
+    """Return the reservations and maintenance between two moments, in the order of their beginning."""
     zone, made = ZoneInfo(state.catalog.rules.timezone), state.restrictions.live()
     holds: list[tuple[ClassHold, Restriction | None]] = [(one, None) for one in state.catalog.rules.holds]
     holds += [(reservation_hold(one), one) for one in made if one.measure in RESERVING]
@@ -120,7 +120,7 @@ def _counts(state: Parts, hold: ClassHold) -> Mapping[str, int]:
 
 
 def seen_uses(found: Iterable[PlannedUse], reader: CalendarReader) -> Iterator[PlannedUse]:
-    """Yield what a reader sees: of the kinds of GPU that they see."""
+    """Yield the planned uses that a reader sees, with the kinds of GPU that they see."""
     for one in found:
         counts = {kind: count for kind, count in one.counts.items() if reader.sees_all or kind in reader.kinds}
         if counts or (reader.sees_all and one.hold.is_maintenance):
@@ -128,7 +128,7 @@ def seen_uses(found: Iterable[PlannedUse], reader: CalendarReader) -> Iterator[P
 
 
 def for_words(hold: ClassHold, reader: CalendarReader) -> str:
-    """Return for whom GPUs are reserved. Only readers who see all people read the name of another user."""
+    """Return the user, team or class of a reservation. Only readers who see all people read another user's name."""
     if hold.is_maintenance:
         return MAINTENANCE
     if hold.members is not None or hold.account is None:

@@ -105,7 +105,7 @@ GONE = "This calendar address is not valid. Its user made a new one or removed i
 
 
 def stored_hash(secret: bytes, token: str) -> str:
-    """Return what is stored of the token of an address."""
+    """Return the stored hash of the token of an address."""
     return hmac.new(secret, f"calendar {token}".encode(), hashlib.sha256).hexdigest()
 
 

@@ -34,7 +34,7 @@ COLUMNS = {WEEK: 1, MONTH: 7}
 
 
 class CalendarView(NamedTuple):
-    """What every calendar page shows. ``days`` are the titles of the columns."""
+    """The values of every calendar page. ``days`` are the titles of the columns."""
 
     shown: ShownDays
     axis: TimeAxis
@@ -53,7 +53,7 @@ class CalendarView(NamedTuple):
 
 def calendar_view(state: Parts, handler: PageHandler, found: list[PlannedUse], reader: CalendarReader,
                   shown: ShownDays) -> CalendarView:  # fmt: skip
-    """Return what a calendar page shows of some days."""
+    """Return the values of a calendar page for some days."""
     first, last = date.fromisoformat(shown.first), date.fromisoformat(shift_day(shown.first, shown.days - 1))
     columns = [date.fromisoformat(shift_day(shown.first, x)) for x in range(0, shown.days, COLUMNS[shown.days])]
     titles = [f"{day:%a} {day.day}{f' {day:%b}' if day.day == 1 else ''}" for day in columns]

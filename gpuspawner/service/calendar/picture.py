@@ -19,7 +19,7 @@ from gpuspawner.core.calendar import Opening
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import end_at
 from gpuspawner.core.units import show_time
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, gpus_words
 from gpuspawner.service.parts import Parts
 
@@ -64,7 +64,7 @@ class Span:
     """Per cent of the span that the label leaves to the line of the present time."""
 
     def reach(self, room: float) -> tuple[float, float]:
-        """Return from where to where a label beside it reaches that needs ``room`` per cent."""
+        """Return the start and the end of a label beside the span that is ``room`` per cent wide."""
         right = self.left + self.width
         return (self.left - room, self.left) if self.side == "before" else (right, right + room)
 
@@ -97,7 +97,7 @@ def spans_of(uses: Iterable[Use], axis: TimeAxis) -> tuple[Span, ...]:
 
 
 def _collides(one: Span, others: Iterable[Span]) -> bool:
-    """Return whether a label beside its span would lie over another span or its label."""
+    """Return whether a label beside its span would cover another span or its label."""
     room = LETTER_PERCENT * len(one.label)
     left, right = one.reach(room)
     return any(

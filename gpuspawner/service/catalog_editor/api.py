@@ -20,8 +20,8 @@ from gpuspawner.core.events import CatalogChanged
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease
 from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaScope
-from gpuspawner.core.units import show_money
-from gpuspawner.service.administration.restrictions import lease_title
+from gpuspawner.core.units import show_count, show_money
+from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.catalog_editor.editor import (
     LAST_NUMBER,
     CatalogChange,
@@ -55,7 +55,7 @@ Offered = Template | GpuKind
 
 
 async def effects_of(state: Parts, before: Catalog, after: Catalog, waits: Sequence[str]) -> list[CatalogEffect]:
-    """Return what another catalog does, the workspaces first.
+    """Return the effects of another catalog, those on workspaces first.
 
     Args:
         state: the parts of the service.
@@ -94,12 +94,18 @@ def _running(state: Parts, before: Catalog, after: Catalog) -> Iterator[CatalogE
     ]
     same = len(up) - len({one.id for one in (*judged, *gone)})
     if same:
-        yield _effect("good", f"{_count(same, 'running workspace')} {_verb(same, 'goes', 'go')} on without a change.")
+        yield _effect(
+            "good", f"{show_count(same, 'running workspace')} {_verb(same, 'goes', 'go')} on without a change."
+        )
     if judged:
-        words = f"{_count(len(judged), 'running workspace')} {_verb(len(judged), 'follows', 'follow')} another policy"
+        words = (
+            f"{show_count(len(judged), 'running workspace')} {_verb(len(judged), 'follows', 'follow')} another policy"
+        )
         yield _effect("warn", f"{words}: {_listed(map(lease_title, judged))}. Idle time counts from now on.")
     if gone:
-        words = f"{_count(len(gone), 'running workspace')} {_verb(len(gone), 'goes', 'go')} on, but can't start again"
+        words = (
+            f"{show_count(len(gone), 'running workspace')} {_verb(len(gone), 'goes', 'go')} on, but can't start again"
+        )
         yield _effect("warn", f"{words}: {_listed(map(lease_title, gone))}.")
 
 
@@ -109,9 +115,9 @@ def _waiting(state: Parts, after: Catalog) -> Iterator[CatalogEffect]:
     for user, why in list(ends.items())[:NAMES_SHOWN]:
         yield _effect("bad", f"The waiting request of {user} ends. {why}")
     if (more := len(ends) - NAMES_SHOWN) > 0:
-        yield _effect("bad", f"The waiting requests of {_count(more, 'more user')} end.")
+        yield _effect("bad", f"The waiting requests of {show_count(more, 'more user')} end.")
     if stay := len(waiting) - len(ends):
-        yield _effect("good", f"{_count(stay, 'waiting request')} {_verb(stay, 'keeps its', 'keep their')} place.")
+        yield _effect("good", f"{show_count(stay, 'waiting request')} {_verb(stay, 'keeps its', 'keep their')} place.")
 
 
 def _offers(before: Mapping[str, Offered], after: Mapping[str, Offered]) -> Iterator[CatalogEffect]:
@@ -136,7 +142,7 @@ def _choices(kept: Iterable[tuple[str, Mapping[str, Any]]], before: Catalog, aft
     """Yield the presets and schedules that can't start any more."""
     refused = [name for name, options in kept if not _problem(before, options) and _problem(after, options)]
     if refused:
-        yield _effect("warn", f"{_count(len(refused), 'saved choice')} can't start any more: {_listed(refused)}.")
+        yield _effect("warn", f"{show_count(len(refused), 'saved choice')} can't start any more: {_listed(refused)}.")
 
 
 def _problem(catalog: Catalog, options: Mapping[str, Any]) -> str:
@@ -207,10 +213,6 @@ def _prices(before: Catalog, after: Catalog) -> Iterator[CatalogEffect]:
         )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _verb(number: int, one: str, several: str) -> str:
     return one if number == 1 else several
 
@@ -269,13 +271,13 @@ async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> 
 
 @router.post("/api/v1/admin/catalog/preview", Permission.EDIT_CATALOG, idempotent=False)
 async def preview_catalog(actor: Actor, *, body: CatalogChange) -> CatalogPreview:
-    """Return what a change would do, and what is wrong with it. Nothing is saved."""
+    """Return the effects of a change, and its problems. Nothing is saved."""
     return await present_draft(actor.state, await draft_of(actor.state, body))
 
 
 @router.post("/api/v1/admin/catalog", Permission.EDIT_CATALOG, status=201, audit="save catalog")
 async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
-    """Save a change as a new version. It is in force some seconds later. A catalog with a problem is refused."""
+    """Save a change as a new version, which is in force some seconds later. A catalog with a problem is refused."""
     state, draft = actor.state, await draft_of(actor.state, body)
     if draft.catalog is None:
         shown = " ".join(one.words for one in draft.problems[:PROBLEMS_SHOWN])
@@ -319,7 +321,7 @@ def present_version(state: Parts, one: CatalogVersion) -> Version:
 
 
 async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
-    """Return what a change would do."""
+    """Return the preview of a change."""
     catalog = draft.catalog
     return CatalogPreview(
         number=draft.base.number + 1,

@@ -42,7 +42,7 @@ class CatalogChange(Body):
     text: str | None = None
     """The entry, or the whole file, as YAML. Null removes the entry."""
     version: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
-    """Instead of ``entry`` and ``text``: the earlier version to go back to. It is saved as a new version."""
+    """The earlier version to go back to, instead of ``entry`` and ``text``. The service saves it as a new version."""
 
 
 class CatalogSave(CatalogChange):
@@ -74,21 +74,21 @@ class DiffLine(Answer):
 
 
 class CatalogEffect(Answer):
-    """What a change does to some workspaces, requests or people."""
+    """An effect of a change on workspaces, requests or people."""
 
     kind: EffectKind
     words: str
 
 
 class CatalogPreview(Answer):
-    """What a change would do. Nothing was saved."""
+    """The effects of a change that is not saved."""
 
     number: int
     """The number that it would get."""
     changes: str
     """The entries that differ, or empty if nothing differs."""
     problems: list[CatalogProblem]
-    """What is wrong with it. It can't be saved until this is empty."""
+    """The problems of the change. It can't be saved until this list is empty."""
     effects: list[CatalogEffect]
     diff: list[DiffLine]
     text: str
@@ -109,7 +109,7 @@ class Version(Answer):
 
 
 class VersionList(Answer):
-    """Versions, the newest first; ``next`` is the ``before`` of those that follow, null if none do."""
+    """Versions, the newest first. ``next`` is the ``before`` of the next part, null for the last part."""
 
     versions: list[Version]
     next: int | None
@@ -139,11 +139,11 @@ class CatalogState(Answer):
 
 
 class VersionsQuery(Query):
-    """Which versions."""
+    """The versions to list."""
 
     limit: int = Field(default=50, ge=1, le=100)
     before: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
-    """``next`` of the part before."""
+    """``next`` of the previous part."""
 
 
 class ComparisonQuery(Query):

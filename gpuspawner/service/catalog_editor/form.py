@@ -55,7 +55,7 @@ class FormField:
         return f"{words[:1].upper()}{words[1:]}".replace("Gpu", "GPU").replace("gpu", "GPU").replace("cpu", "CPU")
 
     def yaml(self, typed: str) -> str:
-        """Return what was typed as YAML: a list or a mapping without brackets, or text, in quotes if needed."""
+        """Return the typed text as YAML. A list or mapping may lack its brackets. Text gets quotes if it needs them."""
         kind = _kind(self.key)
         if kind != "text":
             begin, end = "[]" if kind == "list" else "{}"

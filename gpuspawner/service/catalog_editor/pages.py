@@ -54,7 +54,7 @@ class CatalogPage(AdminPage):
         await self._show(part, entry)
 
     async def post(self) -> None:
-        """Show a preview, or save a version and go back to the entry. What was typed stays if it is refused."""
+        """Show a preview, or save a version and go back to the entry. If it is refused, the form keeps its values."""
         part, entry = self._place(self.get_body_argument)
         actor = self.actor(ORIGIN)
         actor.require(Permission.EDIT_CATALOG)
@@ -188,7 +188,7 @@ async def _read_or_none(actor: Actor, number: str, against: str) -> Any:
 
 
 def _number(text: str) -> int:
-    """Return the number of a version, 0 for text that is none."""
+    """Return the number of a version, 0 for a text that is not a number."""
     return int(text) if NUMBER.fullmatch(text) else 0
 
 

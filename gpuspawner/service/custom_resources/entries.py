@@ -12,7 +12,7 @@ from gpuspawner.catalog.resources.merging import Added, MergeResult
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.custom_resources.status import condition, explained
+from gpuspawner.service.custom_resources.status import condition, status_without
 
 log = logging.getLogger("gpuspawner.operator")
 
@@ -92,11 +92,5 @@ def status_of(resource: Resource, judged: MergeResult, now: float) -> dict[str, 
     before = THE_ONE_BEFORE if wrong and used is not None else ""
     why = f"{before}{wrong}" or "It is part of the catalog."
     phase = REFUSED if wrong else IN_FORCE
-    told = {
-        "observedGeneration": resource.generation,
-        "phase": phase,
-        **explained(why),
-        "inForce": None if used is None else dict(used),
-        "conditions": [condition(resource, IN_FORCE, now, so=used is not None, reason=phase, message=why)],
-    }
-    return {key: value for key, value in told.items() if value is not None}
+    accepted = condition(resource, IN_FORCE, now, so=used is not None, reason=phase, message=why)
+    return status_without(resource, phase, why, [accepted], inForce=None if used is None else dict(used))

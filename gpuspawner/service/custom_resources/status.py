@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -133,37 +133,34 @@ def status_of(parts: Parts, resource: Resource, lease: Lease) -> dict[str, Any]:
     return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}
 
 
+def status_without(
+    resource: Resource, phase: str, why: str, conditions: Sequence[Mapping[str, Any]], **more: Any
+) -> dict[str, Any]:
+    """Return a status that no present workspace decides. ``more`` are further keys. Keys with None are left out."""
+    told = {"observedGeneration": resource.generation, "phase": phase, **explained(why), **more}
+    return {key: value for key, value in {**told, "conditions": conditions}.items() if value is not None}
+
+
 def scheduled(resource: Resource, one: Ready, now: float) -> dict[str, Any]:
     """Return the status of a scheduled request without a workspace now."""
-    why, at = one.sentence, one.next_at
-    accepted = condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {one.words}.")
-    told = {
-        "observedGeneration": resource.generation,
-        "phase": SCHEDULED,
-        **explained(why),
-        "readyAt": None if at is None else written_at(at),
-        "measuredAt": written_at(now),
-        "conditions": [accepted, condition(resource, "Ready", now, so=False, reason=SCHEDULED, message=why)],
-    }
-    return {key: value for key, value in told.items() if value is not None}
+    ready_at = None if one.next_at is None else written_at(one.next_at)
+    conditions = [
+        condition(resource, "Accepted", now, so=True, reason=SCHEDULED, message=f"Ready {one.words}."),
+        condition(resource, "Ready", now, so=False, reason=SCHEDULED, message=one.sentence),
+    ]
+    return status_without(resource, SCHEDULED, one.sentence, conditions, readyAt=ready_at, measuredAt=written_at(now))
 
 
 def refused(resource: Resource, why: str, now: float, phase: str = REFUSED) -> dict[str, Any]:
     """Return the status of a request that is refused, or waits until it is accepted."""
     accepted = condition(resource, "Accepted", now, so=False, reason=phase, message=why)
-    return {
-        "observedGeneration": resource.generation,
-        "phase": phase,
-        **explained(why),
-        "conditions": [accepted],
-    }
+    return status_without(resource, phase, why, [accepted])
 
 
 def forgotten(resource: Resource, now: float, why: str = "It has ended, and is not kept any more.") -> dict[str, Any]:
     """Return the status of a request whose workspace ended so long ago that its lease is deleted."""
     ready = condition(resource, "Ready", now, so=False, reason=ENDED, message=why)
-    told = {"observedGeneration": resource.generation, "phase": ENDED, "lease": resource.told_lease}
-    return {**told, **explained(why), "conditions": [ready]}
+    return status_without(resource, ENDED, why, [ready], lease=resource.told_lease)
 
 
 def condition(resource: Resource, name: str, now: float, *, so: bool, reason: str, message: str) -> dict[str, Any]:

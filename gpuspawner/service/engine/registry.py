@@ -380,7 +380,7 @@ async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
 
 
 def _mismatch(event: events.Event) -> str | None:
-    """Return which of MISMATCHES an event tells of; None where it tells of none."""
+    """Return the mismatch of MISMATCHES that an event reports. Return None if it reports no mismatch."""
     if isinstance(event, events.Stopped):
         return MISMATCHES[2] if event.reason == ExitReason.ORPHANED.value else None
     if isinstance(event, events.Placed):

@@ -140,7 +140,7 @@ def _disputed(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
 
 
 def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("answered", "You called the end of your workspace wrong", f"{line.actor} answered: {line.why}")
+    return _Text("answered", "You reported the end of your workspace as wrong", f"{line.actor} answered: {line.why}")
 
 
 def _ready_paused(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:

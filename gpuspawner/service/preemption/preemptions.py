@@ -53,7 +53,7 @@ LOOK_SECONDS = 30.0
 
 
 class Preemptions:
-    """The stronger claims that live, and what follows from them."""
+    """The live requests with priority, and their effects on workspaces."""
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, engine: LeaseEngine, clock: Clock) -> None:
         """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""

@@ -46,7 +46,7 @@ SERVICE, RULE = "gpuspawner", "a rule of the catalog"
 """The actor of an approval by the catalog's rule, and the origin in its audit entries."""
 DAY_SECONDS = 86400.0
 LOOK_SECONDS = 600.0
-"""How often it is looked whether somebody must be reminded. Arbitrary."""
+"""The time between two searches for due reminders. Arbitrary."""
 
 
 @router.get("/api/v1/quota-requests", Permission.SEE_REQUESTS)

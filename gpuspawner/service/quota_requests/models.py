@@ -56,12 +56,12 @@ class QuotaRequestList(Answer):
 
 
 class RequestsQuery(PageQuery):
-    """Which requests."""
+    """The requests to list."""
 
     all: bool = False
-    """Those that you may see as a team lead or administrator (default: your own)."""
+    """All requests that you may see as a team lead or administrator (default: your own)."""
     open: bool = False
-    """Only those that wait for an answer."""
+    """Only requests that wait for an answer."""
 
 
 def _check_times(until: float | None, info: ValidationInfo[InputContext]) -> float | None:

@@ -93,13 +93,13 @@ def present_request(
 
 
 def request_words(state: Parts, one: QuotaRequest) -> str:
-    """Return what is requested in a sentence without its full stop: ``40 GPU h more for alice until Sunday``."""
+    """Return a request as a sentence without its full stop: ``40 GPU h more for alice until Sunday``."""
     now, zone = state.clock.now(), state.accounting.zone
     since = "" if one.since is None or one.since <= now else f" from {show_moment(one.since, now, zone)}"
     return f"{one.words} more for {grantee(one.grant_of())}{since} until {show_moment(one.until, now, zone)}"
 
 
-# What an answer needs to know
+# Facts for an answer
 
 
 def bounds_of(state: Parts, one: QuotaRequest) -> list[AnyBound]:
@@ -136,7 +136,7 @@ def rules_of_requests(state: Parts) -> list[str]:
 
 
 def rule_words(state: Parts) -> str:
-    """Return in a sentence which requests are approved at once, "" without such a rule."""
+    """Return the catalog's rule that approves requests at once as a sentence, "" without a rule."""
     rule = state.catalog.rules.approve
     if rule is None:
         return ""

@@ -58,10 +58,12 @@ async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
     if query.user:
         name, owner = query.user, await actor.find_user(query.user)
     teams = teams_of(state.catalog.rules, await state.members.lately(name, owner))
-    if isinstance(whose, frozenset) and whose.isdisjoint(teams):
-        raise HTTPError(
-            403, reason=f"{name} is in no team that you lead. {refusal_words(Permission.SEE_QUOTAS, Reach.ALL)}"
-        )
+    if isinstance(whose, frozenset):
+        teams = tuple(team for team in teams if team in whose)
+        if not teams:
+            raise HTTPError(
+                403, reason=f"{name} is in no team that you lead. {refusal_words(Permission.SEE_QUOTAS, Reach.ALL)}"
+            )
     return present_quota(state, name, owner, teams)
 
 
@@ -96,7 +98,7 @@ async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
 
 @router.post("/api/v1/quota-grants", Permission.GRANT, status=201, audit="grant")
 async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
-    """Grant extra quota. It is in force at once, or from ``since``."""
+    """Grant extra quota. The grant is in force at once, or from ``since``."""
     whose, teams = actor.whose(Permission.GRANT), ", ".join(actor.teams_led)
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
         raise RequestRefused("team", quoted(body.team), f"teams that you lead: {teams}", "Name the team and a member.")
@@ -164,12 +166,15 @@ async def apply_at_once(allocator: Allocator) -> None:
 MAX_AMOUNT = 100_000
 """The largest correction, in GPU hours or money. Arbitrary: more is a typing error."""
 CREDITED_MONTHS = 12
-"""A credit is at most what was charged in the present month and in so many before. The ledger is kept as long."""
+"""A credit is at most the sum of the charges of the present month and of this number of earlier months.
+
+The ledger is kept as long.
+"""
 
 
 @dataclass(frozen=True)
 class _Corrected:
-    """What is corrected: an account and its user's name, in GPU hours or money."""
+    """The account of a correction, the name of its user, and the unit: GPU hours or money."""
 
     account: Account
     owner: Owner
@@ -259,7 +264,7 @@ async def _check_bounds(actor: Actor, one: _Corrected, number: float) -> None:
 
 
 async def _charged(actor: Actor, one: _Corrected, since: str, until: str, whose: Whose) -> float:
-    """Return what was charged on some days to the team of the correction, without one to all."""
+    """Return the charges of some days to the team of the correction, or to all teams if it has none."""
     usage = await present_usage(actor.state, "team", since, until, whose)
     rows = [row for row in usage.rows if row.key == one.account.team or not one.account.team]
     hours = one.unit is BudgetUnit.GPU_HOURS
@@ -267,7 +272,7 @@ async def _charged(actor: Actor, one: _Corrected, since: str, until: str, whose:
 
 
 async def _sides(actor: Actor, one: _Corrected, month: str, number: float) -> AsyncIterator[CorrectedSide]:
-    """Yield what changes for the user, for the team, and in their budgets."""
+    """Yield the charges of the user and the team, and the use of their budgets, before and after the correction."""
     state, first, last = actor.state, first_day(month).isoformat(), last_day(month).isoformat()
     team = one.account.team
     title = f"Team {team_title(state.catalog, team)}"

@@ -188,7 +188,7 @@ class Usage(Answer):
 
 
 class CorrectedSide(Answer):
-    """What a user or a team is charged in a month, or has used of a budget, before and after a correction."""
+    """The charges of a user or team in a month, or the used part of a budget, before and after a correction."""
 
     whose: str
     what: str
@@ -263,10 +263,10 @@ class CorrectionInput(Body):
     amount: CorrectionAmount
     """``-3 GPU h``, which credits, or ``+10 cost``."""
     month: Annotated[str, ParsedText(read_month)] = ""
-    """The month that it corrects, for example ``2026-10`` (default: the present one). That of a closed month counts
-    in the present one."""
+    """The month that it corrects, for example ``2026-10`` (default: the present one). A correction of a closed
+    month counts in the present one."""
     dry_run: bool = False
-    """Whether only the effects are answered, and nothing is done."""
+    """Return the effects, and do nothing."""
 
     @field_validator("user")
     @classmethod

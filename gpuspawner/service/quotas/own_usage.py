@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import reduce
 from math import ceil, log10
 
 from gpuspawner.catalog import teams_of, visible
@@ -84,7 +85,7 @@ class Column:
 
     @property
     def text(self) -> str:
-        """Its hours, "" for none."""
+        """The hours of the day as text, "" without hours."""
         return f"{self.hours:.1f}" if self.hours >= LEAST_HOURS else ""
 
 
@@ -139,9 +140,6 @@ class UsagePage(PageHandler):
         order = {entry.name: number for number, entry in enumerate(rules.quotas)}
         bounds = sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry])
         columns, grid = columns_of(period.days, amounts)
-        total = UsageAmounts()
-        for one in amounts.values():
-            total = total.plus(one)
         self.render_page(
             "quota.html",
             meters=[meter_of(one) for one in bounds],
@@ -153,7 +151,7 @@ class UsagePage(PageHandler):
             groupings=[one for one in GROUPINGS if one[0] != "team" or teams],
             columns=columns,
             grid=grid,
-            total=total,
+            total=reduce(UsageAmounts.plus, amounts.values(), UsageAmounts()),
             usage=usage,
             cost="" if usage.cost is None else show_money(usage.cost, rules.currency),
             currency=rules.currency,

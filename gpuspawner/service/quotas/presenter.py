@@ -24,7 +24,6 @@ from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_
 from gpuspawner.service.store.rows import Whose, is_of
 
 NO_TEAM, NO_KIND = "no team", "no GPU"
-Names = Mapping[str, str]
 
 
 def is_priced(catalog: Catalog) -> bool:
@@ -67,13 +66,6 @@ def present_bounds(state: Parts, users: Sequence[Requester]) -> tuple[list[model
 def _each_balance(balances: BudgetBalances, users: Iterable[Requester]) -> Iterable[BudgetBalance]:
     found = (one for user in users for one in balances.of(Requester(*user)))
     return {(one.entry.name, one.account, one.budget): one for one in found}.values()
-
-
-def present_standing(state: Parts, standing: Standing, now: float) -> models.AnyBound:
-    """Return a limit or budget with its sentences."""
-    if isinstance(standing.source, BudgetBalance):
-        return present_budget(standing.source, standing, state, now)
-    return present_limit(standing.source, standing, state.catalog)
 
 
 def present_limit(taken: LimitTotals, standing: Standing, catalog: Catalog) -> models.Limit:
@@ -341,25 +333,15 @@ def today_of(state: Parts) -> str:
     return date_of(milliseconds(state.clock.now()), state.accounting.zone)
 
 
-def title_usage(state: Parts, usage: models.Usage, names: Names | None = None) -> models.Usage:
-    """Return usage with the titles that people read. ``names`` are the names of users by their ``created``."""
-    titles: dict[str, Names] = {
+def title_usage(state: Parts, usage: models.Usage) -> models.Usage:
+    """Return usage with the titles of kinds and teams."""
+    titles: dict[str, dict[str, str]] = {
         "kind": {name: kind.title for name, kind in state.catalog.gpus.items()},
         "team": {name: team.title for name, team in state.catalog.rules.teams.items()},
-        "user": names or {},
     }
     known = titles.get(usage.by, {})
     rows = [row.model_copy(update={"name": known.get(row.key) or row.name}) for row in usage.rows]
     return usage.model_copy(update={"rows": rows})
-
-
-async def present_usage_this_month(state: Parts, by: str, whose: Whose, names: Names | None = None) -> models.Usage:
-    """Return the usage of this month in the catalog's time zone. Rows have the titles that people read.
-
-    ``names`` are the names of users by their ``created``, for usage by user.
-    """
-    today = today_of(state)
-    return title_usage(state, await present_usage(state, by, f"{today[:-2]}01", today, whose), names)
 
 
 def _running(state: Parts, whose: Whose) -> Iterable[LedgerLine]:

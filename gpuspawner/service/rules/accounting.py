@@ -145,7 +145,7 @@ class Accounting:
             self._sums = self._with(self._known(), lines)
 
     def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
-        """Note that lines are stored, and what they and their steps added to the sums of use."""
+        """Add stored lines, and the usage of their steps, to the sums."""
         for part in parts:
             for state in STATES:
                 if hours := getattr(part.amounts, state):

@@ -135,7 +135,7 @@ class NameInput(Body):
 
 
 class Preset(Answer):
-    """Choices of the form by a name of their own."""
+    """A user's choices of the form, with a name."""
 
     name: str
     options: dict[str, Any]
@@ -143,7 +143,7 @@ class Preset(Answer):
 
 
 class PresetList(Answer):
-    """One's own presets by name, and how many there may be."""
+    """The user's own presets by name, and their largest number."""
 
     presets: list[Preset]
     most: int

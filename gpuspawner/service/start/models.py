@@ -36,7 +36,7 @@ class Account(Answer):
 
 
 class Offer(Answer):
-    """The GPUs of one kind. Null is unknown, and never 0 for that."""
+    """The GPUs of one kind. Unknown numbers are null, not 0."""
 
     kind: str
     title: str

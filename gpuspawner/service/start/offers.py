@@ -19,11 +19,11 @@ from gpuspawner.service.start import models
 from gpuspawner.service.workspaces.models import Substitute
 
 NOTED = 2
-"""The most coming reservations that are named for a kind. Arbitrary: what fits below its name."""
+"""The most coming reservations that are named for a kind. Arbitrary: these fit below its name."""
 
 
 def present_offer(offer: Offer, state: Parts, coming: str = "") -> models.Offer:
-    """Return an offer. Null is unknown, and never 0 for that. ``coming`` tells of coming reservations."""
+    """Return an offer. Unknown numbers are null, not 0. ``coming`` are words about coming reservations."""
     kind = state.catalog.gpus[offer.kind]
     return models.Offer(
         kind=offer.kind,
@@ -69,7 +69,7 @@ def _coming(one: PlannedUse, count: int, reader: CalendarReader) -> str:
 
 
 SOONER_SECONDS = 60.0
-"""A smaller difference does not count as sooner, because estimates are no better."""
+"""A smaller difference does not count as sooner, because estimates are not that exact."""
 
 
 async def present_teams(state: Parts, owner: Owner, groups: frozenset[str]) -> tuple[list[models.Team], str | None]:

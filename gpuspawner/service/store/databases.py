@@ -77,7 +77,7 @@ class Database(ABC):
         """Return in words why the database does not answer. Return None for a fault of ours, which would come again."""
 
     def lose(self) -> None:
-        """Stop using the present connections: of several servers, they lead to the wrong one."""
+        """Stop using the present connections, because they lead to the wrong one of several servers."""
         self._generation += 1
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Sqlite(Database):
         known, self._inode = self._inode, inode
         if known not in {None, inode}:
             self.lose()
-            raise _lost(f"its file {self._path} is another one by now")
+            raise _lost(f"its file {self._path} was replaced by another one")
 
     def trouble(self, error: sa.exc.DBAPIError) -> str | None:
         """Return SQLite's own words."""

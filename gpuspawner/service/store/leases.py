@@ -60,7 +60,7 @@ class StoredLeases(StoredRows):
     def ended(self, whose: Whose, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
         """Return the leases of an owner, of teams or of all that ended, newest first.
 
-        ``before`` are end and id of a lease: only leases behind it in that order are returned.
+        ``before`` is the end and the id of a lease. Only leases after it in this order are returned.
         """
         t = tables.leases.c
         where = (t.phase == Phase.ENDED.value) & rows_whose(tables.leases, whose)

@@ -1,1 +1,1 @@
-"""What is stored of a person: seen and exported by themselves, and forgotten by an administrator."""
+"""The stored data of a person: they see and export it, and an administrator deletes it."""

@@ -1,4 +1,4 @@
-"""What is stored of a person: each kind with its retention time, and the API to export it and to forget a person."""
+"""The stored data of a person: each kind with its retention time, and the API to export it and to forget a person."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PSEUDONYMISE, DELETE = "pseudonymise", "delete"
 
 
 class StoredSection(Answer):
-    """What is stored of one kind. ``name`` is that of the table, ``kept`` for how long it is kept."""
+    """One kind of stored data. ``name`` is the name of the table, and ``kept`` the retention time."""
 
     name: str
     title: str
@@ -110,7 +110,7 @@ class ExportedSection(StoredSection):
 
 
 class StoredData(Answer):
-    """All that is stored of a person."""
+    """All stored data of a person."""
 
     user: str
     created: str
@@ -120,7 +120,7 @@ class StoredData(Answer):
 
 
 class ForgottenSection(Answer):
-    """What becomes of the entries of one kind: ``deleted`` or ``kept under the pseudonym``."""
+    """The outcome for the entries of one kind: ``deleted`` or ``kept under the pseudonym``."""
 
     title: str
     entries: int
@@ -136,7 +136,7 @@ class Forgotten(Answer):
     words: str
     note: str
     sides: list[ForgottenSection]
-    """What becomes of each kind of entry."""
+    """The outcome for each kind of entry."""
 
 
 class StoredQuery(Query):
@@ -158,7 +158,7 @@ class ForgetInput(Body):
     created: str = ""
     """When the hub created the user, if several users had the name."""
     dry_run: bool = False
-    """Whether only the effects are answered, and nothing is done."""
+    """Return the effects, and do nothing."""
 
 
 DELETED, RENAMED = "deleted", "kept under the pseudonym"
@@ -170,7 +170,7 @@ router = Router()
 
 @router.get("/api/v1/stored", Permission.SEE_STORED)
 async def get_stored(actor: Actor, *, query: StoredQuery) -> StoredData:
-    """Answer all that is stored of a person, entry by entry, without tokens and secrets."""
+    """Return all stored data of a person, entry by entry, without tokens and secrets."""
     state, name = actor.state, query.user or actor.person.name
     of_other = name != actor.person.name
     if of_other:

@@ -35,7 +35,7 @@ Key = tuple[str, str, str]
 
 
 async def send_alerts(state: Parts) -> None:
-    """Tell what there is to tell, each once. Raises Unavailable: it is told later."""
+    """Send each due message once. Raises Unavailable. Then the next round sends it."""
     told = {one.key for one in await state.store.read(state.store.team_alerts.all)}
     await _tell_of_budgets(state, told)
     await _tell_of_waste(state, told)

@@ -43,7 +43,7 @@ class MailInput(Body):
 
 
 class MailedStatement(Answer):
-    """A statement that is mailed, and to whom."""
+    """A mailed statement, and the leads that get it."""
 
     number: str
     leads: list[str]

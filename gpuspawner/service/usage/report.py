@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import reduce
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -247,10 +248,7 @@ def present_amounts(amounts: UsageAmounts, *, priced: bool) -> Row:
 
 def total_of(sums: Mapping[str, tuple[str, UsageAmounts]]) -> UsageAmounts:
     """Return the sum of all."""
-    total = UsageAmounts()
-    for _, amounts in sums.values():
-        total = total.plus(amounts)
-    return total
+    return reduce(UsageAmounts.plus, (amounts for _, amounts in sums.values()), UsageAmounts())
 
 
 def cost_of_idle(by_kind: Mapping[str, tuple[str, UsageAmounts]]) -> float:

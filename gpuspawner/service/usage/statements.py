@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -68,7 +69,7 @@ class StatementLine(StatementAmounts):
     """The usage of one member, of one kind of GPU at one price."""
 
     user: str
-    """The time at which the hub created the user. It is unique."""
+    """The time at which the hub created the user, which is unique."""
     member: str
     kind: str
     gpu: str
@@ -97,7 +98,7 @@ class BudgetAlert(Answer):
 
 
 class StatementSummary(Answer):
-    """What a statement comes to."""
+    """The totals of a statement."""
 
     number: str
     team: str
@@ -118,7 +119,7 @@ class StatementSummary(Answer):
 
 
 class Statement(StatementSummary):
-    """The statement of a team for a month. That of a closed month never changes."""
+    """The statement of a team for a month. The statement of a closed month never changes."""
 
     version: str
     budget_alerts: list[BudgetAlert]
@@ -134,13 +135,13 @@ class StatementList(Answer):
 
 @dataclass(frozen=True)
 class StatementContext:
-    """What the statements of a month have in common: the catalog, and when they were made."""
+    """The common values of the statements of a month: the catalog, and the time at which they were made."""
 
     catalog: Catalog
     month: str
     made_at: float
     alerts: Sequence[TeamAlert]
-    """What was told of teams."""
+    """The alerts that were sent about teams."""
     is_closed: bool
 
     def build(self, team: str, sums: Iterable[TeamSum], credits_: Iterable[LedgerLine]) -> Statement:
@@ -153,9 +154,7 @@ class StatementContext:
         """
         rules, zone = self.catalog.rules, ZoneInfo(self.catalog.rules.timezone)
         span, found, budget = month_span(self.month, zone), list(sums), money_budget(self.catalog, team)
-        total = UsageAmounts()
-        for one in found:
-            total = total.plus(one.amounts)
+        total = reduce(UsageAmounts.plus, (one.amounts for one in found), UsageAmounts())
         return Statement(
             number=f"{self.month}-{team or NO_TEAM_NUMBER}",
             team=team,
@@ -242,7 +241,7 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
         try:
             return Statement.model_validate(stored)
         except ValidationError as error:  # its numbers are still in the sums
-            log.error("the statement of %s for %s can't be read; it is made anew: %s", team, month, error)  # noqa: TRY400 - the data is at fault
+            log.error("the statement of %s for %s can't be read, and is calculated again: %s", team, month, error)  # noqa: TRY400 - the data is at fault
     first, last = first_day(month).isoformat(), last_day(month).isoformat()
     credits_ = await state.store.read(state.store.ledger.credits, first, last, team)
     sums = await state.store.read(state.store.statements.sums, month, team)
@@ -251,7 +250,7 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
     now, zone = state.clock.now(), state.accounting.zone
     lines = (line for lease in state.registry for line in ledger_lines_until(lease, now, zone))
     credits_ += [x for x in lines if is_credit(x) and (x.account.team, month_of(x.day)) == (team, month)]
-    # A month without any usage is not stored. It is over all the same.
+    # A month without any usage is not stored. It is closed as well.
     is_closed = month <= state.accounting.closed_month or (now >= closes_at(month, zone) and not sums and not running)
     alerts = await state.store.read(state.store.team_alerts.all)
     return StatementContext(state.catalog, month, now, alerts, is_closed).build(
@@ -260,7 +259,7 @@ async def find_statement(state: Parts, team: str, month: str) -> Statement:
 
 
 async def find_statements(state: Parts, month: str, teams: Collection[str]) -> StatementList:
-    """Return what the statements of some teams come to."""
+    """Return the totals of the statements of some teams."""
     found = [await find_statement(state, team, month) for team in teams]
     names = StatementSummary.model_fields
     return StatementList(statements=[StatementSummary(**{name: getattr(one, name) for name in names}) for one in found])
@@ -319,9 +318,7 @@ def shown_by_member(statement: Statement) -> list[ShownRow]:
     rows = sorted(groups.items(), key=lambda one: (-one[1].charged, names[one[0]]))
     shown = [(names[user], None, amounts) for user, amounts in rows[:MEMBERS_SHOWN]]
     if others := rows[MEMBERS_SHOWN:]:
-        rest = UsageAmounts()
-        for _, amounts in others:
-            rest = rest.plus(amounts)
+        rest = reduce(UsageAmounts.plus, (amounts for _, amounts in others), UsageAmounts())
         shown.append((f"{len(others)} others" if len(others) > 1 else "1 other", None, rest))
     return _shown(shown, statement)
 
@@ -346,7 +343,7 @@ def _shown(rows: Sequence[tuple[str, float | None, UsageAmounts]], statement: St
 
 
 def cost_at_prices(statement: Statement, hours: str) -> float | None:
-    """Return what hours of a statement cost at their prices. ``hours`` is ``idle`` or ``reclaimed``."""
+    """Return the cost of the ``idle`` or ``reclaimed`` hours of a statement at their prices."""
     if statement.total.cost is None:
         return None
     return float(sum(getattr(line, hours) * line.price for line in statement.lines if line.price is not None))

@@ -1,5 +1,4 @@
-"""The parts that every route shares, and pages.
+"""The modules that all endpoints and pages share.
 
-The modules ``endpoint``, ``inputs``, ``permissions`` and ``actor`` know no noun. The folder of a noun, for example
-``quotas``, has its models, presenter, API and pages. The other modules here are pages of nouns that have no folder yet.
+They know no subject. The folder of a subject, for example ``quotas``, has its models, presenter, API and pages.
 """

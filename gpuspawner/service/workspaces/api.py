@@ -46,7 +46,7 @@ class AllQuery(PageQuery):
 
 
 class WorkspacesQuery(AllQuery):
-    """Which workspaces."""
+    """The workspaces to return."""
 
     live: bool = True
     """Whether workspaces that have not ended are included."""
@@ -55,14 +55,14 @@ class WorkspacesQuery(AllQuery):
 
 
 class ReadingsQuery(PageQuery):
-    """Which readings."""
+    """The readings to return."""
 
     since: float = Field(default=0.0, allow_inf_nan=False)
-    """From when on, in seconds since 1970."""
+    """The earliest time, in seconds since 1970."""
 
 
 class SentenceInput(Body):
-    """A sentence for the other side."""
+    """A sentence for the other person."""
 
     sentence: str = ""
 
@@ -78,7 +78,7 @@ class TitleInput(Body):
     """A name for people."""
 
     title: str = ""
-    """At most 60 characters. Empty: the name of its server again."""
+    """At most 60 characters. With an empty title, pages show the name of its server again."""
 
 
 class CountInput(Body):
@@ -88,7 +88,7 @@ class CountInput(Body):
 
 
 class DoneInput(Body):
-    """In how many minutes its user will be done. 0 is: not soon."""
+    """The minutes until its user will be done. 0 means not soon."""
 
     minutes: int = Field(ge=0, le=1440)
 
@@ -131,7 +131,7 @@ async def list_workspaces(actor: Actor, *, query: WorkspacesQuery) -> models.Wor
 
 
 def _order(lease: Lease) -> Order:
-    """Return the order of the list: first by the time of the request, then by the time of the end, last end first."""
+    """Return the sort key of the list: live ones by the time of the request, then ended ones, the last end first."""
     return (0, lease.asked_at, lease.id) if lease.ended_at is None else (1, -lease.ended_at, lease.id)
 
 
@@ -150,7 +150,7 @@ async def list_disputes(actor: Actor, *, query: AllQuery) -> models.WorkspaceLis
 
 
 class StartInput(StartBody):
-    """Options of a start, and for whom it is."""
+    """The options of a start, and its user."""
 
     user: str = ""
     """The user of the workspace. Default: you. Only operators and administrators start for others."""

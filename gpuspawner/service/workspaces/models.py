@@ -232,7 +232,7 @@ class End(Answer):
     by: str
     at: float | None
     sentence: str
-    """The event for its user: ``We stopped it at 11:48 because its GPU was idle for 40 min.``"""
+    """The end in a sentence for its user: ``We stopped it at 11:48 because its GPU was idle for 40 min.``"""
     details: str
     """Further sentences for its user, "" for none."""
     short: str
@@ -251,7 +251,7 @@ class Arrival(Answer):
 
 
 class PlannedEnd(Answer):
-    """When its user will be done, as they said, and whether to ask them because somebody waits for such GPUs."""
+    """The time at which its user will be done. ``asked`` is whether to ask them, because others wait for such GPUs."""
 
     asked: bool
     at: float | None
@@ -302,7 +302,7 @@ class Workspace(Answer):
     cpu_cores_used: float | None
     """The CPU cores that it used at its newest reading."""
     host_memory_used_bytes: int | None
-    """The host memory that it used then, without file caches."""
+    """The host memory at its newest reading, without file caches."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow

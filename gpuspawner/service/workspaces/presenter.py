@@ -27,7 +27,7 @@ from gpuspawner.service.workspaces.warnings import present_arrival, present_exte
 
 
 def present_workspace(state: Parts, lease: Lease, person: Person | None = None) -> models.Workspace:
-    """Return a workspace. Times are seconds since the epoch, and null is unknown or not the case.
+    """Return a workspace. Times are seconds since the epoch. null means unknown, or no value.
 
     ``person`` is the reader, None for its user.
     """

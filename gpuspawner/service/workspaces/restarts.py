@@ -106,11 +106,11 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     claim = Claim("", lease.key.user_created, request, now, user=lease.user)
     try:
         would = await parts.queue.offers_for(claim)
-    except Unavailable as error:  # the workspace runs on, and so does its page
+    except Unavailable as error:  # the workspace continues, and its page is shown
         return f"We do not know how long the new one waits, and this workspace ends first. {error}"
     held = "" if would.wait_reason is None else would.wait_reason.words
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
-        return "What it asks for is free now."
+        return "The requested GPUs are free now."
     offer = parts.queue.offer(request.gpu, hold_user_of(claim))
     shown, outage = preview_start(parts, would.place), parts.queue.outages.of_kind(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)

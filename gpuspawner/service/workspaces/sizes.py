@@ -60,7 +60,7 @@ class SizeInput(Body):
     memory: SkipValidation[int | str | None] = None
     """A size, for example ``64 GB``. A JSON number is bytes."""
     at_once: bool = False
-    """Restart now, also where the new size then waits in the queue without a running workspace."""
+    """Restart now, even if the new size then waits in the queue without a running workspace."""
 
 
 def resolve_size(parts: Parts, lease: Lease, asked: SizeQuery | SizeInput, groups: Collection[str] | None) -> Next:

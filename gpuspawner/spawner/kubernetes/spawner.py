@@ -195,8 +195,8 @@ class KubePods(PodStart):
         if hub != self.gpu_hub_id:
             where = f"{self.pod_name} in the namespace {self.namespace}"
             raise ended_start(
-                f"Another hub has a pod {where}, and this one takes it for its user's. Your administrator must write a "
-                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is no more.",
+                f"Another hub has a pod {where}, with the name of yours. Your administrator must write a "
+                "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is gone.",
                 reason="conflict",
                 status=409,
             )

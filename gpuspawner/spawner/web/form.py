@@ -201,7 +201,7 @@ def prefill_from_query(arguments: Mapping[str, Sequence[str | bytes]]) -> dict[s
 
 
 def offered(catalog: Catalog, link: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return of a link's options what the form can show as chosen, and a sentence for each choice that it cannot."""
+    """Return the options of a link that the form can show, and a sentence for each option that it cannot."""
     kept, notes = dict(link), list[str]()
     template = catalog.templates.get(link.get("template", ""), next(iter(catalog.templates.values()), None))
     if template is None:

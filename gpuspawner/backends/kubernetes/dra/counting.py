@@ -50,7 +50,7 @@ class Remaining:
         return Remaining({**self.amounts, **found})
 
     def less(self, used: Mapping[Key, int]) -> Remaining:
-        """Return it less the used amounts."""
+        """Return what is left of the capacity without the used amounts."""
         return replace(self, amounts={**self.amounts, **{key: self.amounts.get(key, 0) - used[key] for key in used}})
 
     def has(self, needed: Mapping[Key, int]) -> bool:

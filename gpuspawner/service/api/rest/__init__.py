@@ -1,6 +1,6 @@
-"""Route declarations, and what is derived from them: checks, the OpenAPI document and its page.
+"""Declarations of routes, the base classes of their models, idempotency keys, and the OpenAPI document.
 
-Belongs here: what holds for every route. Never here: the work of one route, which its handler does.
+Nothing here belongs to one route alone.
 """
 
 from gpuspawner.service.api.rest.models import Answer, Body, PageQuery, Query

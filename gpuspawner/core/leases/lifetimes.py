@@ -5,9 +5,9 @@ Times are seconds since the epoch by the service's clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
@@ -15,6 +15,8 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_duration
+
+T = TypeVar("T", bound=Any)
 
 LEAST_NOTICE_SECONDS = 600.0
 """Users are warned at least this long before the end, if their policy and lifetime allow it."""
@@ -163,12 +165,13 @@ def move_back(lease: Lease, seconds: float) -> Lease:
     moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
     for name, inner in _INNER.items():
         if (value := getattr(lease, name)) is not None:
-            moved[name] = _earlier(value, inner, seconds)
-    lost = tuple(_earlier(one, ("since", "until"), seconds) for one in lease.lost)
+            moved[name] = move_times_back(value, inner, seconds)
+    lost = tuple(move_times_back(one, ("since", "until"), seconds) for one in lease.lost)
     return replace(lease, **moved, lost=lost)
 
 
-def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
+def move_times_back(value: T, names: Iterable[str], seconds: float) -> T:
+    """Return a record with these of its times moved back, as far as they are set."""
     times = {name: getattr(value, name) for name in names}
     return replace(value, **{name: at - seconds for name, at in times.items() if at is not None})
 

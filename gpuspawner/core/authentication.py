@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from itsdangerous import BadData, URLSafeSerializer
 
@@ -94,7 +94,7 @@ def derive_hub_id(secret: bytes) -> str:
 
 
 def _signature(secret: bytes, use: str, *parts: str | bytes) -> str:
-    # ``use`` keeps what is signed for one use from serving another.
+    # ``use`` keeps a signature from being valid for another use.
     return hmac.new(secret, _hashed(use, *parts), hashlib.sha256).hexdigest()
 
 
@@ -112,7 +112,7 @@ CONFIRM_PATH = "/gpuspawner/confirm"
 """The path below the hub's prefix on which administrators sign in again before they allow a token."""
 CONFIRMED_SECONDS = 120.0
 """How long the second sign-in counts. The user presses one button in this time. Arbitrary."""
-PAGE_SALT, SSH_SALT = b"ticket-4", b"ssh-1"
+PAGE_SALT, SSH_SALT, CONFIRMATION_SALT = b"ticket-4", b"ssh-1", b"confirmation-1"
 
 
 class TicketHolder(NamedTuple):
@@ -131,16 +131,13 @@ def sign_ticket(secret: bytes, user: str, created: str, now: float, *, form: boo
 
     ``created`` is the time at which the hub created the user, as its REST API writes it.
     """
-    return str(_signer(secret).dumps([user, created, form, int(now + TICKET_SECONDS)]))
+    return _sign(secret, PAGE_SALT, user, created, form, int(now + TICKET_SECONDS))
 
 
 def read_ticket(secret: bytes, ticket: str, now: float) -> TicketHolder | None:
     """Return the user of a ticket, or None if it is forged, damaged or expired."""
-    try:
-        *holder, good_until = _signer(secret).loads(ticket)
-    except (BadData, UnicodeError):  # UnicodeError: half a character, which itsdangerous does not expect
-        return None
-    return TicketHolder(*holder) if now < good_until else None
+    holder = _read_signed(secret, PAGE_SALT, ticket, now)
+    return None if holder is None else TicketHolder(*holder)
 
 
 def sign_confirmation(secret: bytes, created: str, code: str, now: float) -> str:
@@ -148,34 +145,39 @@ def sign_confirmation(secret: bytes, created: str, code: str, now: float) -> str
 
     ``created`` is the time at which the hub created the user, ``code`` the code of the login.
     """
-    return str(_signer(secret, b"confirmation-1").dumps([created, code, int(now + CONFIRMED_SECONDS)]))
+    return _sign(secret, CONFIRMATION_SALT, created, code, int(now + CONFIRMED_SECONDS))
 
 
 def is_confirmed(secret: bytes, confirmation: str, created: str, code: str, now: float) -> bool:
     """Return whether this user has just signed in again for this login."""
-    try:
-        user_created, of_code, good_until = _signer(secret, b"confirmation-1").loads(confirmation)
-    except (BadData, UnicodeError, ValueError, TypeError):
-        return False
-    return (user_created, of_code) == (created, code) and bool(now < good_until)
+    return _read_signed(secret, CONFIRMATION_SALT, confirmation, now) == [created, code]
 
 
 def sign_ssh_ticket(secret: bytes, lease: str, user: str, now: float) -> str:
     """Return a ticket for SSH to a workspace, valid for TICKET_SECONDS from ``now``."""
-    return str(_signer(secret, SSH_SALT).dumps([lease, user, int(now + TICKET_SECONDS)]))
+    return _sign(secret, SSH_SALT, lease, user, int(now + TICKET_SECONDS))
 
 
 def read_ssh_ticket(secret: bytes, lease: str, ticket: str, now: float) -> str | None:
     """Return the user of an SSH ticket. None: it is forged, expired, or for another workspace."""
+    found = _read_signed(secret, SSH_SALT, ticket, now)
+    return str(found[1]) if found is not None and found[0] == lease else None
+
+
+def _sign(secret: bytes, salt: bytes, *parts: object) -> str:
+    # The last part is the end of its validity, because the stamp of itsdangerous has no argument for the time.
+    return str(_signer(secret, salt).dumps(parts))
+
+
+def _read_signed(secret: bytes, salt: bytes, signed: str, now: float) -> list[Any] | None:
+    """Return the parts of a signed text without its end, or None if it is forged, damaged or expired."""
     try:
-        of, user, good_until = _signer(secret, SSH_SALT).loads(ticket)
-    except (BadData, UnicodeError):
+        *parts, good_until = _signer(secret, salt).loads(signed)
+    except (BadData, UnicodeError):  # UnicodeError: half a character, which itsdangerous does not expect
         return None
-    return str(user) if of == lease and now < good_until else None
+    return parts if now < good_until else None
 
 
-def _signer(secret: bytes, salt: bytes = PAGE_SALT) -> URLSafeSerializer:
-    # The secret serves the spawner too: the salt keeps what is signed for one use from serving another, and a ticket
-    # of the version before, which had other parts, from serving at all. The time of its end is one of its parts, and
-    # not itsdangerous' own stamp, since ``now`` is an argument here.
+def _signer(secret: bytes, salt: bytes) -> URLSafeSerializer:
+    # The same secret signs texts for several uses. The salt keeps a text from being valid for another use.
     return URLSafeSerializer(secret, salt=salt, signer_kwargs={"digest_method": hashlib.sha256})

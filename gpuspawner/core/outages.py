@@ -52,7 +52,7 @@ GROWTH_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class GpuHealth:
-    """What the driver reports about a GPU.
+    """The health of a GPU, as its driver reports it.
 
     ``corrected_errors`` and ``uncorrected_errors`` count memory errors since the driver was loaded. ``xid`` is the code
     of the last error of the GPU, 0 without one.

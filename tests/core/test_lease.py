@@ -1,4 +1,4 @@
-"""Every step of a lease: from which phases it goes, to which, and what it takes along."""
+"""Transitions of a lease, its wait reasons, and the revisions of its claims."""
 
 from dataclasses import replace
 
@@ -11,7 +11,8 @@ from gpuspawner.core.leases import successors, transitions
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since, last_moment, move_back
-from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS, START_LIMIT
+from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS, START_LIMIT, clear_wait_reason, set_wait_reason
+from gpuspawner.core.queue.snapshot import claim_of
 
 LATER = NOW + 100.0
 SLOTS = slots("a100-0")
@@ -291,3 +292,49 @@ def test_a_lease_to_restart_that_is_stopped_in_the_hub_does_not_restart(reason, 
     stopping = replace(a_lease(phase=Phase.STOPPING), reason=reason, stop_sent_at=sent_at)
     assert transitions.stopped_in_hub(stopping, outcome).reason is ends_as
     assert not transitions.stops_to_start_again(a_lease())
+
+
+# --- wait reasons
+
+
+def test_the_time_of_each_rule_adds_up_and_a_clock_moved_back_removes_no_time():
+    waits = a_lease()
+    assert clear_wait_reason(waits, NOW) is waits
+    first = set_wait_reason(waits, "a quota", "You have 4 of 4.", NOW + 10)
+    second = set_wait_reason(first, "a budget", "It is used up.", NOW + 30)
+    assert (second.wait_reason.rule, second.wait_reason.since, second.blocked_seconds) == ("a budget", NOW + 30, 20)
+    assert clear_wait_reason(second, NOW + 35).blocked_seconds == 25
+    assert clear_wait_reason(second, NOW).blocked_seconds == 20
+
+
+def test_no_rule_holds_back_what_does_not_wait():
+    with pytest.raises(Conflict, match="running"):
+        set_wait_reason(a_lease(phase=Phase.RUNNING, held=("a100-0",)), "a quota", "", NOW)
+
+
+# --- revisions of claims
+
+
+CHANGES = {
+    "another attempt": lambda x: transitions.join(x, x.request, {}, start_id="2", boot_id="b", now=NOW),
+    "another request": lambda x: replace(x, request=a_request(count=2)),
+    "a start that was dropped": lambda x: transitions.drop_start(transitions.grant(x, (), NOW), NOW),
+    "a grant that lapsed": lambda x: transitions.lapse(transitions.grant(x, (), NOW), NOW),
+    "a hub that went away": lambda x: transitions.park(transitions.grant(x, (), NOW), NOW),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_revision_changes_with_the_request_the_attempt_and_each_expiry(change):
+    lease = a_lease("a")
+    assert claim_of(change(lease)).revision != claim_of(lease).revision
+    assert claim_of(transitions.note_heard(transitions.park(lease, NOW), NOW)).revision == claim_of(lease).revision, (
+        "who listens"
+    )
+
+
+def test_an_expired_grant_keeps_its_place_and_other_requests_keep_waiting():
+    reserved = transitions.grant(a_lease("a"), (), NOW + 1)
+    for lease, phase in ((reserved, Phase.QUEUED), (replace(reserved, unattended=True), Phase.PARKED)):
+        lapsed = transitions.lapse(lease, NOW + 2)
+        assert (lapsed.phase, lapsed.asked_at, lapsed.attempt, lapsed.granted_at) == (phase, NOW, 1, None)

@@ -1,6 +1,8 @@
-"""Charges equal the held time exactly, over months, time changes and lost time."""
+"""The ledger of charges and its months."""
 
+import random
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
@@ -26,7 +28,19 @@ from gpuspawner.core.quotas.ledger import (
     rate_of,
     sum_charges,
 )
+from gpuspawner.core.quotas.months import (
+    closes_at,
+    last_day,
+    month_of,
+    month_span,
+    month_words,
+    next_month,
+    previous_month,
+    read_month,
+    round_to_sum,
+)
 from gpuspawner.core.rules import Account, BudgetUnit, LatestEnd, LostInterval, Rate
+from gpuspawner.core.units import BadValue
 
 UTC = ZoneInfo("UTC")
 DAY = 86400.0
@@ -196,46 +210,22 @@ def test_decayed_use_does_not_depend_on_how_it_is_written(cuts, later):
     assert whole <= edges[-1] - edges[0] + 1e-6
 
 
+def a_correction(at_ms, milliseconds, rate=RATE):
+    kind, day = LedgerKind.CORRECTION, "1970-01-01"
+    return LedgerLine(NOW, "", Account(), "hub", "", "", kind, day, at_ms, at_ms, milliseconds, rate, "admin")
+
+
 def test_use_of_what_runs_and_of_what_ended_decays_alike():
     lease = ran(NOW, lost=(LostInterval(NOW + DAY, NOW + 2 * DAY, "a node"),))
     end = NOW + 5 * DAY
     assert decayed_gpu_seconds_of(lease, end) == pytest.approx(decayed_gpu_seconds(lines(lease, end), end))
     assert decayed_gpu_seconds_of(a_lease(rate=RATE), end) == 0
-    week_ago = LedgerLine(
-        end,
-        "",
-        Account(),
-        "hub",
-        "",
-        "",
-        LedgerKind.CORRECTION,
-        "1970-01-01",
-        0,
-        0,
-        -3_600_000,
-        Rate(Fraction(1)),
-        "admin",
-    )
+    week_ago = a_correction(0, -3_600_000, Rate(Fraction(1)))
     assert decayed_gpu_seconds([week_ago], HALF_LIFE_SECONDS) == -1800
 
 
 def test_a_correction_counts_in_the_period_of_its_moment():
-    line = LedgerLine(
-        NOW,
-        "",
-        Account(),
-        "hub",
-        "",
-        "",
-        LedgerKind.CORRECTION,
-        "1970-01-01",
-        5000,
-        5000,
-        -60_000,
-        RATE,
-        "admin",
-        "an error",
-    )
+    line = a_correction(5000, -60_000)
     assert line.within(TimeSpan(5000, 6000)) == -60_000
     assert line.within(TimeSpan(4000, 5000)) == 0
 
@@ -256,3 +246,47 @@ def test_charges_count_in_every_account_and_period_that_they_fall_in():
                 hours,
                 3 * hours,
             )
+
+
+# --- months
+
+
+ZURICH = ZoneInfo("Europe/Zurich")
+
+
+def at(*parts):
+    return datetime(*parts, tzinfo=ZURICH).timestamp()
+
+
+@pytest.mark.parametrize("text", ["2026-13", "26-10", "2026-1", "2026-10-01", "", None, 202610])
+def test_what_is_no_month_is_refused(text):
+    with pytest.raises(BadValue):
+        read_month(text)
+
+
+def test_a_month_has_its_days_its_neighbours_and_its_words():
+    assert read_month("2028-02") == month_of("2028-02-29") == "2028-02"
+    assert f"{last_day('2028-02')} {last_day('2026-12')}" == "2028-02-29 2026-12-31"
+    assert (previous_month("2027-01"), next_month("2026-12"), next_month("2026-01")) == (
+        "2026-12",
+        "2027-01",
+        "2026-02",
+    )
+    assert month_words("2026-10") == "October 2026"
+
+
+def test_a_month_closes_at_the_beginning_of_the_third_day_of_the_next_whatever_the_clocks_do():
+    span = month_span("2027-03", ZURICH)
+    assert (span.start, span.end) == (at(2027, 3, 1), at(2027, 4, 1))
+    assert span.end_ms - span.start_ms == (31 * 24 - 1) * 3_600_000
+    assert closes_at("2027-03", ZURICH) == at(2027, 4, 3)
+    assert closes_at("2026-12", ZURICH) == at(2027, 1, 3)
+
+
+def test_rounded_numbers_add_up_to_their_rounded_sum():
+    chance = random.Random(1)
+    for _ in range(500):
+        numbers = [chance.uniform(-5, 50) for _ in range(chance.randrange(8))]
+        rounded = round_to_sum(numbers, 1)
+        assert sum(rounded) == pytest.approx(round(sum(numbers), 1))
+        assert all(abs(a - b) < 0.1 + 1e-9 for a, b in zip(numbers, rounded, strict=True))

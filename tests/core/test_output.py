@@ -1,10 +1,24 @@
-"""The shown output of a server is bounded and has no secrets. Its cause has no word of it."""
+"""Reports of the spawner, the last output, and text of other programs."""
+
+import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuspawner.core.leases.reports import BYTES, LINES, MASK, likely_cause, mask_output
+from gpuspawner.core.leases.reports import (
+    BYTES,
+    LINES,
+    MASK,
+    MESSAGE_CHARACTERS,
+    OUTCOMES,
+    ReleaseReport,
+    likely_cause,
+    mask_output,
+    sanitize_text,
+    storable,
+)
+from gpuspawner.schedulers.http.models import Capabilities, Reason
 
 SECRET = "s3cr3t-Value/42"
 ALPHABET = st.characters(codec="utf-8", exclude_characters="\n")
@@ -14,6 +28,7 @@ SECRETS = st.text(st.sampled_from("abcXYZ0189/+=-_ $"), min_size=4, max_size=40)
 
 
 @given(st.text(ALPHABET), st.text(ALPHABET), SECRETS, st.sampled_from(["MY_TOKEN", "db_password", "AWS_SECRET_ID"]))
+@example("\x1b", "", "A000", "MY_TOKEN")  # an escape sequence takes the A
 def test_no_value_of_a_variable_that_is_secret_by_its_name_is_shown(before, after, secret, name):
     text = mask_output(f"{before}{secret}{after}\n", {name: secret, "HOME": "/home/alice"})
     assert secret not in text.replace(before, "").replace(after, "") or secret in before + after
@@ -97,3 +112,69 @@ def test_where_no_line_tells_the_exit_code_does(code, cause):
 def test_server_output_is_masked_in_negligible_time(piece, between):
     text = f"{piece}{between}" * 20_000
     assert len(mask_output(text[:130_000], {})) <= BYTES
+
+
+# --- reports of the spawner
+
+
+RELEASES = st.builds(
+    ReleaseReport, lease=st.text(), attempt=st.integers(), outcome=st.sampled_from(sorted(OUTCOMES)), message=st.text()
+)
+
+
+@given(RELEASES)
+def test_a_written_report_is_read_again(release):
+    assert ReleaseReport.from_json(release.to_json()) == release
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("{", id="half of it"),
+        pytest.param("7", id="a number"),
+        pytest.param("[" * 100_000, id="lists in lists"),
+        pytest.param('{"lease": "one"}', id="too little"),
+        pytest.param(json.dumps({"lease": "one", "attempt": 1, "outcome": "stopped", "more": 1}), id="too much"),
+        pytest.param(json.dumps({"lease": "one", "attempt": "1", "outcome": "stopped"}), id="another type"),
+        pytest.param(json.dumps({"lease": "one", "attempt": True, "outcome": "stopped"}), id="a truth for a number"),
+        pytest.param(json.dumps({"lease": "one", "attempt": 1, "outcome": "other"}), id="an outcome there is not"),
+    ],
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        ReleaseReport.from_json(text)
+
+
+def test_stored_messages_are_limited_to_text_of_every_store():
+    assert storable("a\0b\ud800") == "a?b?"
+    assert storable("x" * (MESSAGE_CHARACTERS + 1)) == "x" * MESSAGE_CHARACTERS
+
+
+# --- text of other programs
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Job \u202etxt.exe\u202c waits", "Job txt.exe waits"),
+        ("a\u2066b\u2069\u200b", "ab"),
+        ("two\nlines\r\x1b[31m", "two lines [31m"),
+        ("Zürich, 東京, שלום", "Zürich, 東京, שלום"),
+    ],
+)
+def test_characters_that_change_the_display_of_text_are_removed(text, shown):
+    assert sanitize_text(text) == shown
+
+
+@given(st.text())
+def test_every_letter_that_is_left_is_one_that_people_see(text):
+    assert sanitize_text(text).isprintable()
+    assert sanitize_text(sanitize_text(text)) == sanitize_text(text)
+
+
+def test_a_schedulers_words_and_name_reach_no_page_as_they_came():
+    assert Reason(code="busy", words="by \u202eboss\u202c").words == "by boss"
+    told = {"contract": "1", "version": "1", "positions": True, "estimates": True, "substitutes": False}
+    told |= {"preemption_notice_seconds": None, "hold_seconds": 60, "callbacks": False}
+    assert Capabilities(name="Slurm\u202e", **told).name == "Slurm"

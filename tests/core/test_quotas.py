@@ -170,7 +170,7 @@ def test_a_quota_filled_by_teammates_is_waited_for_or_refused_as_configured():
 
 def test_a_request_that_waits_for_a_quota_reads_both_quantities_and_the_next_step():
     held = [has("bob", "vision", number=3)]
-    bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).bar(
+    bar = QuotaTally(seen_by(held, TEAM4, contact="gpu-team@example.org")).find_block(
         asks(team="vision", number=2), KINDS["a100"]
     )
     assert bar.words.startswith(
@@ -345,4 +345,4 @@ def test_a_viewer_of_larger_requests_is_granted_the_original_one():
     more = claim_of(mine)._replace(request=replace(mine.request, count=5))
     with pytest.raises(RequestRefused):
         check_quotas(more, seen, kept.of(seen))
-    assert QuotaTally(seen, kept.of(seen)).bar(claim_of(mine), KINDS["a100"]) is None
+    assert QuotaTally(seen, kept.of(seen)).find_block(claim_of(mine), KINDS["a100"]) is None

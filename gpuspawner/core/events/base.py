@@ -194,7 +194,7 @@ class RestrictionEvent(Event):
 
 @dataclass(frozen=True)
 class ClaimEvent(Event, details="{count} {kind} for {whom}"):
-    """An event about a claim of GPUs in use. ``kind`` is the title of their kind."""
+    """An event about GPUs for others than their holders: ``count`` GPUs of the kind with the title ``kind``."""
 
     count: int = 0
     kind: str = ""

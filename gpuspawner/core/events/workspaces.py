@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuspawner.core.events.base import Audience, Event, IdleEvent, show_span
+from gpuspawner.core.events.base import Audience, ClaimEvent, Event, IdleEvent, show_span
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 
 
@@ -48,20 +48,15 @@ class Bounded(Event, name="bounded", words="Ends earlier", details="It {bound}."
 
 
 @dataclass(frozen=True)
-class ReachesInto(Event, name="reaches into", words="Asked to make room for a class", told=Audience.USER, marked=True):
+class ReachesInto(
+    ClaimEvent, name="reaches into", words="Asked to make room for a class", told=Audience.USER, marked=True
+):
     """The workspace runs into a time for which its GPUs are reserved for a class. Nothing ends it for that.
 
-    Args:
-        count: how many GPUs are reserved.
-        kind: the title of their kind.
-        whom: the class, or the account of an administrator's reservation.
-        begins_at: when the reservation begins; None if it has begun.
-        until_at: when it ends; None if it never does.
+    ``whom`` is the class, or the account of an administrator's reservation. ``begins_at`` is None if the reservation
+    has begun. ``until_at`` is None if it never ends.
     """
 
-    count: int = 0
-    kind: str = ""
-    whom: str = ""
     begins_at: float | None = None
     until_at: float | None = None
 

@@ -355,8 +355,7 @@ class Fleet:
 
     def node_of(self, gpu_id: str) -> str:
         """Return the node of a GPU, or "" if it is not known."""
-        gpu = self.by_id.get(gpu_id)
-        return gpu.node if gpu else ""
+        return self.by_id[gpu_id].node if gpu_id in self.by_id else ""
 
     @cached_property
     def gpus_by_pool(self) -> Mapping[str, Sequence[Gpu]]:

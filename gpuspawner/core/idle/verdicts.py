@@ -301,7 +301,7 @@ def least_remaining_seconds(policy: IdlePolicy) -> float:
     return LEAST_GRACE_SAMPLES * policy.sample_seconds + LEAST_GRACE_SECONDS
 
 
-# What follows from the timeline
+# Results of the timeline
 
 
 def next_sample_seconds(streak: Streak, policy: IdlePolicy) -> float:

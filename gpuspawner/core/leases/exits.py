@@ -1,7 +1,7 @@
-"""Why workspaces end: the table of reasons, and each end that there is, with who decided and in which words.
+"""The exits of workspaces: the table of exit reasons, and every exit with its actor and its message.
 
-A new reason is a line of ENDINGS, a new end a function here, called where it is decided. ``lease.finish`` carries them
-out.
+A new reason is a line of EXIT_KINDS. A new exit is a function here, called where it is decided.
+``transitions.finish`` applies an exit to a lease.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuspawner.core.units import show_duration
 
 
 class ExitReason(str, Enum):
-    """Why a lease ended. Exactly one."""
+    """The reason why a lease ended."""
 
     STOPPED = "stopped"
     IDLE = "idle"
@@ -32,7 +32,7 @@ class ExitReason(str, Enum):
 
 
 FINAL_WARNINGS = frozenset({"claim", "preempted"})
-"""Kinds of warnings of an end that others decided. The workspace's user cannot move it."""
+"""Warnings of an end that the workspace's user cannot move."""
 
 
 class QueueReturn(Enum):
@@ -45,10 +45,10 @@ class QueueReturn(Enum):
 
 @dataclass(frozen=True)
 class ExitKind:
-    """The properties of every end for one reason.
+    """The properties of all exits with one reason.
 
-    ``by_others``: gpuspawner or the cluster decided. Its user is told, and may call it wrong. ``decider`` is what
-    decided where gpuspawner did, as pages name it; it may hold ``{policy}``.
+    ``by_others`` is set if gpuspawner or the cluster decided. Then the user gets a message and may dispute the exit.
+    ``decider`` is the rule of gpuspawner that decided, for display. It may contain ``{policy}``.
     """
 
     words: str
@@ -78,10 +78,10 @@ EXIT_KINDS = {
 
 @dataclass(frozen=True)
 class Exit:
-    """One end: its reason, its actor, and the message for its user.
+    """One exit: its reason, its actor, and the message for the user.
 
-    ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen``: it waited, so that its
-    user may be away and gets a message. ``where`` is from where a person did it, in words.
+    ``by`` is a user's name, ``gpuspawner``, ``hub``, ``cluster`` or another part. ``unseen`` is set for a waiting
+    request whose user may be away and gets a message. ``where`` is the place of a person's action, for display.
     """
 
     reason: ExitReason
@@ -91,7 +91,7 @@ class Exit:
     where: str = ""
 
     def saying(self, why: str) -> Exit:
-        """Return it with a reason that its user reads; "" for none."""
+        """Return the exit with a reason for its user. "" adds no reason."""
         return replace(self, message=f"{self.message.rstrip('.')}: {why.rstrip('.')}.") if why else self
 
 
@@ -112,14 +112,14 @@ FORGOTTEN = Exit(
 
 
 def released(outcome: str, *, user: str, up: bool, disruption: str, stopper: str) -> Exit:
-    """Return the end that the spawner tells.
+    """Return the exit that the spawner reports.
 
     Args:
         outcome: one of ``release.OUTCOMES``.
         user: the workspace's user.
         up: whether it ran.
-        disruption: why the cluster was about to end it, "" where it was not.
-        stopper: whose request stopped it, "" where that is not known.
+        disruption: why the cluster was about to end it, or "".
+        stopper: the person who stopped it, or "" if that is not known.
     """
     if outcome == "preempted" or (outcome == "died" and disruption):  # it was seen coming
         return preempted(disruption)
@@ -148,7 +148,7 @@ _OF_RELEASE = {
 
 
 def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> Exit:
-    """Return the end of a workspace that vanished from hub and backend without a report."""
+    """Return the exit of a workspace that vanished from hub and backend without a report."""
     if disruption:
         return preempted(disruption)
     if newer_server:
@@ -158,22 +158,22 @@ def vanished(*, disruption: str, newer_server: bool, adopted: bool) -> Exit:
 
 
 def preempted(why: str) -> Exit:
-    """Return the end by the backend that a workspace ran on."""
+    """Return the exit of a workspace that its backend ended."""
     words = why or "The cluster ended it for something more important. Your files are untouched."
     return Exit(ExitReason.PREEMPTED, CLUSTER, words)
 
 
 def stopped_from_hub(stopper: str) -> Exit:
-    """Return the end by a stop of the hub's; ``stopper`` is whose request that was, "" where it is not known."""
+    """Return the exit of a workspace that ``stopper`` stopped in the hub. "" means that the person is not known."""
     if not stopper:
         return Exit(ExitReason.STOPPED, HUB, UNKNOWN)
     return Exit(ExitReason.STOPPED, stopper, f"It was stopped by {stopper}, from the hub.")
 
 
 def named(told: Exit, user: str, stopper: str) -> Exit | None:
-    """Return an end of ``user``'s workspace by its name, once it is known whose request it was; None for no change.
+    """Return the corrected exit of ``user``'s workspace once its stopper is known, or None if nothing changes.
 
-    An end was told without a name, or with the most likely one, its user's, and it was another's.
+    The first report had no name, or assumed that the user stopped it.
     """
     if told.reason is ExitReason.STOPPED and told.message == UNKNOWN:
         return stopped_from_hub(stopper)
@@ -183,25 +183,25 @@ def named(told: Exit, user: str, stopper: str) -> Exit | None:
 
 
 def stopped_by(who: str, where: str, why: str = "") -> Exit:
-    """Return the end by a person, from a page, the API or the command line; ``why`` is what an administrator says."""
+    """Return the exit by a person from a page, the API or the command line. ``why`` is an administrator's reason."""
     return Exit(ExitReason.STOPPED, who, f"It was stopped by {who}, from {where}.", where=where).saying(why)
 
 
 def withdrawn(who: str, where: str = "", why: str = "") -> Exit:
-    """Return the end of a request that a person takes back while it waits; ``why`` is what an administrator says."""
+    """Return the exit of a waiting request that a person withdraws. ``why`` is an administrator's reason."""
     words = f"The request was withdrawn by {who}." if why else "The request was withdrawn."
     return Exit(ExitReason.CANCELLED, who, words, unseen=bool(why), where=where).saying(why)
 
 
 def moved_by(who: str, where: str, why: str) -> Exit:
-    """Return the end of a workspace that an administrator moves to other GPUs."""
+    """Return the exit of a workspace that an administrator moves to other GPUs."""
     end = Exit(ExitReason.MOVED, who, f"{who} moved it, from {where}.", where=where).saying(why)
     then = "It starts again by itself, elsewhere where there is room. Your files are untouched."
     return replace(end, message=f"{end.message} {then}")
 
 
 def moved(who: str, where: str, unhealthy: Sequence[str]) -> Exit:
-    """Return the end of a workspace that its user moves off GPUs that failed."""
+    """Return the exit of a workspace that its user moves away from failed GPUs."""
     words = (
         f"{who} moved it, from {where}, because {', '.join(unhealthy)} was reported unhealthy. "
         "It starts again by itself on another GPU. Your files are untouched."
@@ -210,19 +210,19 @@ def moved(who: str, where: str, unhealthy: Sequence[str]) -> Exit:
 
 
 def goes_on(who: str, where: str, gpus: str) -> Exit:
-    """Return the end of a workspace that goes on with other GPUs, or none, in its user's words: ``gpus``."""
+    """Return the exit of a workspace that its user restarts with ``gpus``, which are other GPUs or no GPU, in words."""
     words = f"{who} goes on with {gpus}, from {where}. It starts again by itself. Your files are untouched."
     return Exit(ExitReason.CHANGED, who, words, where=where)
 
 
 def idle(measured: str, grace_seconds: float) -> Exit:
-    """Return the end of an idle workspace; ``measured`` is what was, in a sentence."""
+    """Return the exit of an idle workspace. ``measured`` is a sentence about its idleness."""
     words = f"{measured} Nobody kept it in the {show_duration(grace_seconds)} after the warning."
     return Exit(ExitReason.IDLE, GPUSPAWNER, words)
 
 
 def nobody_came(claim_seconds: float) -> Exit:
-    """Return the end of a workspace that became ready while its user was away and was never opened."""
+    """Return the exit of a workspace that became ready while its user was away and was never opened."""
     words = (
         f"In the {show_duration(claim_seconds)} since it was ready nobody opened it, connected to it or used its GPU, "
         "so its GPU goes to the next request in the queue. Asking again joins the end of the queue. "
@@ -232,52 +232,52 @@ def nobody_came(claim_seconds: float) -> Exit:
 
 
 def expired(lifetime_seconds: float) -> Exit:
-    """Return the end of a workspace whose time is over."""
+    """Return the exit of a workspace whose lifetime is over."""
     return Exit(ExitReason.EXPIRED, GPUSPAWNER, f"Its lifetime was {show_duration(lifetime_seconds)}.")
 
 
 def not_started(tries: int) -> Exit:
-    """Return the end of a request whose starts the hub dropped."""
+    """Return the exit of a request whose starts the hub dropped."""
     words = f"The hub did not start it in {tries} tries. Press Start to ask again; your files are untouched."
     return Exit(ExitReason.FAILED, GPUSPAWNER, words)
 
 
 def not_offered(why: str) -> Exit:
-    """Return the end of a waiting request that the catalog offers no more."""
+    """Return the exit of a waiting request that the catalog no longer offers."""
     words = f"The catalog no longer offers what this request asked for. {why} Press Start to request it again."
     return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
 
 
 def refused(why: str) -> Exit:
-    """Return the end of a waiting request that its scheduler never grants; ``why`` in the scheduler's words."""
+    """Return the exit of a waiting request that its scheduler never grants. ``why`` is the scheduler's sentence."""
     return Exit(
         ExitReason.FAILED, "scheduler", f"Its scheduler refused it: {why} Press Start to request it again.", unseen=True
     )
 
 
 def refused_by_hub(why: str) -> Exit:
-    """Return the end of a request for a named workspace that the hub does not have; ``why`` in the hub's words."""
+    """Return the exit of a request for a named workspace that the hub refuses. ``why`` is the hub's sentence."""
     words = f"The hub does not start it: {why.rstrip('.')}. Start it without a name, or stop and delete another one."
     return Exit(ExitReason.FAILED, HUB, words, unseen=True)
 
 
 def impossible(why: str, waited_seconds: float) -> Exit:
-    """Return the end of a waiting request that could not start, however much was free."""
+    """Return the exit of a waiting request that could not start, however many GPUs were free."""
     words = f"It waited {show_duration(waited_seconds)} and could not start: {why} Press Start to request it again."
     return Exit(ExitReason.FAILED, GPUSPAWNER, words, unseen=True)
 
 
 def budget_used_up(words: str) -> Exit:
-    """Return the end of a workspace whose budget is used up; ``words`` name it, in a sentence."""
+    """Return the exit of a workspace whose budget is used up. ``words`` is a sentence that names the budget."""
     return Exit(ExitReason.BUDGET, GPUSPAWNER, words)
 
 
 def made_room(why: str, by: str) -> Exit:
-    """Return the end of a workspace whose GPUs a stronger claim needed; ``why`` is what its user was told."""
+    """Return the exit of a workspace whose GPUs a stronger claim needed. ``why`` is the sentence of its warning."""
     return Exit(ExitReason.MADE_ROOM, by, f"{why} Your files are untouched.")
 
 
 def not_allowed(group: str) -> Exit:
-    """Return the end of a waiting request whose user has left the group that it needs."""
+    """Return the exit of a waiting request whose user has left the group that it needs."""
     words = f"You are no longer in {group}. Press Start to request one for another team or template."
     return Exit(ExitReason.NOT_ALLOWED, GPUSPAWNER, words, unseen=True)

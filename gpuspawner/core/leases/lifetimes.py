@@ -1,13 +1,13 @@
-"""Deadlines: how they are set, told, moved by their user, and when they have passed; and how often Keep may be used.
+"""Deadlines of workspaces: how they are set, extended and announced, and the warnings that are open.
 
-Pure: times are seconds since the epoch by the service's clock, given by the caller (design, section 7).
+Times are seconds since the epoch by the service's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.idle.policies import ExtendPolicy, KeepPolicy
@@ -16,18 +16,20 @@ from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_duration
 
+T = TypeVar("T", bound=Any)
+
 LEAST_NOTICE_SECONDS = 600.0
-"""People are told at least this long before the end (design, section 7), where their policy and lifetime allow it."""
+"""Users are warned at least this long before the end, if their policy and lifetime allow it."""
 LATE_SECONDS = 60.0
-"""A last warning later than this was delayed by an outage, in which users could not extend either."""
+"""A last warning later than this was delayed by an outage. Users could not extend in that time."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """A warning to send now: one message, however many thresholds it tells.
+    """A warning to send now, as one message for all thresholds that have passed.
 
-    ``deadline`` is the lease's deadline from now on; ``thresholds`` (seconds before it, falling) are told for it. Both
-    are to be stored before the message is sent.
+    ``deadline`` is the new deadline. ``thresholds`` are seconds before it, the longest first. Both are stored before
+    the message is sent.
     """
 
     deadline: float
@@ -42,7 +44,7 @@ def deadline(running_at: float, lifetime_seconds: float) -> float:
 def extend(
     deadline: float, extended_seconds: float, policy: ExtendPolicy, now: float, latest_end: LatestEnd | None = None
 ) -> tuple[float, float]:
-    """Move a deadline as far as one Extend may: the policy's step, or what is left of its total, or of its budget.
+    """Move a deadline by one Extend: the policy's step, or the rest of its total or of the budget.
 
     Args:
         deadline: the present one.
@@ -52,7 +54,7 @@ def extend(
         latest_end: a bound that the deadline may not pass. The remaining time is given, if it is long enough.
 
     Returns:
-        The new deadline, for which nothing has been told yet, and the new ``extended_seconds``.
+        The new deadline, of which no warning was sent yet, and the new ``extended_seconds``.
 
     Raises:
         Conflict: the total is used up, the deadline has passed, or the bound leaves less than ten minutes.
@@ -82,16 +84,16 @@ def extend(
 def due_warnings(
     deadline: float, told: Collection[float], policy: ExtendPolicy, lifetime_seconds: float, now: float
 ) -> Due | None:
-    """Return the warning that is due, if any; where the first or the last one is late, the deadline moves.
+    """Return the warning that is due, or None. If the first or the last warning is late, the deadline moves.
 
-    It leaves enough notice then: ten minutes, or the policy's shortest threshold, or the whole lifetime where one is
-    shorter. As all warnings are told with the move, no deadline moves twice.
+    Then the notice is ten minutes, the policy's shortest threshold or the whole lifetime, whichever is shortest. All
+    warnings are sent with the move, so no deadline moves twice.
 
     Args:
         deadline: the present one, whether or not it has passed.
-        told: the thresholds told for this very deadline; empty again after an Extend.
+        told: the thresholds of this deadline that were sent. An Extend empties them.
         policy: the thresholds.
-        lifetime_seconds: all the time given, extensions included. Thresholds no shorter say nothing new.
+        lifetime_seconds: the whole lifetime with its extensions. Longer thresholds are left out.
         now: the present time.
     """
     shortest = min(policy.warn_seconds, default=LEAST_NOTICE_SECONDS)
@@ -110,7 +112,7 @@ def is_expired(deadline: float, told: Collection[float], now: float) -> bool:
 
 
 def keep(keeps_used: int, policy: KeepPolicy, now: float) -> float:
-    """Return the time until which one more Keep keeps a workspace.
+    """Return the time until which another Keep keeps a workspace.
 
     Raises:
         Conflict: the policy's number is used up.
@@ -149,11 +151,11 @@ _INNER = {
     "wait_reason": ("since",),
     "size_change": ("asked_at",),
 }
-"""The records of a lease that hold times, and which."""
+"""The records of a lease with times, and the names of these times."""
 
 
 def last_moment(lease: Lease) -> float:
-    """Return the latest moment that the lease remembers: a clock that shows an earlier one went back."""
+    """Return the latest past moment of a lease. If the clock shows an earlier one, it was set back."""
     return max(getattr(lease, name) or 0.0 for name in _PAST)
 
 
@@ -163,22 +165,23 @@ def move_back(lease: Lease, seconds: float) -> Lease:
     moved: dict[str, Any] = {name: at - seconds for name, at in times.items() if at}
     for name, inner in _INNER.items():
         if (value := getattr(lease, name)) is not None:
-            moved[name] = _earlier(value, inner, seconds)
-    lost = tuple(_earlier(one, ("since", "until"), seconds) for one in lease.lost)
+            moved[name] = move_times_back(value, inner, seconds)
+    lost = tuple(move_times_back(one, ("since", "until"), seconds) for one in lease.lost)
     return replace(lease, **moved, lost=lost)
 
 
-def _earlier(value: Any, names: tuple[str, ...], seconds: float) -> Any:
+def move_times_back(value: T, names: Iterable[str], seconds: float) -> T:
+    """Return a record with these of its times moved back, as far as they are set."""
     times = {name: getattr(value, name) for name in names}
     return replace(value, **{name: at - seconds for name, at in times.items() if at is not None})
 
 
 def deciding_since(lease: Lease, evidence_seconds: float) -> float:
-    """Return the start of the readings that explain an end: its idle time, or else its last ``evidence_seconds``.
+    """Return the start of the readings that explain an end: of its idle time, or of its last ``evidence_seconds``.
 
     Args:
         lease: one that is stopping or has ended.
-        evidence_seconds: how much to look at where no idle time decided.
+        evidence_seconds: the length of the readings if no idle time decided.
     """
     if lease.reason is ExitReason.IDLE and lease.sampled_at is not None:
         return lease.sampled_at - lease.streak.observed_seconds
@@ -212,9 +215,10 @@ def warned_of(lease: Lease) -> frozenset[str]:
 
 
 def settled(before: Lease, after: Lease) -> list[tuple[str, str]]:
-    """Return the warnings that a step closes: kind and one of OUTCOMES.
+    """Return the warnings that a step closes, each with one of OUTCOMES.
 
-    ``kept``: its user pressed Keep or Extend. ``went on``: it was used, or its GPUs are not needed any more.
+    ``kept`` means that the user pressed Keep or Extend. ``went on`` means that the workspace was used, or that its GPUs
+    are not needed any more.
     """
     return [(reason, _outcome(reason, before, after)) for reason in sorted(warned_of(before) - warned_of(after))]
 

@@ -79,9 +79,12 @@ def mask_output(text: str, environment: Mapping[str, str]) -> str:
             shape.
         environment: the server's. The values of those variables that are secret by their name are masked.
     """
+    secrets, text = _secrets(environment), text.replace("\0", "?")
+    for secret in secrets:  # first, because an escape sequence may take the first characters of a secret
+        text = text.replace(secret, "\0")
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
-    for secret in _secrets(environment):
+    text = "".join(c if c.isprintable() or c in "\n\t\0" else "?" for c in text).replace("\0", MASK)
+    for secret in secrets:  # again, because escape sequences may stand within a secret
         text = text.replace(secret, MASK)
     text = _last_whole_lines(text)
     for pattern, mask in _MASKS:

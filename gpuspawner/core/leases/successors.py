@@ -1,4 +1,4 @@
-"""Successors: the leases that continue others, because their users changed them or made room."""
+"""Successors: leases that continue others, for example with a new size or after a preemption."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ LEAST_RUN_SECONDS = 600
 
 
 def slots_to_hold(own: tuple[Slot, ...], new: tuple[Slot, ...]) -> tuple[Slot, ...]:
-    """Return a workspace's slots with what its new size needs in addition, so that nobody else gets it meanwhile."""
+    """Return a workspace's slots and the additional slots of its new size, which are reserved for it."""
     held = {slot.gpu: slot.share for slot in own}
     more = ((slot, slot.share - held.get(slot.gpu, 0)) for slot in new)
     return (*own, *(replace(slot, share=share) for slot, share in more if share > 0))
 
 
 def with_next_request(lease: Lease) -> Lease:
-    """Return a lease as its user asked for what goes on in its place."""
+    """Return a lease with the request that continues in its place, if there is one."""
     after = lease.goes_on
     return replace(lease, request=after.request, options=after.options, with_gpu=after.with_gpu) if after else lease
 
 
 def is_by_share(lease: Lease) -> bool:
-    """Return whether a lease makes, or made, room because its user has more than their share.
+    """Return whether a lease was preempted, or will be, because its user is above the fair share.
 
-    It comes back by its share, not before later requests: it would be granted what those within theirs wait for, and
-    would have to make room for them again.
+    Its successor does not go before later requests. It would get the GPUs that users below their share wait for, and
+    would be preempted again.
     """
     if lease.reason is None:
         return lease.notice is not None and bool(lease.notice.preemption) and lease.notice.by == exits.GPUSPAWNER
@@ -63,7 +63,7 @@ def successor_id(lease: Lease) -> str:
 
 
 def successor(lease: Lease, name: str, now: float) -> Lease:
-    """Return the lease that waits in the place of one that others ended, or that its user moved.
+    """Return the lease that waits in the place of a preempted, moved or changed one.
 
     It keeps the time of its request, so that it goes before later requests of the same priority. If its user is over
     their fair share, that share decides instead. A changed request counts as new and goes behind all others.

@@ -1,4 +1,4 @@
-"""Every step that a lease can take: a function from a lease to a new one."""
+"""Transitions: functions from a lease to the lease after one change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuspawner.core.rules import LatestEnd, WaitReason
 
 
 def require_phase(lease: Lease, allowed: frozenset[Phase] | set[Phase], what: str) -> None:
-    """Raise Conflict unless a lease is in one of these phases; ``what`` it cannot be, in words."""
+    """Raise Conflict unless a lease is in one of these phases. ``what`` completes "it cannot be"."""
     if lease.phase not in allowed:
         raise Conflict(f"This workspace is {lease.phase.value}: it cannot be {what} now.")
 
@@ -35,12 +35,12 @@ def join(
 ) -> Lease:
     """Return the live lease for a new ``start()`` of the same key.
 
-    The same ``start_id`` is a repeated message and changes nothing but when it was heard. Otherwise a new attempt
-    begins: the same request keeps the phase's GPUs and the place; a changed one gives the GPUs back, and keeps its
-    place only if it asks for the same kind and no more of it.
+    The same ``start_id`` is a repeated message, and counts as a heartbeat. Otherwise a new attempt begins. The same
+    request keeps its GPUs and its place. A changed request releases the GPUs. It keeps its place only if it asks for
+    the same kind and no more GPUs.
 
     Raises:
-        Conflict: the lease is past the point where it could be joined; the new attempt must wait for its end.
+        Conflict: the lease runs or ends already. The new attempt must wait for its end.
     """
     require_phase(lease, JOINABLE, "joined by a new start")
     if lease.start_id == start_id:
@@ -93,7 +93,7 @@ def _back(lease: Lease, phase: Phase, now: float, **changes: Any) -> Lease:
 def grant(
     lease: Lease, slots: tuple[Slot, ...], now: float, *, given: str = "", latest_end: LatestEnd | None = None
 ) -> Lease:
-    """Queued or parked → reserved, holding ``slots``: of the kind ``given`` where it is not the one asked for."""
+    """Queued or parked → reserved, with ``slots``. ``given`` is their kind if it is not the requested one."""
     require_phase(lease, WAITING, "granted")
     return to_phase(
         lease,
@@ -110,7 +110,7 @@ def grant(
 
 
 def acknowledge(lease: Lease, token_hash: str, now: float) -> Lease:
-    """Reserved → starting: the waiter has the grant, and will create the server."""
+    """Reserved → starting: the spawner has the grant and creates the server."""
     require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "started")
     phase_since = now if lease.phase is Phase.RESERVED else lease.phase_since
     return replace(lease, phase=Phase.STARTING, phase_since=phase_since, heard_at=now, token_hash=token_hash)
@@ -123,31 +123,31 @@ def note_heard(lease: Lease, now: float) -> Lease:
 
 
 def park(lease: Lease, now: float) -> Lease:
-    """Nobody listens any more: queued or reserved → parked, at the same place; a reserved GPU goes back."""
+    """Queued or reserved → parked at the same place, because no start waits. Reserved GPUs are released."""
     require_phase(lease, {Phase.QUEUED, Phase.PARKED, Phase.RESERVED}, "parked")
     waiting = lapse(lease, now) if lease.phase is Phase.RESERVED else lease
     return to_phase(waiting, Phase.PARKED, now, unattended=True)
 
 
 def lapse(lease: Lease, now: float) -> Lease:
-    """Reserved → queued or parked, at the same place: its grant was taken back before a start took it."""
+    """Reserved → queued or parked at the same place, because the grant was withdrawn before a start used it."""
     require_phase(lease, {Phase.RESERVED}, "made to wait again")
     phase = Phase.PARKED if lease.unattended else Phase.QUEUED
     return _back(lease, phase, now, not_before=now)
 
 
 MOST_TRIED = 100
-"""Nodes remembered where a start found no room. Arbitrary: as many tries take an hour and more."""
+"""The most nodes without room that are remembered. Arbitrary: this many tries take an hour and more."""
 BACK_OFF_SECONDS = (60.0, 120.0)
-"""How long a lease whose start was dropped lets others pass: after the first, and after the second."""
+"""How long other requests go first after the first and the second dropped start."""
 START_LIMIT = 3
 """The number of dropped starts that ends a lease. No wait follows the last one."""
 
 
 def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = BACK_OFF_SECONDS) -> Lease:
-    """A reservation lapsed or the hub dropped the start: park at ``asked_at``, backing off; the third one ends it.
+    """Reserved or starting → parked at the same place, because the start was dropped. The third drop ends the lease.
 
-    The attempt of a dropped start is over: whatever it still says is old, and whatever it still creates is left over.
+    Other requests go first for a while. The attempt of a dropped start is over, and its later reports do not count.
     """
     require_phase(lease, {Phase.RESERVED, Phase.STARTING}, "taken back")
     failed = lease.failed_starts + 1
@@ -168,7 +168,7 @@ def drop_start(lease: Lease, now: float, back_off_seconds: tuple[float, ...] = B
 
 
 def requeue(lease: Lease, message: str, wait_seconds: float, now: float, node: str = "") -> Lease:
-    """Starting → parked at ``asked_at``: the granted GPUs were not available on ``node``. ``message`` says why.
+    """Starting → parked at the same place: the granted GPUs were not available on ``node``. ``message`` says why.
 
     Other requests go first for ``wait_seconds``. This is no failure: the next attempt may go to another node. Starts
     that were dropped before no longer count, because the hub has started this one.
@@ -207,7 +207,7 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
 
 
 def disrupt(lease: Lease, why: str, until: float | None) -> Lease:
-    """The backend is about to end it, ``until`` when at the latest; an empty ``why`` takes that back."""
+    """Note that the backend will end the workspace by ``until``. An empty ``why`` withdraws that."""
     require_phase(lease, UP | {Phase.STARTING}, "ended by its place")
     return replace(lease, disruption=why, disrupted_until=until)
 
@@ -219,7 +219,7 @@ def begin_grace(lease: Lease, now: float) -> Lease:
 
 
 def end_grace(lease: Lease, now: float) -> Lease:
-    """Reclaiming → running: it is used again, or its user keeps it."""
+    """Reclaiming → running: the workspace is used again, or its user keeps it."""
     require_phase(lease, {Phase.RECLAIMING}, "returned to running")
     return to_phase(lease, Phase.RUNNING, now)
 
@@ -239,7 +239,7 @@ def plan_end(lease: Lease, seconds: float | None, now: float) -> Lease:
 
 
 def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) -> Lease:
-    """Any live phase → stopping. The first reason stands: a stop of what is stopping already changes nothing."""
+    """Any live phase → stopping. The first reason stays: another stop changes nothing."""
     if lease.phase is Phase.STOPPING:
         return lease
     require_phase(lease, frozenset(Phase) - {Phase.ENDED}, "stopped")
@@ -247,11 +247,10 @@ def stop(lease: Lease, reason: ExitReason, by: str, message: str, now: float) ->
 
 
 def end(lease: Lease, now: float) -> Lease:
-    """Stopping → ended: backend and hub both say gone. The GPUs are free from here."""
+    """Stopping → ended: neither backend nor hub has it any more. Its GPUs are free."""
     require_phase(lease, {Phase.STOPPING}, "ended")
-    own = (
-        lease.slots if lease.goes_on is None else lease.slots[: lease.request.count]
-    )  # not those held for what follows
+    # Without the slots that are reserved for its successor.
+    own = lease.slots if lease.goes_on is None else lease.slots[: lease.request.count]
     return to_phase(lease, Phase.ENDED, now, ended_at=now, token_hash="", slots=own)
 
 
@@ -292,7 +291,7 @@ def stops_to_start_again(lease: Lease) -> bool:
 
 
 def end_for_good(lease: Lease, how: Exit) -> Lease:
-    """Return a lease that was to start again as one that ends for good, because its user stopped it meanwhile."""
+    """Return a lease that does not start again after all, because its user stopped it meanwhile."""
     if not stops_to_start_again(lease):
         return lease
     own = lease.slots[: lease.request.count]
@@ -300,20 +299,20 @@ def end_for_good(lease: Lease, how: Exit) -> Lease:
 
 
 def stopped_in_hub(lease: Lease, outcome: str) -> Lease:
-    """Return a lease whose server ended by ``outcome``. A stop in the hub before ours was sent is a person's."""
+    """Return a lease whose server ended by ``outcome``. A stop before the service sent its own was a person's."""
     by_hub = outcome == "stopped" and lease.stop_sent_at is None
     return end_for_good(lease, exits.stopped_from_hub("")) if by_hub else lease
 
 
 def set_wait_reason(lease: Lease, rule: str, words: str, now: float) -> Lease:
-    """Note that a rule holds a waiting request back; ``words`` is its sentence."""
+    """Note that a rule holds a waiting request back. ``words`` is the sentence for its user."""
     if lease.phase not in WAITING:
         raise Conflict(f"This workspace is {lease.phase.value}: no rule holds it back.")
     return replace(clear_wait_reason(lease, now), wait_reason=WaitReason(rule, words, now))
 
 
 def clear_wait_reason(lease: Lease, now: float) -> Lease:
-    """Note that no rule holds it back any more."""
+    """Note that no rule holds a request back any more."""
     if lease.wait_reason is None:
         return lease
     held_seconds = lease.blocked_seconds + max(0.0, now - lease.wait_reason.since)
@@ -324,7 +323,7 @@ def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
     """Record that the user disputes an end. This is possible once for each end.
 
     Raises:
-        Conflict: it has not ended, its end was called wrong before, or its user or its own failure ended it.
+        Conflict: it has not ended, its end was disputed before, or its user or its own failure ended it.
     """
     if lease.dispute is not None:
         raise Conflict("You have said so already. The administrator sees it; the answer comes on this page.")
@@ -337,7 +336,7 @@ def dispute(lease: Lease, sentence: str, since: float, now: float) -> Lease:
 
 
 def answer(lease: Lease, text: str, by: str, now: float) -> Lease:
-    """An administrator answers a dispute: its user reads it as something new.
+    """Record an administrator's answer to a dispute. Its user has not read it yet.
 
     Raises:
         Conflict: the end was not disputed, or the dispute was answered before.

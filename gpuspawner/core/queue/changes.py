@@ -66,7 +66,7 @@ def _keep_own(
 ) -> tuple[Slot, ...] | None:
     """Return the workspace's own GPUs with those that it lacks on its node, None if they are not to be had now."""
     kind, count = seen.kinds.get(claim.request.gpu or ""), claim.request.count
-    if kind is None or kind.name != lease.kind or QuotaTally(rest, index.holdings).bar(claim, kind) is not None:
+    if kind is None or kind.name != lease.kind or QuotaTally(rest, index.holdings).find_block(claim, kind) is not None:
         return None
     if limits is not None and _grows(claim, lease) and limits.wait_reason(claim, lease.slots) is not None:
         return None

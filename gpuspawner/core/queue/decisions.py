@@ -178,8 +178,8 @@ class _Pass:
             if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
                 held = held or paused
                 continue  # nothing that ends could serve it: it keeps nothing from others
-            if (barred := self._barred(claim, kind)) is not None:
-                held = held or barred
+            if (block := self._find_block(claim, kind)) is not None:
+                held = held or block
                 continue
             found = self._fit(claim, kind)
             if found is None:
@@ -219,7 +219,7 @@ class _Pass:
     def _serve_without_gpu(self, claim: Claim) -> None:
         if self._is_away(None):
             return
-        held = self._paused(None) or self._barred(claim, None) or self._over_the_place(claim, None, ())
+        held = self._paused(None) or self._find_block(claim, None) or self._over_the_place(claim, None, ())
         if held is not None:
             self._held[claim.id] = held
         elif self._may_start(claim):
@@ -244,13 +244,13 @@ class _Pass:
         if self._limits is not None:
             self._limits.take(claim, found.slots)
 
-    def _barred(self, claim: Claim, kind: GpuKind | None) -> BlockingRule | None:
+    def _find_block(self, claim: Claim, kind: GpuKind | None) -> BlockingRule | None:
         if (over := self._budgets.wait_reason(claim, kind)) is not None:
             return BlockingRule(*over)
-        bar = self._tally.bar(claim, kind)
-        if bar is not None:
-            self._first_in.setdefault(bar.limit_key, bar)
-            return BlockingRule(bar.rule, bar.words)
+        block = self._tally.find_block(claim, kind)
+        if block is not None:
+            self._first_in.setdefault(block.limit_key, block)
+            return BlockingRule(block.rule, block.words)
         end = self._seen.now + claim.request.lifetime_seconds
         for bound, asked in self._tally.takes(claim, kind) if self._first_in or self._promised else ():
             rule = f"quota {bound.entry.name}"

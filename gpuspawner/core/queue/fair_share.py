@@ -77,6 +77,10 @@ class _Sum:
     others: dict[str, Lease] = field(default_factory=dict)
     leases: int = 0
 
+    def change(self, parts: tuple[int, int, int], sign: int) -> None:
+        gpus, ends, since = parts
+        self.gpus, self.ends, self.since = self.gpus + sign * gpus, self.ends + sign * ends, self.since + sign * since
+
 
 class LeaseCharges:
     """The charges of live leases by account, kept as sums that give the charge at any time."""
@@ -104,7 +108,7 @@ class LeaseCharges:
             if parts is None:
                 one.others[lease.id] = lease
             else:
-                one.gpus, one.ends, one.since = one.gpus + parts[0], one.ends + parts[1], one.since + parts[2]
+                one.change(parts, 1)
 
     def remove(self, lease: Lease) -> None:
         """Remove a lease."""
@@ -115,7 +119,7 @@ class LeaseCharges:
             if parts is None:
                 del one.others[lease.id]
             else:
-                one.gpus, one.ends, one.since = one.gpus - parts[0], one.ends - parts[1], one.since - parts[2]
+                one.change(parts, -1)
             one.leases -= 1
             if not one.leases:
                 del self._sums[account]

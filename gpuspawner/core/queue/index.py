@@ -46,11 +46,11 @@ class Index:
         self._leases: Collection[Lease] = ()
         self._gpus: tuple[Gpu, ...] = ()
         self._others: tuple[Slot, ...] = ()
-        self._beside, self._taken = Fleet().host_resources, dict[NodeName, HostResources]()
+        self._host_resources, self._taken = Fleet().host_resources, dict[NodeName, HostResources]()
         self._gpu: dict[str, Gpu] = {}
         self._on: dict[NodeName, dict[str, Gpu]] = {}
         self._marked: set[NodeName] = set()
-        """Nodes with a count of foreign or unhealthy GPUs: see ``groups.unmarked``."""
+        """Nodes with a count of foreign or unhealthy GPUs: see ``gpus.pools.move_marks_to_free_gpus``."""
         self._again: set[NodeName] = set()
         """Nodes whose GPUs have to be checked again."""
         self._unseen: dict[str, Lease] = {}
@@ -61,7 +61,7 @@ class Index:
         self.holdings = QuotaUsage(*self._known_by, seen.now)
         self.charges = LeaseCharges(seen.kinds)
         self.ends: dict[str, LeaseEnds] = {}
-        """The ends by pool. Leases without a GPU are under NOWHERE."""
+        """The ends by pool. Leases without a GPU are under NO_POOL."""
         self.claims: dict[str, Claim] = {}
         """The waiting requests by lease id."""
         self.starts: dict[str, Lease] = {}
@@ -86,7 +86,7 @@ class Index:
             self._use(self._others, -1)
             self._use(seen.others, 1)
             self._others = seen.others
-        self._take_in_beside(seen)
+        self._take_in_host_resources(seen)
         for node in self._again:
             gpus = sorted(self._on.get(node, {}).values(), key=lambda gpu: (gpu.index, gpu.id))
             self.pools.put_node(node, move_marks_to_free_gpus(Fleet(tuple(gpus)), self.pools.used).gpus)
@@ -172,18 +172,18 @@ class Index:
         if gpu is not None:
             taken, needs = self._taken.get(gpu.on, NO_HOST_RESOURCES), host_resources_of(lease.request)
             self._taken[gpu.on] = HostResources(taken.cpu + sign * needs.cpu, taken.memory + sign * needs.memory)
-            if gpu.on in self._beside:
+            if gpu.on in self._host_resources:
                 self._leave(gpu.on)
 
-    def _take_in_beside(self, seen: Snapshot) -> None:
-        before, self._beside = self._beside, seen.fleet.host_resources
-        if before is not self._beside and before != self._beside:
-            for node in before.keys() | self._beside.keys():
-                if before.get(node) != self._beside.get(node):
+    def _take_in_host_resources(self, seen: Snapshot) -> None:
+        before, self._host_resources = self._host_resources, seen.fleet.host_resources
+        if before is not self._host_resources and before != self._host_resources:
+            for node in before.keys() | self._host_resources.keys():
+                if before.get(node) != self._host_resources.get(node):
                     self._leave(node)
 
     def _leave(self, node: NodeName) -> None:
-        has, taken = self._beside.get(node), self._taken.get(node, NO_HOST_RESOURCES)
+        has, taken = self._host_resources.get(node), self._taken.get(node, NO_HOST_RESOURCES)
         left = None if has is None else HostResources(has.cpu - taken.cpu, has.memory - taken.memory)
         self.pools.put_left(node, left)
 

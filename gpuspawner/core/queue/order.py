@@ -57,13 +57,8 @@ class QueueOrder:
         overdue = self.is_overdue(claim)
         beyond = not overdue and not self.is_guaranteed(claim)
         team, user = (self._uses.of_team(claim), self._uses.of_user(claim)) if beyond else (0.0, 0.0)
-        moved, priority = -claim.queue_move, -self.priority(claim)
+        moved, priority = -claim.queue_move, -self._seen.priority_of(claim.request)
         return QueueRank(moved, priority, not overdue, beyond, team, user, claim.asked_at, claim.id)
-
-    def priority(self, claim: Claim) -> int:
-        """Return the sum of the priorities of a request's team and template."""
-        team = self._seen.rules.teams.get(claim.request.team)
-        return claim.request.priority + (team.priority if team is not None else 0)
 
     def is_overdue(self, claim: Claim) -> bool:
         """Return whether a request has waited longer than the ``longest_wait`` of its policy."""

@@ -30,8 +30,9 @@ from gpuspawner.core.gpus.fleet import Gpu, NodeName, Slot
 from gpuspawner.core.gpus.placement import host_resources_of, is_grantable, used_shares
 from gpuspawner.core.idle.policies import policy_of_lease
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
+from gpuspawner.core.leases.lifetimes import move_times_back
 from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
-from gpuspawner.core.rules import Account, Rules
+from gpuspawner.core.rules import Account
 
 SPARED_SECONDS = 86400.0
 """A user is preempted again within this time only if there is no other candidate."""
@@ -108,8 +109,7 @@ class Preemption:
 
     def earlier(self, seconds: float) -> Preemption:
         """Return the claim with all times moved back by ``seconds``, as for leases, after the clock went back."""
-        times = {name: getattr(self, name) for name in ("made_at", "ends_at", "hold_until", "free_at", "over_at")}
-        return replace(self, **{name: at - seconds for name, at in times.items() if at is not None})
+        return move_times_back(self, ("made_at", "ends_at", "hold_until", "free_at", "over_at"), seconds)
 
     def is_for(self, lease: Lease) -> bool:
         """Return whether a workspace belongs to the account that gets the GPUs."""
@@ -188,7 +188,7 @@ def victims(
         size = sum((slot.share for slot in lease.slots), Fraction(0))
         beyond = max(Fraction(0), size - claim.count * seen.kinds[claim.kind].share)
         idle_seconds, since = lease.streak.idle_seconds, lease.running_at or 0.0
-        priority = priority_of(lease, seen.rules)
+        priority = seen.priority_of(lease.request)
         return not told, lately, lease.id not in over, -idle_seconds, priority, beyond, -size, -since, lease.id
 
     return sorted(filter(may_end, seen.leases), key=comes)
@@ -198,12 +198,6 @@ def is_protected(lease: Lease, seen: Snapshot) -> bool:
     """Return whether a workspace has run for less time than its policy protects it."""
     policy = policy_of_lease(lease, seen.policies, seen.rules, seen.now)
     return lease.running_at is None or seen.now - lease.running_at < policy.preemption.protected_seconds
-
-
-def priority_of(lease: Lease, rules: Rules) -> int:
-    """Return the priority of a lease: its template's and its team's."""
-    team = rules.teams.get(lease.request.team)
-    return lease.request.priority + (team.priority if team else 0)
 
 
 def notice_end(told: Iterable[Lease], seen: Snapshot, needed_at: float | None) -> float:

@@ -316,6 +316,11 @@ class Snapshot:
         """Return the sentence why a kind is paused, or "". ``kind`` is None for requests without a GPU."""
         return self.paused.get(ALL_KINDS) or self.paused.get(kind or ALL_KINDS, "")
 
+    def priority_of(self, request: Request) -> int:
+        """Return the sum of the priorities of a request's team and template."""
+        team = self.rules.teams.get(request.team)
+        return request.priority + (team.priority if team is not None else 0)
+
     def may_grant(self, claim: Claim) -> bool:
         """Return whether a request may be granted now: its hub answers and its back-off is over.
 

@@ -136,7 +136,7 @@ class BudgetBalances:
         self._now_ms = milliseconds(now)
         self._live: dict[Account, dict[str, _Live]] = defaultdict(dict)
         self._sums: dict[Account, dict[tuple[BudgetUnit, TimeSpan], tuple[Fraction, Fraction]]] = defaultdict(dict)
-        self._stands: dict[tuple[int, int, Account, int], BudgetBalance] = {}
+        self._known_balances: dict[tuple[int, int, Account, int], BudgetBalance] = {}
         """Results since the last change. Many requests ask for the same budget."""
         self._whoms = {entry.whom for entry in rules.quotas if entry.budgets}
         self.bind = bool(self._whoms)
@@ -173,11 +173,11 @@ class BudgetBalances:
                 self._change_sums(account, live, 1)
 
     def _change_sums(self, account: Account, live: _Live, sign: int) -> None:
-        self._stands.clear()
+        self._known_balances.clear()
         sums = self._sums[account]
-        for (used, period), (so_far, aside) in sums.items():
-            more_so_far, more_aside = self._uses([live], used, period)
-            sums[used, period] = so_far + sign * more_so_far, aside + sign * more_aside
+        for (used, period), (so_far, reserved) in sums.items():
+            more_so_far, more_reserved = self._uses([live], used, period)
+            sums[used, period] = so_far + sign * more_so_far, reserved + sign * more_reserved
 
     def of(self, asker: Requester, at: float | None = None) -> list[BudgetBalance]:
         """Return the balances of all budgets that bind a user, in the periods of a time (default: now)."""
@@ -232,16 +232,16 @@ class BudgetBalances:
 
     def _balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> BudgetBalance:
         which = id(entry), id(budget), account, at_ms
-        if which not in self._stands:
-            self._stands[which] = self._worked_out(entry, budget, account, at_ms)
-        return self._stands[which]
+        if which not in self._known_balances:
+            self._known_balances[which] = self._compute_balance(entry, budget, account, at_ms)
+        return self._known_balances[which]
 
-    def _worked_out(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> BudgetBalance:
+    def _compute_balance(self, entry: Quota, budget: Budget, account: Account, at_ms: int) -> BudgetBalance:
         period = period_of(at_ms, budget.per, self.zone)
         used, reserved = self._counted(account, budget, period)
         for other in accounts_bound_elsewhere(self._rules.quotas, entry, account.user_created):
-            less_used, less_aside = self._counted(other, budget, period)
-            used, reserved = used - less_used, reserved - less_aside
+            less_used, less_reserved = self._counted(other, budget, period)
+            used, reserved = used - less_used, reserved - less_reserved
         added = granted_amount(self._grants, account, budget.what, max(self.now, period.start))
         return BudgetBalance(entry, budget, account, period, used, reserved, added, self.zone, self._rules.currency)
 
@@ -261,13 +261,13 @@ class BudgetBalances:
 
     def _uses(self, live: Iterable[_Live], used: BudgetUnit, period: TimeSpan) -> tuple[Fraction, Fraction]:
         so_far: dict[tuple[int, int], Fraction | int] = defaultdict(int)
-        aside: dict[tuple[int, int], int] = defaultdict(int)
+        reserved: dict[tuple[int, int], int] = defaultdict(int)
         for one in live:
             takes = amount_per_hour(one.rate, used).as_integer_ratio()
-            aside[takes] += period.overlap(one.start_ms, one.end_ms)
+            reserved[takes] += period.overlap(one.start_ms, one.end_ms)
             if one.lease is not None and one.lease.phase in UP:
                 so_far[takes] += charged_ms(one.lease, self._now_ms, period)
-        return _hours(so_far), _hours(aside)
+        return _hours(so_far), _hours(reserved)
 
 
 _COUNTED_BY = {
@@ -347,10 +347,10 @@ def budget_refusal(verdict: BudgetVerdict, fewer: int, contact: str, now: float)
     balance = verdict.balance
     if balance is None:
         raise ValueError("nothing bounds it")
-    left, used, aside = (
+    left, used, reserved = (
         bare_amount_text(value, balance) for value in (balance.left or _NONE, balance.used, balance.reserved)
     )
-    limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {aside} reserved by running workspaces)"
+    limit = f"{left} of {budget_text(balance, now)} are left ({used} used, {reserved} reserved by running workspaces)"
     less = f"Ask for {fewer}, stop" if fewer else "Stop"
     remedy = (
         f"They reset {balance.renews(now)}. {less} what you do not need, or ask "

@@ -129,8 +129,8 @@ def check_nodes(asked: Amounts, pool: str, nodes: Iterable[NodeSize]) -> None:
         raise _too_large(asked, CPU, most, "")
     most = max(node.memory for node in fitting if node.cpu >= asked[CPU])
     if asked[MEMORY] > most:
-        beside = f" with {show_resource(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
-        raise _too_large(asked, MEMORY, most, beside)
+        with_cpu = f" with {show_resource(CPU, asked[CPU])}" if most < max(node.memory for node in fitting) else ""
+        raise _too_large(asked, MEMORY, most, with_cpu)
 
 
 def remaining_quotas(room: NamespaceBounds, held: Mapping[str, Amounts]) -> tuple[QuotaRemainder, ...]:
@@ -190,8 +190,8 @@ def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> Reques
     return RequestRefused(field, show_resource(resource, whole), limit, remedy, status=403)
 
 
-def _too_large(asked: Amounts, resource: str, most: int, beside: str) -> RequestRefused:
-    bound = f"at most {_guaranteed(asked, resource, most)}{beside} on any node with such GPUs"
+def _too_large(asked: Amounts, resource: str, most: int, with_cpu: str) -> RequestRefused:
+    bound = f"at most {_guaranteed(asked, resource, most)}{with_cpu} on any node with such GPUs"
     whole, could = _in_their_terms(asked, resource, most)
     remedy = f"Ask for less than {show_resource(resource, could)}, because the node needs some itself."
     return RequestRefused(resource, show_resource(resource, whole), bound, remedy, status=403)

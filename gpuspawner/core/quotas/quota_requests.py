@@ -17,7 +17,7 @@ MAX_OPEN = 5
 MAX_A_DAY = 20
 """The most requests that a person sends in a day, withdrawn ones included. Arbitrary."""
 LONGEST_SECONDS = 30 * 86400.0
-"""How far ahead a requested time may end. Arbitrary: whoever answers knows the needs of the next weeks."""
+"""How far ahead a requested time may end. Arbitrary: the next weeks can be planned."""
 
 REMIND_SECONDS = 2 * 86400.0
 """After this time without an answer the people who answer are reminded once. Arbitrary: a weekend."""

@@ -193,7 +193,7 @@ class QuotaTally:
         """Return the limits and amounts of a request."""
         return self._all.takes(claim, kind)
 
-    def bar(self, claim: Claim, kind: GpuKind | None) -> QuotaBlock | None:
+    def find_block(self, claim: Claim, kind: GpuKind | None) -> QuotaBlock | None:
         """Return the hard limit that holds a request back now, or None."""
         for bound, asked in self.takes(claim, kind):
             held = self.total(bound.limit_key)

@@ -293,8 +293,8 @@ class QueueSnapshot:
             return []
         tally = QuotaTally(seen, self._observed.holdings(seen))
         kinds = [seen.kinds[name] for name in claim.request.substitutes if name in seen.kinds]
-        bars = ((kind, tally.bar(claim, kind)) for kind in kinds)
-        return [f"{kind.title}, which you take instead: {bar.words}" for kind, bar in bars if bar is not None]
+        blocks = ((kind, tally.find_block(claim, kind)) for kind in kinds)
+        return [f"{kind.title}, which you take instead: {block.words}" for kind, block in blocks if block is not None]
 
     def kept_free(self, lease: Lease) -> ReservedForOthers | None:
         """Return the free GPUs that are reserved for a request that goes first, None without any."""

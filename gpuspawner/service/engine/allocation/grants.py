@@ -149,7 +149,7 @@ class GrantWriter:
         asked = used_shares((), grant.slots)  # a GPU may be named twice
         fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
         kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
-        over = tally.bar(grant.claim, kind) is not None
+        over = tally.find_block(grant.claim, kind) is not None
         closed = _is_closed(grant, seen) or seen.fleet.outage_of_kind(kind) is not None
         if lease is None or not fits or over or closed or (grant.expires_at is not None and grant.expires_at <= now):
             log.info("a grant to %s came too late", grant.claim.id)

@@ -31,7 +31,7 @@ def test_an_answering_service_is_named_with_its_version(tmp_path):
 @pytest.mark.parametrize(
     ("served", "token", "words", "remedy"),
     [
-        (nullcontext(("http://127.0.0.1:9", None)), TOKEN, "127.0.0.1:9", "Does it run?"),
+        (nullcontext(("http://127.0.0.1:9", None)), TOKEN, "127.0.0.1:9", "Is it running?"),
         (reference_server(), "another", "answered 401", "token_file"),
         (reference_server(hold_seconds=10), TOKEN, "40", "external-scheduler.md"),
     ],

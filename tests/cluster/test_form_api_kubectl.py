@@ -48,18 +48,22 @@ def resource_of(kubectl, lease):
     return next((status for status in found if status.get("lease") == lease), {})
 
 
-def views(hub, kubectl, lease):  # noqa: F811
-    """Return phase, GPUs, node, end, queue position and reason of a workspace by the API and by its request."""
+def views(hub, kubectl, lease, user):  # noqa: F811
+    """Return phase, GPUs, node, end, queue position and reason of a workspace by the API and by its request.
+
+    The position and the reason are those that its user reads. Ids of GPUs are for administrators.
+    """
     view, status = hub.gpu(f"/workspaces/{lease}"), resource_of(kubectl, lease)
+    own = hub.gpu(f"/workspaces/{lease}", token=own_token(hub, user)) if view["queue"] else view
     gpu_ids = [gpu["id"] for gpu in view["gpus"]]
-    reason = view["end"]["why"] if view["end"] else view["queue"]["sentence"] if view["queue"] else view["words"]
+    reason = view["end"]["why"] if view["end"] else own["queue"]["sentence"] if own["queue"] else view["words"]
     allocation = status.get("allocation", {})
     api = {
         "phase": PHASES[Phase(view["phase"])],
         "gpus": gpu_ids,
         "node": gpu_ids[0].split("/")[0] if gpu_ids else None,
         "ends": None if view["ends_at"] is None else written_at(view["ends_at"]),
-        "position": view["queue"]["place"] if view["queue"] else None,
+        "position": own["queue"]["place"] if own["queue"] else None,
         "reason": reason,
     }
     request = {
@@ -93,12 +97,12 @@ def missing_on_page(text, view):
     return [one for one in words if one not in text]
 
 
-def same_views(hub, kubectl, session, lease, phase):  # noqa: F811
+def same_views(hub, kubectl, session, lease, phase, user):  # noqa: F811
     """Wait until API, kubectl and page agree about a workspace in that phase. Return their values."""
     last = []
 
     def agree():
-        api, request = views(hub, kubectl, lease)
+        api, request = views(hub, kubectl, lease, user)
         text = page_text(hub, session, lease)
         last[:] = [api, request, missing_on_page(text, api), text]
         return api == request and api["phase"] == phase and not last[2]
@@ -118,7 +122,7 @@ def test_a_workspace_and_its_end_look_the_same_after_each_way_to_ask(hub, kubect
         session = hub.login(user)  # before anything of theirs runs: the hub would lead there
         asks(hub, kubectl, user, session)
         lease = hub.until(user, "running", WAIT_SECONDS)
-        look = same_views(hub, kubectl, session, lease["id"], "Running")
+        look = same_views(hub, kubectl, session, lease["id"], "Running", user)
         assert (look["node"], look["reason"], len(look["gpus"])) == ("gpu-node", "Running on 1 A100", 1)
         assert lease["ends_at"] - lease["running_at"] == pytest.approx(8 * 3600, abs=2)
         found[way] = (lease["request"], {**look, "ends": None, "gpus": len(look["gpus"])})
@@ -144,7 +148,7 @@ def test_a_waiting_request_has_the_same_position_and_sentence_after_each_way_to_
         session = hub.login(user)  # before anything of theirs runs: the hub would lead there
         asks(hub, kubectl, user, session)
         waiting[user] = eventually(lambda user=user: hub.lease(user), WAIT_SECONDS, f"{user} waits")["id"]
-        look = same_views(hub, kubectl, session, waiting[user], "Queued")
+        look = same_views(hub, kubectl, session, waiting[user], "Queued", user)
         assert (look["position"], look["gpus"]) == (place, [])
     for user, lease in waiting.items():
         hub.gpu(f"/workspaces/{lease}/stop", "POST", token=own_token(hub, user))

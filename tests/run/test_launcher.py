@@ -104,7 +104,11 @@ async def test_on_nvidias_simulated_driver_a_workspace_has_a_gpu_and_its_monitor
         (found,) = requests.get(url, headers=headers, timeout=20).json()["workspaces"]
         return found
 
-    workspace = eventually(lambda: (one := told())["idle"]["state"] == "busy" and one, 60, "it is busy")
+    def busy():
+        found = told()
+        return found["idle"] is not None and found["idle"]["state"] == "busy" and found  # None before the first sample
+
+    workspace = eventually(busy, 60, "it is busy")
     assert "(simulated driver)" in workspace["words"]
     assert "at 64 %" in workspace["idle"]["because"]
     assert launcher.end(signal.SIGINT) == 0

@@ -15,7 +15,8 @@ PATH = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/sbin:/bin"
 ALONE = ["unshare", "--mount"]
 """A private mount namespace, because other tests check that no mount remains."""
 NEEDED = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("buildah", path=PATH), reason="buildah mounts, as root"
+    os.geteuid() != 0 or not shutil.which("buildah", path=PATH),
+    reason="buildah mounts file systems: run as root, with Debian's package buildah",
 )
 
 

@@ -308,7 +308,7 @@ class Workspace(Answer):
     policy: PolicyNow
     arrival: Arrival | None
     planned_end: PlannedEnd | None
-    """Null if nobody waits for such GPUs and its user said nothing."""
+    """Null if no request waits for GPUs of this kind and the user gave no time."""
     idle: Idle | None
     keep: Keep
     extend: Extend

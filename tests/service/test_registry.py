@@ -1,4 +1,4 @@
-"""The registry: the leases that live, by id and by key, as the store has them; and who waits for them to change."""
+"""The registry: the live leases by id and key, what readers see of a change that is not stored, and who is woken."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from lease_builders import a_lease
 from store_builders import FULL_LEASE
 
-from gpuspawner.core.errors import Conflict
+from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -14,7 +14,7 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 pytestmark = pytest.mark.postgresql
 
 
-async def test_the_book_refuses_a_second_live_lease_of_a_key(store):
+async def test_the_registry_refuses_a_second_live_lease_of_a_key(store):
     registry = LeaseRegistry(store)
     await registry.save(FULL_LEASE)
     with pytest.raises(Conflict):
@@ -22,7 +22,7 @@ async def test_the_book_refuses_a_second_live_lease_of_a_key(store):
     assert [x.id for x in registry] == ["full"]
 
 
-async def test_a_key_passes_on_in_the_book_too(store):
+async def test_a_key_passes_on_in_the_registry_too(store):
     registry, second = LeaseRegistry(store), replace(FULL_LEASE, id="second")
     await registry.save(FULL_LEASE)
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
@@ -32,7 +32,7 @@ async def test_a_key_passes_on_in_the_book_too(store):
     assert registry.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
 
 
-async def test_the_book_forgets_what_ended_and_reads_what_lives(store):
+async def test_the_registry_forgets_what_ended_and_reads_what_lives(store):
     registry = LeaseRegistry(store)
     await registry.save(FULL_LEASE, a_lease())
     await registry.save(replace(a_lease(), phase=Phase.ENDED))
@@ -43,7 +43,28 @@ async def test_the_book_forgets_what_ended_and_reads_what_lives(store):
     assert registry.of_key(a_lease().key) is None
 
 
-async def test_the_book_counts_each_end_once_by_its_reason(store):
+async def test_a_reader_sees_no_step_before_it_is_stored(store):
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE)
+    registry.save(replace(FULL_LEASE, phase=Phase.STOPPING))
+    assert (await registry.find("full")).phase is Phase.STOPPING
+    assert store.leases.get("full").phase is Phase.STOPPING
+
+
+async def test_a_reader_sees_the_old_state_when_a_step_cannot_be_stored(store, monkeypatch):
+    def refuse(*_):
+        raise Unavailable("The database is away.")
+
+    registry = LeaseRegistry(store)
+    await registry.save(FULL_LEASE)
+    monkeypatch.setattr(store, "save", refuse)
+    lost = registry.save(replace(FULL_LEASE, phase=Phase.STOPPING))
+    assert await registry.find("full") == FULL_LEASE
+    with pytest.raises(Unavailable):
+        await lost
+
+
+async def test_the_registry_counts_each_end_once_by_its_reason(store):
     registry = LeaseRegistry(store)
     await registry.save(FULL_LEASE, a_lease())
     ended = replace(FULL_LEASE, phase=Phase.ENDED)

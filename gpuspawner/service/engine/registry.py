@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
@@ -145,10 +146,13 @@ class LeaseRegistry:
         return self._leases.get(self._id_of_key.get(key, ""))
 
     async def find(self, lease_id: str) -> Lease | None:
-        """Return a lease, also one that has ended; None where there never was one."""
-        if (lease := self.get(lease_id)) is not None:
-            return lease
-        await self.stored(lease_id)  # its end may be on its way
+        """Return a lease as it is stored, also one that has ended; None if there never was one.
+
+        What waits to be stored is waited for: a reader must see no step that a crash could take back. If it can't be
+        stored, the lease is as it was before.
+        """
+        with suppress(Unavailable):
+            await self.stored(lease_id)
         return self.get(lease_id) or await self.store.read(self.store.leases.get, lease_id)
 
     def save(

@@ -30,7 +30,7 @@ from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
 from gpuspawner.service.engine.allocation.scheduler_sync import at_once
-from gpuspawner.service.start_up import look_seldom
+from gpuspawner.service.process.start_up import look_seldom
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]

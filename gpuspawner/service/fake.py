@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.observations import HubServer
-from gpuspawner.service.engine.hub.client import HubClient, HubUser
+from gpuspawner.service.engine.hub_client import HubClient, HubUser
 
 
 @dataclass

@@ -3,12 +3,125 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from tornado.web import RequestHandler
+
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.service.failures import OF_ALL, Failure, Failures
-from gpuspawner.service.health import Health
+
+HANGS_SECONDS = 120.0
+"""A loop without a complete round for this time hangs, or for ten of its periods if that is longer. So does a loop
+whose rounds all fail for this time. Arbitrary: each call in a round has a deadline of half a minute or less."""
+FAILS_OFTEN = 3
+"""A step that failed less often in a row may just not have been needed since. Arbitrary."""
+ALIVE, READY = "/healthz", "/readyz"
+
+
+class Health:
+    """When each of the service's loops last went round, and what a grant still waits for."""
+
+    def __init__(self, waits_for: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        """``waits_for`` says in a few words what is missing, "" where nothing is."""
+        self.waits_for, self._clock = waits_for, clock
+        self._due: dict[str, float] = {}
+        self._failed: dict[str, tuple[int, str]] = {}
+        """How many rounds of a loop failed in a row, and by what type of error."""
+        self._stuck: dict[str, Callable[[], float]] = {}
+        self.failures: Callable[[], list[Failure]] = list
+        """Returns the steps that fail now."""
+
+    def watch(self, what: str, stuck_seconds: Callable[[], float]) -> None:
+        """Have something count as a loop, which says itself for how long it has come no further by its own fault."""
+        self._stuck[what] = stuck_seconds
+
+    def went_round(self, loop: str, period_seconds: float) -> None:
+        """Note that a loop begins, or has gone round. A round that waits for a store or a hub is a round too."""
+        self._due[loop] = self._clock() + max(HANGS_SECONDS, 10 * period_seconds)
+        self._failed.pop(loop, None)
+
+    def failed_round(self, loop: str, error: BaseException) -> None:
+        """Note that a round of a loop ended by a fault of ours: no round at all."""
+        self._failed[loop] = (self._failed.get(loop, (0, ""))[0] + 1, type(error).__name__)
+
+    def hanging(self) -> list[str]:
+        """Return the loops that hang or fail, and the steps of all leases that fail, each with the reason.
+
+        A step that fails for single leases does not count. The service retries it, and a restart would not help.
+        """
+        now = self._clock()
+        stuck = [what for what, seconds in self._stuck.items() if seconds() > HANGS_SECONDS]
+        loops = [self._with_reason(loop) for loop, due in self._due.items() if now > due]
+        found = (one for one in self.failures() if not one.subject and one.count >= FAILS_OFTEN)
+        failing = [one for one in found if one.since > HANGS_SECONDS]
+        steps = [f"{one.step} (failed {one.count} times, last by {one.why})" for one in failing]
+        return sorted([*stuck, *loops, *steps])
+
+    def _with_reason(self, loop: str) -> str:
+        count, error = self._failed.get(loop, (0, ""))
+        return f"{loop} ({count} rounds failed, the last by {error})" if count else loop
+
+
+class Probe(RequestHandler, ABC):
+    """GET: 200 where all is well, else 503 and why."""
+
+    def initialize(self, health: Health) -> None:
+        """Store the service's health."""
+        self.health = health
+
+    def set_default_headers(self) -> None:
+        """Nothing here is for caches."""
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("Content-Type", "text/plain; charset=UTF-8")
+        self.clear_header("Server")
+
+    def get(self) -> None:
+        """Answer in a line."""
+        wrong = self.wrong()
+        self.set_status(503 if wrong else 200)
+        self.finish(f"{wrong or 'ok'}\n")
+
+    head = get
+
+    @abstractmethod
+    def wrong(self) -> str:
+        """Return the reason for a 503, "" if all is well."""
+
+    def write_error(self, status_code: int, **_kwargs: object) -> None:
+        """Tell nothing but the status."""
+        self.finish(f"{status_code}\n")
+
+
+class Alive(Probe):
+    """Liveness: rounds go on. A service that waits for a store, a hub or another service lives all the same."""
+
+    def wrong(self) -> str:
+        """Return which loops hang or fail."""
+        return _hanging(self.health)
+
+
+class Ready(Probe):
+    """Readiness: it owns its store and has seen what runs, so that it may give GPUs.
+
+    A hub, or a cluster, that goes away later changes nothing here: the service's pages say so, and must be reached.
+    """
+
+    def wrong(self) -> str:
+        """Return the reason why the service is not ready, "" if it is."""
+        missing = self.health.waits_for()
+        return f"waits for {missing}" if missing else _hanging(self.health)
+
+
+def _hanging(health: Health) -> str:
+    hanging = health.hanging()
+    return f"no whole round: {', '.join(hanging)}" if hanging else ""
+
+
+ROUTES = ((ALIVE, Alive), (READY, Ready))
+
 
 LOOPS_SECONDS = 30.0
 """Loops of this period or a shorter one must go on: all that watches, gives, measures and stops."""

@@ -17,8 +17,8 @@ from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, KnownUsers
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.sampler import Sampler

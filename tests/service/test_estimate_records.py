@@ -7,14 +7,14 @@ from service_world import World
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.calibration import LEAST_ERRORS, EstimateOutcome
-from gpuspawner.service.engine.allocation.estimate_records import (
+from gpuspawner.service.engine.allocation.estimates import (
     KEPT_EVERY_SECONDS,
     REPORT_SECONDS,
     REPORTED_EVERY_SECONDS,
 )
 from gpuspawner.service.store.history import HISTORY_SECONDS, WaitingTimes
-from gpuspawner.service.waiting.accuracy import hit_rate_words, present_accuracy
-from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.waiting.api import present_accuracy
+from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
 
 MADE = EstimateOutcome(600, 0.7, 300, inf, 200, inf, is_shown=True, actual_seconds=inf)
 

@@ -16,8 +16,7 @@ from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.engine.engine import STEP
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
-from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
-from gpuspawner.service.loops import Loops, cancelled
+from gpuspawner.service.loops import HANGS_SECONDS, Alive, Health, Loops, Ready, cancelled
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules import policies
 

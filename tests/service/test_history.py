@@ -14,7 +14,7 @@ from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.sampling.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.store.recordings import Looking, not_recorded, recorded, steps_of, work_of
+from gpuspawner.service.store.database.recordings import Looking, not_recorded, recorded, steps_of, work_of
 from gpuspawner.simulate.replay import simulate
 
 POLICY = IdlePolicy()

@@ -13,8 +13,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import set_wait_reason
-from gpuspawner.service.lease_log import log_step, refusals_logged
-from gpuspawner.service.log import begin_log
+from gpuspawner.service.log import begin_log, log_step, refusals_logged
 from gpuspawner.service.settings import Settings, SettingsError, changed
 
 WAITS = page_world.waiting("waits", user="alice", count=1, asked_at=NOW - 90)

@@ -5,8 +5,9 @@ import asyncio
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend
-from gpuspawner.service.app import Options, Service
+from gpuspawner.service.app import Options
 from gpuspawner.service.loops import cancelled
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings
 
 

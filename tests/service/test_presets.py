@@ -8,7 +8,7 @@ from page_world import NOW, api
 
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.start.api import MAX_PRESETS
 

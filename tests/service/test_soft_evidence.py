@@ -11,8 +11,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub.client import _server
-from gpuspawner.service.store.recordings import not_recorded, recorded
+from gpuspawner.service.engine.hub_client import _server
+from gpuspawner.service.store.database.recordings import not_recorded, recorded
 from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}

@@ -16,7 +16,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.databases import PATIENCE_SECONDS
+from gpuspawner.service.store.database.dialects import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.postgresql
 

@@ -20,7 +20,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
-from gpuspawner.service.metrics import per_user
+from gpuspawner.service.metrics import collector as per_user
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES

@@ -14,7 +14,7 @@ from gpuspawner.cli.output import Column, counted, format_table, short_id
 from gpuspawner.core.errors import GpuspawnerError
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.store import recordings
+from gpuspawner.service.store.database import recordings
 from gpuspawner.simulate.probe import GeneratedSampler
 from gpuspawner.simulate.replay import (
     Replay,

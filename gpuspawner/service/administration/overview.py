@@ -194,7 +194,7 @@ class OverviewPage(AdminPage):
             simulated=any(kind.simulated for kind in kinds),
             others=count_foreign_holders(seen, state.catalog.gpus)[:SHOWN],
             queue=present_queue_rows(state, first[:SHOWN]),
-            above=state.queue.seldom("above share", lambda: find_above_share(state)),
+            above=state.queue.compute_seldom("above share", lambda: find_above_share(state)),
             ends=find_next_ends(state),
             running=sum(lease.phase in UP for lease in state.registry),
             names_shown=NAMES_SHOWN,

@@ -27,11 +27,9 @@ from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
-from gpuspawner.service.engine.effects import EffectRunner
-from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers
-from gpuspawner.service.engine.hub.servers import HubServers
+from gpuspawner.service.engine.effects import EffectRunner, KeyedExecutor
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
 from gpuspawner.service.engine.recovery import read_release_spool

@@ -19,8 +19,8 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.effects import EffectRunner
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.servers import HubServers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.recovery import LeaseRecovery, OrphanWatch
 from gpuspawner.service.engine.registry import LeaseRegistry

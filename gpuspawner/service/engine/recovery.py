@@ -23,8 +23,8 @@ from gpuspawner.core.leases.steps import RECOVERED
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
-from gpuspawner.service.engine.hub.client import HubClient, seconds_of
-from gpuspawner.service.engine.hub.servers import Place, place_of
+from gpuspawner.service.engine.hub_client import HubClient, seconds_of
+from gpuspawner.service.engine.hub_state import Place, place_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,

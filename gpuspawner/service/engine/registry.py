@@ -19,7 +19,7 @@ from gpuspawner.core.outages import DATABASE
 from gpuspawner.core.queue.snapshot import LeaseView, LiveLeases
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.failures import Failures
-from gpuspawner.service.lease_log import log_step
+from gpuspawner.service.log import log_step
 from gpuspawner.service.metrics.counters import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key

@@ -12,8 +12,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.metrics.collector import ServiceCollector
-from gpuspawner.service.metrics.per_user import PerUserCollector, capped
+from gpuspawner.service.metrics.collector import PerUserCollector, ServiceCollector, capped
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.permissions import SCOPES, Role
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.loops import cancelled
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.store import Store

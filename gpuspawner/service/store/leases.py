@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.databases import Upsert
+from gpuspawner.service.store.database.dialects import Upsert
 from gpuspawner.service.store.rows import StoredRows, Whose, owned_by, read_with_damaged_json, rows_whose
 
 DELETED_AT_ONCE = 200

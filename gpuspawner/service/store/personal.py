@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.databases import IsJson
+from gpuspawner.service.store.database.dialects import IsJson
 from gpuspawner.service.store.rows import StoredRows, owned_by, owner_columns, read_with_damaged_json
 
 MAX_STEPS = 2000

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.databases import WholePart
+from gpuspawner.service.store.database.dialects import WholePart
 from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions, read_with_damaged_json
 
 RAW_SECONDS = 24 * 3600.0

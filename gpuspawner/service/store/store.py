@@ -20,7 +20,7 @@ from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
-from gpuspawner.service.store import schema, tables
+from gpuspawner.service.store import tables
 from gpuspawner.service.store.administration import (
     Announcements,
     CatalogVersions,
@@ -29,7 +29,8 @@ from gpuspawner.service.store.administration import (
     Restrictions,
 )
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
-from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.dialects import database_of
 from gpuspawner.service.store.history import Estimates, IdleTraces
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
 from gpuspawner.service.store.leases import StoredLeases
@@ -39,8 +40,7 @@ from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Preferences, Presets, Schedules, Secrets, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
-from gpuspawner.service.store.statements import Statements, TeamAlerts
-from gpuspawner.service.store.usage_sums import Counters, KindsSeen, UsagePart, UsageSums
+from gpuspawner.service.store.usage_sums import Counters, KindsSeen, Statements, TeamAlerts, UsagePart, UsageSums
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""

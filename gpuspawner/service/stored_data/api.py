@@ -15,7 +15,7 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.api.rest import Answer, Body, Query
-from gpuspawner.service.engine.hub.client import seconds_of
+from gpuspawner.service.engine.hub_client import seconds_of
 from gpuspawner.service.notifications.sender import KEPT_SECONDS as MESSAGE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings

@@ -112,7 +112,7 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "The requested GPUs are free now."
     offer = parts.queue.offer(request.gpu, hold_user_of(claim))
-    shown, outage = preview_start(parts, would.place), parts.queue.outages.of_kind(request.gpu)
+    shown, outage = preview_start(parts, would.place), parts.queue.outage_of(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)
     waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, shown=shown, outage=away)
     return f"It would wait, and this workspace ends first. {waiting}"

@@ -22,16 +22,14 @@ from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
-from gpuspawner.service.engine.allocation.estimates import Estimator
-from gpuspawner.service.engine.allocation.feasibility import Feasibility
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords, Estimator
 from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
-from gpuspawner.service.engine.allocation.requests import RequestResolver, options_of
+from gpuspawner.service.engine.allocation.requests import Feasibility, RequestResolver, options_of
 from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
 from gpuspawner.service.engine.allocation.size_changes import SizeChanges
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.hub.servers import StopActors
+from gpuspawner.service.engine.hub_state import StopActors
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
 from gpuspawner.service.rules.accounting import Accounting

@@ -28,7 +28,7 @@ from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored

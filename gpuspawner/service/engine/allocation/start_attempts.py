@@ -18,7 +18,7 @@ from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.service.engine.allocation.allocator import Allocator
-from gpuspawner.service.lease_log import refusals_logged
+from gpuspawner.service.log import refusals_logged
 from gpuspawner.service.store import OutputRow
 
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token

@@ -22,10 +22,10 @@ from tornado.web import Application, HTTPError, stream_request_body
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
 from gpuspawner.service.api.base import BaseHandler, is_spawner
 from gpuspawner.service.api.internal import CALLBACK_PATH
-from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.custom_resources.relay import OPERATOR_PATH
-from gpuspawner.service.health import ALIVE, READY
+from gpuspawner.service.loops import ALIVE, READY
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.process.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
 STARTING = "The GPU service is starting."

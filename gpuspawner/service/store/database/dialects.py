@@ -176,7 +176,7 @@ def database_of(url: str, password_file: Path | None = None) -> Database:
     if password_file is not None:
         _refuse_shared(password_file)
     try:
-        from gpuspawner.service.store.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
+        from gpuspawner.service.store.database.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
     except ImportError as error:
         raise ValueError(NO_CLIENT) from error
     found = Postgresql(url, password_file)

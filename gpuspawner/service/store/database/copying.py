@@ -12,9 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.backup import DATABASE, check_there, copy_database
-from gpuspawner.service.store.databases import Database, database_of
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.backup import DATABASE, check_there, copy_database
+from gpuspawner.service.store.database.dialects import Database, database_of
 
 ROWS_AT_ONCE = 2000
 NUL, INSTEAD = "\\u0000", "\\ufffd"

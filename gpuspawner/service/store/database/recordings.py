@@ -17,7 +17,7 @@ from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sam
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
-from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.database.dialects import engine_to_read
 from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.timeline import Timeline, merged

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuspawner.core.errors import Conflict, Unavailable, quoted
-from gpuspawner.service.store.condition import Condition, condition_of_file
-from gpuspawner.service.store.schema import newer_words
+from gpuspawner.service.store.database.schema import Condition, condition_of_file, newer_words
 
 DATABASE, HUB_ID, SECRET = "gpuspawner.sqlite", "hub-id", "secret"
 IDENTITY = (HUB_ID, SECRET)

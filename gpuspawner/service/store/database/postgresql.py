@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumper
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
 
-from gpuspawner.service.store.databases import Database, is_ours
+from gpuspawner.service.store.database.dialects import Database, is_ours
 
 CONNECTIONS = 10
 """The most that are open: those that read, the one that writes, and one that checks whether a write arrived."""

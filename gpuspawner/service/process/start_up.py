@@ -16,13 +16,14 @@ from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Pr
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.service.app import Options, Service
-from gpuspawner.service.backend_choice import BackendError, Chosen, choose_backend
+from gpuspawner.service.app import Options
 from gpuspawner.service.log import TEXT, begin_log, show_times_in
 from gpuspawner.service.notifications.sender import check_targets
-from gpuspawner.service.serve_options import ServeOptions, Start, read_hub_start, read_own_start
+from gpuspawner.service.process.backend_choice import BackendError, Chosen, choose_backend
+from gpuspawner.service.process.serve_options import ServeOptions, Start, read_hub_start, read_own_start
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings, changed
-from gpuspawner.service.store.backup import note_address
+from gpuspawner.service.store.database.backup import note_address
 
 log = logging.getLogger("gpuspawner")
 

@@ -15,9 +15,9 @@ import yaml
 from gpuspawner.backends.data_folder import made_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.service.app import Options
-from gpuspawner.service.backend_choice import BACKEND, CLUSTER
-from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.process.backend_choice import BACKEND, CLUSTER
+from gpuspawner.service.store.database.backup import DATABASE
+from gpuspawner.service.store.database.dialects import database_of
 
 SERVICE = "services/gpu"
 OAUTH_CLIENT = "service-gpu"

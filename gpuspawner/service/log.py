@@ -1,4 +1,4 @@
-"""The form of the service's log, lines for people or JSON objects, and the time zone of its process."""
+"""The service's log: its format, the time zone of the process, and one line for each step of a lease."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_FORMAT = "[gpu %(asctime)s %(levelname)s] %(message)s"
 class JsonFormatter(logging.Formatter):
     """Writes each line as one JSON object: time, level, logger, message, and the fields of a known event.
 
-    A line of :mod:`gpuspawner.service.log` or :mod:`gpuspawner.backends.base` has its ``fields``.
+    Steps of leases, and outages of :mod:`gpuspawner.backends.base`, have ``fields``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,12 +42,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def _has_no_session(record: logging.LogRecord) -> bool:
-    """Return whether a line has no session ID. JupyterHub logs one with each XSRF cookie, at level INFO."""
+    """Return whether a line has no session ID. JupyterHub logs the ID with each XSRF cookie, at level INFO."""
     return not str(record.msg).startswith("Setting new xsrf cookie")
 
 
 def begin_log(form: str = TEXT) -> None:
-    """Log to standard error in this form, one of LOG_FORMATS. It may be called again for another form."""
+    """Log to standard error in this format, one of LOG_FORMATS. Call it again for another format."""
     handler = logging.StreamHandler()
     text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")
     handler.setFormatter(JsonFormatter() if form == JSON else text)
@@ -56,7 +56,7 @@ def begin_log(form: str = TEXT) -> None:
 
 
 def show_times_in(zone: str) -> None:
-    """Show all times of this process, also in the log, in a zone. The clock of a container is mostly UTC."""
+    """Show all times of this process, also in the log, in a zone. The zone of a container is mostly UTC."""
     if zone == os.environ.get("TZ"):
         return
     os.environ["TZ"] = zone
@@ -72,19 +72,19 @@ log = logging.getLogger("gpuspawner.leases")
 
 GRANT, WAIT, STOP, END, REFUSAL = "grant", "wait", "stop", "end", "refusal"
 LONGEST_ASKED = 60
-"""The length to which the GPU type of a refused request is cut: users can write anything."""
+"""The longest logged GPU type of a refused request. Users can write anything."""
 
 
 def step_of(before: Lease | None, after: Lease) -> tuple[str, str]:
-    """Return which step of its life a lease took, and the reason; two empty texts for a step that is not logged.
+    """Return the step that a lease took, and the reason. Both are empty for a step that is not logged.
 
     Args:
-        before: the lease as it was stored before; None where it is new.
+        before: the lease as it was stored before, None for a new lease.
         after: the lease as it is stored now.
     """
     phase = None if before is None else before.phase
     if after.phase is Phase.ENDED:
-        return (END, _reason_of_end(after)) if before is not None else ("", "")  # what ended before was changed
+        return (END, _reason_of_end(after)) if before is not None else ("", "")  # a later change of an ended lease
     if after.phase is Phase.STOPPING and phase is not Phase.STOPPING:
         return STOP, _reason_of_end(after)
     if after.phase is Phase.RESERVED and phase is not Phase.RESERVED:
@@ -105,15 +105,15 @@ def log_step(before: Lease | None, after: Lease, newest: Lease | None) -> None:
     """Log the step of a lease that was stored.
 
     Args:
-        before: as :func:`step_of` takes it.
-        after: as :func:`step_of` takes it.
-        newest: the lease as later steps have left it, which are not stored yet; None where it has ended.
+        before: see :func:`step_of`.
+        after: see :func:`step_of`.
+        newest: the lease after later steps, which are not stored yet; None if it has ended.
     """
     step, reason = step_of(before, after)
     if not step or (step == WAIT and (newest is None or newest.phase not in WAITING)):
         return  # granted before the wait was stored
     reason = sanitize_text(reason)
-    shown = before if before is not None and not after.slots else after  # what ended holds nothing any more
+    shown = before if before is not None and not after.slots else after  # an ended lease holds no GPUs
     gpus = [slot.gpu for slot in shown.slots]
     request = after.request
     asked = f"{request.count} {shown.kind}" if request.gpu else "no GPU"
@@ -136,7 +136,7 @@ def log_step(before: Lease | None, after: Lease, newest: Lease | None) -> None:
 
 @contextmanager
 def refusals_logged(user: str, server: str, gpu: object) -> Iterator[None]:
-    """Log a request that is refused. ``gpu`` is the kind as its user wrote it."""
+    """Log a refused request. ``gpu`` is the kind as its user wrote it."""
     try:
         yield
     except RequestRefused as error:

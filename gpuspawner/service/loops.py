@@ -1,4 +1,8 @@
-"""The loops of the service: each repeats one step, and records when a whole round was done. How its tasks end."""
+"""The loops of the service, and the health probes that watch them.
+
+Each loop repeats one step, and records when a whole round was done. An orchestrator, which does not sign in, gets two
+plain answers on the service's own port, which the hub's proxy does not expose: liveness and readiness.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +18,37 @@ from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.service.failures import OF_ALL, Failure, Failures
 
 HANGS_SECONDS = 120.0
-"""A loop without a complete round for this time hangs, or for ten of its periods if that is longer. So does a loop
-whose rounds all fail for this time. Arbitrary: each call in a round has a deadline of half a minute or less."""
+"""A loop without a complete round for this time hangs, or for ten of its periods if that is longer. A loop whose rounds
+all fail counts as hanging too. Arbitrary: each call in a round has a deadline of half a minute or less."""
 FAILS_OFTEN = 3
 """A step that failed less often in a row may just not have been needed since. Arbitrary."""
 ALIVE, READY = "/healthz", "/readyz"
 
 
 class Health:
-    """When each of the service's loops last went round, and what a grant still waits for."""
+    """Knows the last round of each loop, and the part that grants still wait for."""
 
     def __init__(self, waits_for: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """``waits_for`` says in a few words what is missing, "" where nothing is."""
+        """``waits_for`` returns the name of the missing part, "" if no part is missing."""
         self.waits_for, self._clock = waits_for, clock
         self._due: dict[str, float] = {}
         self._failed: dict[str, tuple[int, str]] = {}
-        """How many rounds of a loop failed in a row, and by what type of error."""
+        """How many rounds of a loop failed in a row, and the type of the last error."""
         self._stuck: dict[str, Callable[[], float]] = {}
         self.failures: Callable[[], list[Failure]] = list
         """Returns the steps that fail now."""
 
     def watch(self, what: str, stuck_seconds: Callable[[], float]) -> None:
-        """Have something count as a loop, which says itself for how long it has come no further by its own fault."""
+        """Watch a part like a loop. ``stuck_seconds`` returns for how long a defect has blocked it."""
         self._stuck[what] = stuck_seconds
 
     def went_round(self, loop: str, period_seconds: float) -> None:
-        """Note that a loop begins, or has gone round. A round that waits for a store or a hub is a round too."""
+        """Note the begin of a loop, or a complete round. A round that waits for a store or a hub counts."""
         self._due[loop] = self._clock() + max(HANGS_SECONDS, 10 * period_seconds)
         self._failed.pop(loop, None)
 
     def failed_round(self, loop: str, error: BaseException) -> None:
-        """Note that a round of a loop ended by a fault of ours: no round at all."""
+        """Note that a round of a loop failed by a defect. It does not count as a round."""
         self._failed[loop] = (self._failed.get(loop, (0, ""))[0] + 1, type(error).__name__)
 
     def hanging(self) -> list[str]:
@@ -66,20 +70,20 @@ class Health:
 
 
 class Probe(RequestHandler, ABC):
-    """GET: 200 where all is well, else 503 and why."""
+    """GET: 200 if all is well, otherwise 503 with the reason."""
 
     def initialize(self, health: Health) -> None:
         """Store the service's health."""
         self.health = health
 
     def set_default_headers(self) -> None:
-        """Nothing here is for caches."""
+        """Forbid caching."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("Content-Type", "text/plain; charset=UTF-8")
         self.clear_header("Server")
 
     def get(self) -> None:
-        """Answer in a line."""
+        """Answer with one line."""
         wrong = self.wrong()
         self.set_status(503 if wrong else 200)
         self.finish(f"{wrong or 'ok'}\n")
@@ -91,22 +95,22 @@ class Probe(RequestHandler, ABC):
         """Return the reason for a 503, "" if all is well."""
 
     def write_error(self, status_code: int, **_kwargs: object) -> None:
-        """Tell nothing but the status."""
+        """Answer with the status only."""
         self.finish(f"{status_code}\n")
 
 
 class Alive(Probe):
-    """Liveness: rounds go on. A service that waits for a store, a hub or another service lives all the same."""
+    """Liveness: rounds go on. A service that waits for a store, a hub or another service is alive."""
 
     def wrong(self) -> str:
-        """Return which loops hang or fail."""
+        """Return the loops that hang or fail."""
         return _hanging(self.health)
 
 
 class Ready(Probe):
-    """Readiness: it owns its store and has seen what runs, so that it may give GPUs.
+    """Readiness: the service owns its store and has seen the running workspaces, so it may grant GPUs.
 
-    A hub, or a cluster, that goes away later changes nothing here: the service's pages say so, and must be reached.
+    A later outage of the hub or of a cluster does not count, because the service's pages must still explain it.
     """
 
     def wrong(self) -> str:
@@ -124,14 +128,14 @@ ROUTES = ((ALIVE, Alive), (READY, Ready))
 
 
 LOOPS_SECONDS = 30.0
-"""Loops of this period or a shorter one must go on: all that watches, gives, measures and stops."""
+"""Loops of this period or a shorter one are watched: they observe, grant, measure and stop."""
 
 
 class Loops:
-    """Runs steps for ever, and tells ``health`` of their rounds."""
+    """Repeats steps for ever, and reports their rounds to ``health``."""
 
     def __init__(self, health: Health, failures: Failures, stop: Callable[[str], None]) -> None:
-        """Run nothing yet. ``stop`` ends the service, and takes the reason."""
+        """Run nothing yet. ``stop`` ends the service. Its argument is the reason."""
         self._health, self._failures, self._stop = health, failures, stop
         self.names: list[str] = []
         health.failures = self._failing_steps
@@ -141,7 +145,7 @@ class Loops:
         return [one for one in self._failures.now() if one.step not in self.names]
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a step with a pause. A step that fails is tried again: ending here would take the hub with it."""
+        """Repeat a step with a pause. A failed step is tried again, because a service that ends also ends the hub."""
         name = getattr(step, "func", step).__qualname__  # a partial has no name of its own
         watched = seconds <= LOOPS_SECONDS
         self.names.append(name)
@@ -167,11 +171,11 @@ class Loops:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """End tasks for certain: before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
+    """Cancel tasks and wait for their end. Before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
     everything = set(tasks)
     pending = everything
     while pending:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=1.0)
-    await asyncio.gather(*everything, return_exceptions=True)  # so that no error of theirs counts as unseen
+    await asyncio.gather(*everything, return_exceptions=True)  # so that asyncio reports no unseen error

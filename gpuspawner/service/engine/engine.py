@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,7 +111,8 @@ class LeaseEngine:
         self.effects.start_sent &= {(lease.id, lease.granted_at) for lease in live}
         self._quiet = {name: quiet for name, quiet in self._quiet.items() if name in names}
         failures.forget_others(names)
-        await self.step_all(STEP, live)
+        with suppress(Unavailable):  # noted by each lease's step
+            await self.step_all(STEP, live)
         with failures.isolating("taking expired grants back"):
             await self._allocator.lapse_expired()
         self._allocator.syncs.ask()
@@ -143,7 +145,8 @@ class LeaseEngine:
         with failures.isolating("looking who runs into a class"):
             if failures.may_try("looking who runs into a class") and self._find_class_holds():
                 news["holds_known"] = True
-        await self.step_all(STEP, (lease for lease in self._registry if lease.phase in UP), **news)
+        with suppress(Unavailable):  # noted by each lease's step
+            await self.step_all(STEP, (lease for lease in self._registry if lease.phase in UP), **news)
         for what, look in (
             ("noting lost time", self.availability.look),
             ("giving back what a budget cut", self._allocator.bounds.catch_up),
@@ -170,31 +173,29 @@ class LeaseEngine:
 
     # Stepping
 
-    async def step_all(self, name: str, leases: Iterable[Lease], **news: Any) -> Unavailable | None:
+    async def step_all(self, name: str, leases: Iterable[Lease], **news: Any) -> None:
         """Move each lease by one step, all at once, so that they are written together.
 
         Args:
-            name: what is done, for the log, the metric and the console.
+            name: the name of the step, for the log, the metric and the console.
             leases: the leases to move.
             news: further fields of their observations. With news, no lease is skipped as quiet.
 
-        Returns:
-            Why some of it is not stored now; None if all is stored.
-
         Raises:
             Superseded: a newer service owns the store.
+            Unavailable: some of it is not stored now.
         """
         some = [lease for lease in leases if news or not self._is_quiet(lease)]
-        return await step_each(name, some, partial(self._move, **news), self._registry.failures)
+        await step_each(name, some, partial(self._move, **news), self._registry.failures)
 
-    async def carry_out_notices(self, is_over: Callable[[str], bool]) -> Unavailable | None:
-        """End the workspaces whose notice of a stronger claim is over, and spare those whose claim is over.
+    async def carry_out_notices(self, is_over: Callable[[str], bool]) -> None:
+        """End the workspaces whose notice of a stronger claim has expired, and spare those whose claim is over.
 
         Args:
-            is_over: returns whether a claim, by its id, no longer needs the GPUs of those under its notice.
+            is_over: returns whether a claim, by its id, no longer needs the GPUs of workspaces under its notice.
 
-        Returns:
-            Why some of it is not stored now; None if all is stored.
+        Raises:
+            Unavailable: some of it is not stored now.
         """
 
         def move(lease: Lease) -> asyncio.Future[None] | None:
@@ -202,7 +203,7 @@ class LeaseEngine:
             return self._move(lease, claim_is_over=is_over(claim))
 
         under_notice = [x for x in self._registry if x.phase in UP and x.notice is not None and x.notice.preemption]
-        return await step_each("notice of a claim", under_notice, move, self._registry.failures)
+        await step_each("notice of a claim", under_notice, move, self._registry.failures)
 
     def _move(self, lease: Lease, **news: Any) -> asyncio.Future[None] | None:
         found, stored = self._advance(lease, **news)
@@ -339,8 +340,7 @@ class LeaseEngine:
             Unavailable: the store does not answer.
         """
         up = [lease for lease in self._registry if lease.phase in UP]
-        if (away := await self.step_all("following the catalog", up, catalog_changed=True)) is not None:
-            raise away
+        await self.step_all("following the catalog", up, catalog_changed=True)
 
     async def _catch_up(self) -> None:
         """Before samples are judged: if store or hub were away, go on as after a restart. Users could not press Keep.
@@ -368,10 +368,8 @@ class LeaseEngine:
                 return None
             return self._allocator.commits.commit(lease, found)
 
-        failures = self._registry.failures
         up = [lease for lease in self._registry if lease.phase in UP]
-        if (away := await step_each("going on after a restart", up, resumed, failures)) is not None:
-            raise away
+        await step_each("going on after a restart", up, resumed, self._registry.failures)
 
     async def close(self) -> None:
         """Cancel the effects under way: each of them can be repeated."""

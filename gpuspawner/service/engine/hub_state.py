@@ -1,4 +1,4 @@
-"""The hub's servers as it listed them last, whether it answers, and who stopped a server."""
+"""The last answers of the hub: users, groups, servers, whether it answers, and the actors of stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 
 USER_KNOWN_SECONDS = 10.0
-"""How long the hub's answer stands: several clicks ask once."""
+"""How long the hub's answer is used, so that several clicks need one request."""
 USER_ANSWER_SECONDS = 2.0
 
 
@@ -38,7 +38,7 @@ class KnownUsers:
     async def has(self, user: str, created: str) -> bool:
         """Return whether the hub has a user with this name and creation time.
 
-        True while it does not answer: a ticket is good for a minute only, and people must be able to press Keep.
+        True while the hub does not answer. A ticket is valid for a minute only, and people must be able to press Keep.
         """
         if self._is_known(user, created):
             return True
@@ -73,13 +73,13 @@ class KnownUsers:
 
 
 GROUPS_KNOWN_SECONDS = 5.0
-"""How long the hub's answer is used for display: as often as an open form asks."""
+"""How long the hub's answer is used for display. An open form asks as often."""
 GROUPS_ANSWER_SECONDS = 3.0
-"""The spawner, which waits for the answer, gives up after five."""
+"""The spawner waits for the answer for five seconds."""
 
 
 class GroupMembers:
-    """Asks the hub for the groups of a user, where the catalog names any.
+    """Asks the hub for the groups of a user, if the catalog names any.
 
     Raises:
         Unavailable: the hub does not answer, or may not tell.
@@ -93,7 +93,7 @@ class GroupMembers:
         self._trouble = ""
 
     async def now(self, user: str, owner: Owner) -> frozenset[str]:
-        """Return the groups that a user is in at this moment; ``owner`` tells them from others who had the name."""
+        """Return the present groups of a user. ``owner`` distinguishes users who had the same name."""
         if owner == NOBODY or not named_groups(self._in_force.catalog):
             return frozenset()
         try:
@@ -106,7 +106,7 @@ class GroupMembers:
         return groups
 
     async def lately(self, user: str, owner: Owner) -> frozenset[str]:
-        """Return the groups that a user was in some seconds ago: for what only shows, and is asked often."""
+        """Return the groups of a user some seconds ago, for pages that only show them and ask often."""
         at, groups = self._seen.get((user, owner), (None, frozenset()))
         if at is not None and 0 <= self._clock.now() - at < GROUPS_KNOWN_SECONDS:
             return groups
@@ -131,7 +131,7 @@ class GroupMembers:
         return self._there
 
     def missing(self) -> tuple[str, ...]:
-        """Return, in a sentence each for administrators, which groups of the catalog the hub does not have."""
+        """Return a sentence for administrators about each group of the catalog that the hub does not have."""
         if self._there is None:
             return (f"Which groups the hub has is not known. {self._trouble}",) if self._trouble else ()
         found = missing_groups(self._in_force.catalog, self._there)
@@ -143,8 +143,8 @@ class GroupMembers:
 
 
 HUB_AWAY_SECONDS = 2.0
-"""A hub that does not answer is asked for its list again after this. Arbitrary: short for people who wait for it, and
-long for a hub that boots."""
+"""A hub that does not answer is asked for its list again after this time. Arbitrary: short for people who wait, and
+long for a hub that starts."""
 
 Place = tuple[str, str]
 """The hub's key of a server: its user's ``created``, and its name."""
@@ -214,25 +214,25 @@ class HubServers:
 
 
 LATE_SECONDS = 60.0
-"""How long after its end a name is still taken for it: it comes at the end of the same request."""
+"""How long after an end its actor is accepted. The actor comes at the end of the same request."""
 AHEAD_SECONDS = 600.0
-"""How long before its end: the hub answers a stop that takes long before it is done."""
+"""How long before an end its actor is accepted. The hub answers a long stop before the server has ended."""
 LOOKED_AT = 5
-"""Ended workspaces of its user among which the one is looked for."""
+"""The number of ended workspaces of a user that are searched for the stopped one."""
 
 
 class StopActors:
-    """Gives ends their names: of those that are known already, and of those that come."""
+    """Adds the actor to ends of workspaces, whether the actor is known before the end or after it."""
 
     def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
-        """Know of no stop."""
+        """Start without actors."""
         self._registry, self._clock = registry, clock
         self._ahead: dict[tuple[str, int], tuple[str, float]] = {}  # by lease and attempt: a server that ran once
 
     def of(self, lease: Lease) -> str:
-        """Return the actor of the stop of a lease that ends now; "" if that is not known.
+        """Return the actor of the stop of a lease that ends now, "" if the actor is not known.
 
-        It stays known: an end that can't be stored is told again.
+        The actor stays known, because an end that can't be stored is reported again.
         """
         by, at = self._ahead.get((lease.id, lease.attempt), ("", 0.0))
         return by if self._clock.now() - at <= AHEAD_SECONDS else ""

@@ -181,8 +181,7 @@ class Preemptions:
             if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
                 with failures.isolating(step, claim.id):
                     await self._step(claim, seen)
-        if (away := await self._engine.carry_out_notices(self._is_over)) is not None:
-            raise away
+        await self._engine.carry_out_notices(self._is_over)
 
     def _is_over(self, claim: str) -> bool:
         """Return whether a claim no longer needs the GPUs of those under its notice."""

@@ -1,9 +1,13 @@
-"""Decisions of administrators: restrictions, preemptions, announcements, quota requests and catalog versions."""
+"""Decisions of administrators: restrictions, preemptions, announcements, quota requests and catalog versions.
+
+Most are stored whole, as JSON documents, with the few columns that they are searched by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -18,8 +22,7 @@ from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
 from gpuspawner.service.store.ledger import row_of_grant
 from gpuspawner.service.store.outbox import OutboxRow, write_outbox
-from gpuspawner.service.store.personal import OwnedRows
-from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
+from gpuspawner.service.store.rows import Row, StoredRows, save_rows
 
 T = TypeVar("T")
 
@@ -47,15 +50,14 @@ class StoredDocuments(StoredRows, Generic[T]):
             {**{name: getattr(one, name) for name in names}, "document": self.adapter.dump_python(one, mode="json")}
             for one in objects
         ]
-        connection.execute(self.table.delete().where(self.table.c.id.in_([row["id"] for row in rows])))
-        connection.execute(self.table.insert(), rows)
+        save_rows(connection, self.table, rows)
 
     def get(self, name: str) -> T | None:
         """Return an object by its id, None without one."""
         return next(iter(self._find(self.table.c.id == name)), None)
 
     def _find(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[T]:
-        """Return objects. Raises Unavailable if one can't be read: what it forbids would happen."""
+        """Return objects. Raises Unavailable if one can't be read, because its restriction would not be enforced."""
         t = self.table.c
         with self._transaction() as connection:
             documents = connection.scalars(sa.select(t.document).where(where).order_by(*order, t.id))
@@ -64,10 +66,8 @@ class StoredDocuments(StoredRows, Generic[T]):
     def _latest(self, order: sa.ColumnElement[Any], limit: int) -> list[T]:
         """Return the first objects of an order, without those that can't be read."""
         t = self.table.c
-        with self._transaction() as connection:
-            query = sa.select(t.id, t.document).order_by(order, t.id).limit(limit)
-            rows = read_with_damaged_json(connection, query, t.document)
-        return self._damaged.read(self.table, rows, lambda row: self.adapter.validate_python(row.document))
+        query = sa.select(t.id, t.document).order_by(order, t.id).limit(limit)
+        return self._read_each(self.table, query, lambda row: self.adapter.validate_python(row["document"]), t.document)
 
 
 class Restrictions(StoredDocuments[Restriction]):
@@ -84,10 +84,6 @@ class Restrictions(StoredDocuments[Restriction]):
     def latest(self, limit: int) -> list[Restriction]:
         """Return the restrictions that were made last, newest first."""
         return self._latest(self.table.c.since.desc(), limit)
-
-    def delete_over(self, before: float) -> None:
-        """Delete restrictions that ended before."""
-        self._delete(self.table, (self.table.c.lifted_at < before) | (self.table.c.until < before))
 
 
 class Preemptions(StoredDocuments[Preemption]):
@@ -108,48 +104,33 @@ class Preemptions(StoredDocuments[Preemption]):
         """Return the preemption that a person made with a key."""
         return next(iter(self._find((self.table.c.by == by) & (self.table.c.key == key))), None)
 
-    def delete_over(self, before: float) -> None:
-        """Delete preemptions that were made before and are over."""
-        self._delete(self.table, (self.table.c.made_at < before) & ~self.table.c.live)
-
 
 class Announcements(StoredRows):
     """Messages of administrators to users."""
 
     def save(self, one: Announcement, audit: Iterable[AuditLine], outbox: Iterable[OutboxRow] = ()) -> None:
         """Write an announcement, in place of what was stored of it, with audit entries and the mails that it sends."""
-        t = tables.announcements
         row = {**asdict(one), "whom": one.whom.value, "recipients": sorted(one.recipients)}
-        with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(t.c.id == one.id))
-            connection.execute(t.insert(), row)
-            write_audit(connection, audit)
-            write_outbox(connection, outbox)
+        others = partial(write_audit, lines=audit), partial(write_outbox, rows=outbox)
+        self._save(tables.announcements, [row], *others)
 
     def made_since(self, at: float) -> list[Announcement]:
         """Return the announcements that were made since, newest first."""
         t = tables.announcements
         query = sa.select(t).where(t.c.made_at >= at).order_by(t.c.made_at.desc(), t.c.id)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.c.recipients)
-        return self._damaged.read(t, rows, _announcement_of)
-
-    def delete_over(self, before: float) -> None:
-        """Delete announcements that were made and ended before."""
-        t = tables.announcements
-        self._delete(t, (t.c.made_at < before) & (t.c.until < before))
+        return self._read_each(t, query, _announcement_of, t.c.recipients)
 
 
-def _announcement_of(row: Any) -> Announcement:
-    values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
-    return Announcement(**{**values, "whom": AnnouncementAudience(row.whom), "recipients": frozenset(row.recipients)})
+def _announcement_of(row: Row) -> Announcement:
+    whom, recipients = AnnouncementAudience(row["whom"]), frozenset(row["recipients"])
+    return Announcement(**{**row, "whom": whom, "recipients": recipients})
 
 
 MOST_READ = 10_000
-"""The most requests that are kept in memory. Arbitrary: far more than people answer in the time they are kept."""
+"""The most requests that are kept in memory. Arbitrary: far more than people answer while they are stored."""
 
 
-class QuotaRequests(StoredDocuments[QuotaRequest], OwnedRows):
+class QuotaRequests(StoredDocuments[QuotaRequest]):
     """Reads and writes requests for extra quota."""
 
     table = tables.quota_requests
@@ -181,10 +162,6 @@ class QuotaRequests(StoredDocuments[QuotaRequest], OwnedRows):
             write_audit(connection, audit)
             write_outbox(connection, outbox)
 
-    def delete_over(self, before: float) -> None:
-        """Delete requests that were made and ended before."""
-        self._delete(self.table, (self.table.c.made_at < before) & (self.table.c.until < before))
-
 
 def closed_words(one: QuotaRequest) -> str:
     """Return in a sentence that a request is closed already."""
@@ -193,7 +170,7 @@ def closed_words(one: QuotaRequest) -> str:
 
 
 MAX_VERSIONS = 500
-"""The versions that are kept, the newest. Arbitrary: at most 128 MB, and years of changes."""
+"""The newest versions are kept. Arbitrary: at most 128 MB, and years of changes."""
 
 
 @dataclass(frozen=True)

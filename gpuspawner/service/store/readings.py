@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.database.dialects import WholePart
-from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions, read_with_damaged_json
+from gpuspawner.service.store.rows import DamagedRows, Row, StoredRows, Transactions
 
 RAW_SECONDS = 24 * 3600.0
 """Raw readings are kept this long (design, section 7)."""
@@ -84,9 +84,7 @@ class Readings(StoredRows):
         """Return the readings of one lease, oldest first."""
         t = tables.readings.c
         query = sa.select(tables.readings).where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.soft, t.sources)
-        return self._damaged.read(tables.readings, rows, _reading_of, key="number")
+        return self._read_each(tables.readings, query, _reading_of, t.soft, t.sources, key="number")
 
     def use_by_minute(self, lease_ids: Sequence[str], since: float) -> dict[str, list[tuple[float, float]]]:
         """Return the mean GPU use of each known minute by lease: the end of the minute, and percent."""
@@ -128,16 +126,14 @@ class Readings(StoredRows):
         return end < until
 
 
-def _reading_of(row: Any) -> ReadingRow:
+def _reading_of(row: Row) -> ReadingRow:
     """Return a stored reading. Raises ValueError if its evidence is damaged."""
     for name, kind in (("soft", dict), ("sources", list)):
-        evidence = getattr(row, name)
+        evidence = row[name]
         parts = evidence.values() if isinstance(evidence, dict) else evidence
         if evidence is not None and not (isinstance(evidence, kind) and all(isinstance(one, dict) for one in parts)):
             raise ValueError(f"{name} is damaged")
-    return ReadingRow(
-        **{column.name: getattr(row, column.name) for column in tables.readings.c if column.name != "number"}
-    )
+    return ReadingRow(**{name: value for name, value in row.items() if name != "number"})
 
 
 @dataclass(frozen=True)
@@ -154,13 +150,11 @@ class OutputRow:
 
 
 class Outputs(StoredRows):
-    """Reads and writes outputs. They are apart from leases and audit, so that no list of these shows them."""
+    """Reads and writes outputs. They are not part of leases or audit, so no list of these shows them."""
 
     def save(self, row: OutputRow) -> None:
         """Write the output of a lease, in place of an earlier one."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.outputs.delete().where(tables.outputs.c.lease == row.lease))
-            connection.execute(tables.outputs.insert(), asdict(row))
+        self._save(tables.outputs, [asdict(row)])
 
     def get(self, lease_id: str, now: float) -> OutputRow | None:
         """Return the output of a lease, None without one or once it is too old."""
@@ -172,7 +166,3 @@ class Outputs(StoredRows):
     def write_shared(self, connection: sa.Connection, lease_id: str) -> None:
         """Let administrators read the output of a lease, in a transaction."""
         connection.execute(tables.outputs.update().where(tables.outputs.c.lease == lease_id).values(shared=True))
-
-    def delete_old(self, now: float) -> None:
-        """Delete outputs that are too old."""
-        self._delete(tables.outputs, tables.outputs.c.at < now - OUTPUT_SECONDS)

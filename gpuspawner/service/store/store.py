@@ -31,16 +31,16 @@ from gpuspawner.service.store.administration import (
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
 from gpuspawner.service.store.database import schema
 from gpuspawner.service.store.database.dialects import database_of
-from gpuspawner.service.store.history import Estimates, IdleTraces
+from gpuspawner.service.store.history import Counters, Estimates, IdleTraces, KindsSeen
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
-from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Preferences, Presets, Schedules, Secrets, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
+from gpuspawner.service.store.retention import PersonRows, Retention
 from gpuspawner.service.store.rows import DamagedRows, RowWrite
-from gpuspawner.service.store.usage_sums import Counters, KindsSeen, Statements, TeamAlerts, UsagePart, UsageSums
+from gpuspawner.service.store.usage_sums import Statements, TeamAlerts, UsagePart, UsageSums
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
 """How long a full disk may stay unknown, and how long a mended one."""
@@ -108,6 +108,7 @@ class Store:
         self.statements = Statements(*shared)
         self.team_alerts = TeamAlerts(*shared)
         self.person_rows = PersonRows(*shared)
+        self.retention = Retention(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)

@@ -21,7 +21,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.tokens import TOKEN_SECONDS
 from gpuspawner.service.store.history import HISTORY_SECONDS
-from gpuspawner.service.store.person import OF_WORKSPACES, SUMS, StoredPerson
+from gpuspawner.service.store.retention import OF_WORKSPACES, SUMS, StoredPerson
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import MAX_NAME_LETTERS, NAME, Reason, allows

@@ -1,4 +1,4 @@
-"""Why free GPUs are not given, who may go first, and where a request returns to, in sentences."""
+"""Sentences about the queue: why free GPUs are reserved, which requests may go first, why a position changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gpuspawner.core.queue.fair_share import SHARED_RESOURCES
 from gpuspawner.core.units import show_duration, show_time
 
 SLACK_SECONDS = 120.0
-"""Between what is told and the press of Start. Arbitrary: time to change a field."""
+"""The time between this sentence and the press of Start. Arbitrary: time to change a field."""
 
 
 def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
     """Return for which requests free GPUs are reserved, and how to start earlier.
 
     The words follow the number of free GPUs, as in ``but reserved for 4 GPUs ahead of you. A workspace that ends before
-    16:40 can start now. Shorten yours to 1 h``. They are "" if no GPU is reserved.
+    16:40 can start now. Shorten yours to 1 h``. Return "" if no GPU is reserved.
     """
     if kept is None:
         return ""
@@ -41,13 +41,13 @@ def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: C
 
 
 def _shorter_seconds(seconds: float) -> float:
-    """Return a lifetime that fits, as people say one: in half hours, in steps of five minutes, or to the second."""
+    """Return a lifetime that fits, rounded as people say it: to half hours, five minutes, or seconds."""
     step = 1800 if seconds >= 3600 else 300 if seconds >= 600 else 1  # noqa: PLR2004 - an hour; ten minutes
     return float(max(0, step * floor(seconds / step)))
 
 
 def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, now: float) -> str:
-    """Return in sentences who may go first that does not now; "" where the order is not ours."""
+    """Return which later requests may start first, in sentences; "" if another program owns the queue."""
     stands = place.precedence
     if stands is None or request.gpu is None:
         return ""
@@ -77,13 +77,13 @@ def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
 
 
 def _highest_priority(catalog: Catalog) -> int:
-    """Return the highest priority that a request may have: of its template and its team together."""
+    """Return the highest priority that a request may have, from its template and its team together."""
     templates = (template.priority for template in catalog.templates.values())
     return max(templates, default=0) + max((team.priority for team in catalog.rules.teams.values()), default=0)
 
 
 @dataclass(frozen=True)
-class Line:
+class QueueOrder:
     """The waiting requests at one time, in the order of service, with their positions.
 
     ``pools`` are the pools of each request, ``asked_at`` is its time, ``moves`` its move by an administrator.
@@ -107,8 +107,8 @@ class Line:
 
 class _Change(NamedTuple):
     at: float
-    before: Line
-    after: Line
+    before: QueueOrder
+    after: QueueOrder
     started: frozenset[str]
     """The requests that left because they were granted. The others were withdrawn."""
 
@@ -118,7 +118,7 @@ class PositionChanges:
 
     def __init__(self) -> None:
         """Begin without positions."""
-        self._line = Line()
+        self._order = QueueOrder()
         self._changes: dict[str, _Change] = {}
 
     def see(self, numbers: Mapping[str, int], leases: Iterable[Lease], kinds: Kinds, now: float) -> None:
@@ -127,12 +127,12 @@ class PositionChanges:
         there = {name: number for name, number in numbers.items() if name in known}
         pools = {name: _pools(known[name], kinds) for name in there}
         asked_at, moves = ({name: getattr(known[name], one) for name in there} for one in ("asked_at", "queue_move"))
-        before, after = self._line, Line(there, pools, asked_at, moves)
+        before, after = self._order, QueueOrder(there, pools, asked_at, moves)
         gone = before.numbers.keys() - there.keys()
         started = frozenset(name for name in gone if name in known and known[name].phase not in WAITING)
         change = _Change(now, before, after, started)
         moved = {name: change for name, number in there.items() if before.numbers.get(name, number) != number}
-        self._line = after
+        self._order = after
         self._changes = {name: one for name, one in {**self._changes, **moved}.items() if name in there}
 
     def words(self, name: str, now: float) -> str:

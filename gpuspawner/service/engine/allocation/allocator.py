@@ -127,8 +127,7 @@ class Allocator:
         """
         waiting = [lease for lease in self.registry if lease.phase in WAITING]
         step = "looking whether it is still offered"
-        if (away := await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)) is not None:
-            raise away
+        await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)
 
     def _end_if_not_offered(self, lease: Lease) -> asyncio.Future[None] | None:
         stored, request = None, without_lost_consent(self.catalog, lease.request)

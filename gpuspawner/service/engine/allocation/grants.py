@@ -226,10 +226,9 @@ class GrantWriter:
 
 
 async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], failures: Failures) -> None:
-    """Await what was begun of each step. Raises Unavailable where some of it could not be stored."""
+    """Await the writes of each step. Raises Unavailable if some of them could not be stored."""
     for step, futures in begun.items():
-        if (away := await end_each(step, futures, failures)) is not None:
-            raise away
+        await end_each(step, futures, failures)
 
 
 def _is_closed(grant: Grant, seen: Snapshot) -> bool:

@@ -98,10 +98,14 @@ def _signature(secret: bytes, hub: str, lease: str, document: str) -> str:
 
 
 def _claimed(running: Running) -> Mapping[str, Any]:
-    """Return the document that a workspace carries, without a check of its signature. Empty if it is no document."""
+    """Return the document that a workspace carries, without a check of its signature. Empty if it is too long."""
     text = running.environment.get(DOCUMENT, "")
+    return _parse(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
+
+
+def _parse(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -129,7 +133,7 @@ def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease 
     """
     if not identity.believes(running):
         return None
-    document = _claimed(running)
+    document = _parse(running.environment.get(DOCUMENT, ""))
     try:
         rate, fixed_end = document["rate"], document["fixed_end"]
         fixed = None if fixed_end is None else _end.validate_python(fixed_end)

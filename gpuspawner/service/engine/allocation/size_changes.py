@@ -27,13 +27,13 @@ from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 
 LOOK_SECONDS = 5.0
-"""Waiting changes are looked at again after this time even if nothing changed. The GPUs are observed as often."""
+"""Waiting changes are checked again after this time even if nothing changed. The GPUs are observed as often."""
 SOONER_SECONDS = 60.0
-"""A change waits if its new size would have to end sooner than the workspace by more than this."""
+"""A change waits if the new size would have to end earlier than the workspace by more than this time."""
 
 
 def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
-    """Return the claim of a new size. Substitutes do not count: its user asks for this size."""
+    """Return the claim of a new size, without substitutes, because its user asks for this size."""
     request = replace(change.after.request, substitutes=())
     return Claim(
         successors.successor_id(lease),
@@ -48,7 +48,7 @@ def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
 
 
 class SizeChanges:
-    """Begins the changes that can start now, and grants the GPUs that are held for those that have begun."""
+    """Begins the changes that can start now, and grants the GPUs that are held for begun changes."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class SizeChanges:
         """The last preview of each waiting change, by the id of the running lease."""
 
     def keeps_running(self, request: Request) -> bool:
-        """Return whether a workspace can run on until this size is free: only our own queue can hold GPUs for it."""
+        """Return whether a workspace can run on until this size is free. Only the own queue can hold its GPUs."""
         capabilities = self._scheduler.capabilities_of(request.gpu)
         return not capabilities.owns_queue and capabilities.pod_waits_seconds is None
 
     def ask(self) -> None:
-        """Look at the changes at the next sync, whether or not anything else changed."""
+        """Check the changes at the next sync, even if nothing else changed."""
         self._looked_at = -inf
 
     async def look(self) -> None:
-        """Do what can be done now. An error in one change keeps no other from it."""
+        """Begin or grant what is possible now. An error in one change does not affect others."""
         waiting = [lease for lease in self._registry if lease.assigned and lease.phase in WAITING]
         changing = [lease for lease in self._registry if lease.size_change is not None and lease.phase in UP]
         self.previews = {lease.id: self.previews[lease.id] for lease in changing if lease.id in self.previews}
@@ -96,7 +96,7 @@ class SizeChanges:
         await all_stored(stored)
 
     def _is_due(self) -> bool:
-        """Return whether something changed since the last look, or it was long ago."""
+        """Return whether something changed since the last check, or that was long ago."""
         now, basis = self._clock.now(), (self._scheduler.fleet, self._scheduler.room)
         is_same = self._changes == self._registry.changes and all(map(operator.is_, basis, self._basis))
         if is_same and 0 <= now - self._looked_at < LOOK_SECONDS:
@@ -105,9 +105,9 @@ class SizeChanges:
         return True
 
     async def _begin(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Stop a workspace whose new size can start now; None while it waits."""
+        """Stop a workspace whose new size can start now. Return None while it waits."""
         change = lease.size_change
-        assert change is not None, "only leases with a change of size are looked at"
+        assert change is not None, "only leases with a change of size are checked"
         try:
             self._check(change.after.request, lease.key)
         except RequestRefused as error:

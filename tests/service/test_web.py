@@ -294,6 +294,43 @@ def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
     assert "opt-count" not in without
 
 
+@pytest.mark.parametrize(
+    ("names", "lost", "page", "asks"),
+    [
+        pytest.param(
+            ("a.ipynb",),
+            ["<b>1 running kernel</b> a.ipynb, with its variables", "<b>3 GiB</b> of GPU memory that it held"],
+            "<dt>Kernels</dt><dd>a.ipynb</dd>",
+            "You lose 1 running kernel, terminals and 3 GiB of GPU memory.",
+            id="one",
+        ),
+        pytest.param(
+            ("<b>", "c", "d", "e", "f"),
+            ["<b>5 running kernels</b> &lt;b&gt;, c, d and 2 more, with their variables"],
+            "<dt>Kernels</dt><dd>&lt;b&gt;, c, d, e, f</dd>",
+            "You lose 5 running kernels, terminals and 3 GiB of GPU memory.",
+            id="many",
+        ),
+        pytest.param(
+            (),
+            ["<b>3 GiB</b> of GPU memory that programs held"],
+            "<dt>Kernels</dt><dd>No kernel runs</dd>",
+            "You lose terminals and 3 GiB of GPU memory.",
+            id="none",
+        ),
+    ],
+)
+def test_pages_name_the_kernels_that_run_and_those_that_were_lost(world, names, lost, page, asks):
+    for lease in (page_world.running("runs", kernels=names), page_world.reclaimed("gone", kernels=names)):
+        world.save(lease, readings=page_world.readings(lease, [1] * 5, until=lease.sampled_at))
+    alice = Browser(world, "alice")
+    running, ended = (alice.look(f"workspaces/{name}").text for name in ("runs", "gone"))
+    assert page in running
+    assert asks in running
+    assert all(words in ended for words in lost)
+    assert ("running kernel" in ended) is bool(names)
+
+
 def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
     world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")

@@ -193,6 +193,7 @@ class Lease:
     passed_why: str = ""  # why an administrator moved another request before this one
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
+    kernels: tuple[str, ...] | None = None  # the names of its running kernels, as last read; None: not known
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property

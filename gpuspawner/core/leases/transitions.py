@@ -201,7 +201,13 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(
-        lease, running_at=now, billed_until=None, server_started=server_started, failed_starts=0, unwatched=False
+        lease,
+        running_at=now,
+        billed_until=None,
+        server_started=server_started,
+        failed_starts=0,
+        unwatched=False,
+        kernels=None,
     )
     return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
 

@@ -303,6 +303,8 @@ class Workspace(Answer):
     """The CPU cores that it used at its newest reading."""
     host_memory_used_bytes: int | None
     """The host memory at its newest reading, without file caches."""
+    kernels: list[str] | None
+    """The names of its kernels at the last reading that had them, mostly of notebooks. Null if they are not known."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow

@@ -265,7 +265,7 @@ def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
 
     ``gone`` says that the hub no longer has its server. A second end changes only this: the first reason stands.
     """
-    stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None)
+    stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None, assigned=())
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
         return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
     return replace(stopping, hub_gone=lease.hub_gone or gone)

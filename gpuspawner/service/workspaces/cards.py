@@ -92,7 +92,7 @@ class Card:
     @property
     def loses(self) -> str:
         """What it loses when it stops."""
-        return lost_words(self.shown)
+        return loss_of(self.shown)
 
     @property
     def gauges(self) -> list[Gauge]:
@@ -237,6 +237,11 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
     return " · ".join(parts)
 
 
+def loss_of(shown: Workspace) -> str:
+    """Return what a running workspace loses when it stops."""
+    return lost_words(shown.kernels, sum(gpu.memory_used_bytes or 0 for gpu in shown.gpus))
+
+
 def kernel_words(names: Sequence[str] | None) -> str:
     """Return ``2 running kernels``, "" if none runs."""
     if names is None:
@@ -250,11 +255,10 @@ def names_words(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMES_SHOWN])}{more}"
 
 
-def lost_words(shown: Workspace) -> str:
-    """Return in a sentence what a running workspace loses when it stops."""
-    held_bytes = sum(gpu.memory_used_bytes or 0 for gpu in shown.gpus)
-    held = f"{show_bytes(held_bytes)} of GPU memory" if held_bytes else ""
-    parts = [part for part in (kernel_words(shown.kernels), "terminals", held) if part]
+def lost_words(kernels: Sequence[str] | None, gpu_memory_bytes: float) -> str:
+    """Return what a running workspace loses when it stops: ``1 running kernel, terminals and 3 GiB of GPU memory``."""
+    held = f"{show_bytes(gpu_memory_bytes)} of GPU memory" if gpu_memory_bytes else ""
+    parts = [part for part in (kernel_words(kernels), "terminals", held) if part]
     return f"{', '.join(parts[:-1])}{' and ' if len(parts) > 1 else ''}{parts[-1]}"
 
 
@@ -308,7 +312,7 @@ def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[Sooner
             idle = "" if other.idle is None else f", idle for {show_duration(round(other.idle.idle_seconds))}"
             count = len(other.gpus)
             has = f"has {count} GPU{'s' if count > 1 else ''} of this kind"
-            asks = f"{other.name} loses {lost_words(other)}. Its files stay."
+            asks = f"{other.name} loses {loss_of(other)}. Its files stay."
             text = f"It is yours{idle}, and {has}."
             found.append(
                 SoonerOption("stop", f"Stop {other.name}", text, "Stop it", f"workspaces/{other.id}/stop", (), asks)

@@ -172,6 +172,8 @@ class SizeChange(Answer):
     asked_at: float
     place: int | None
     """Its queue position, null if it is not known."""
+    restarts_at: float | None
+    """When the workspace restarts, because the new size is free and held for it. Null until then."""
     sentence: str
 
 

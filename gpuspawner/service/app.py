@@ -49,7 +49,7 @@ from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
 from gpuspawner.service.web.page_routes import STATIC
 
 AUTH_SECONDS = 30
-"""How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
+"""How long the hub's answer about a visitor is used. JupyterHub's own five minutes are too long after a deletion."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def wire(
 
 
 async def load(parts: Parts) -> None:
-    """Take on what the store holds, and what follows from the time that no service was there."""
+    """Load the stored state, and account for the time without a service."""
     await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
@@ -142,13 +142,13 @@ async def load(parts: Parts) -> None:
 
 
 def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
-    """Return the messages to send about a lease event."""
+    """Return the messages about a lease event."""
     return parts.notifier.rows_of(message_of(parts, lease, line))
 
 
 def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health: Health | None = None) -> Application:
-    """Return the web application: API, spawner's API, pages, and what tells of its health."""
-    HubOAuth.instance(cache_max_age=AUTH_SECONDS, **(hub_auth or {}))  # the one that every handler takes
+    """Return the web application: API, spawner's API, pages, and health probes."""
+    HubOAuth.instance(cache_max_age=AUTH_SECONDS, **(hub_auth or {}))  # every handler uses this instance
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})

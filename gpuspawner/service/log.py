@@ -46,7 +46,7 @@ def _has_no_session(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Setting new xsrf cookie")
 
 
-def begin_log(form: str = TEXT) -> None:
+def set_up_log(form: str = TEXT) -> None:
     """Log to standard error in this format, one of LOG_FORMATS. Call it again for another format."""
     handler = logging.StreamHandler()
     text = logging.Formatter(TEXT_FORMAT, datefmt="%Y-%m-%d %H:%M:%S%z")

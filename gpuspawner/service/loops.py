@@ -99,7 +99,7 @@ class Probe(RequestHandler, ABC):
         self.finish(f"{status_code}\n")
 
 
-class Alive(Probe):
+class LivenessProbe(Probe):
     """Liveness: rounds go on. A service that waits for a store, a hub or another service is alive."""
 
     def wrong(self) -> str:
@@ -107,7 +107,7 @@ class Alive(Probe):
         return _hanging(self.health)
 
 
-class Ready(Probe):
+class ReadinessProbe(Probe):
     """Readiness: the service owns its store and has seen the running workspaces, so it may grant GPUs.
 
     A later outage of the hub or of a cluster does not count, because the service's pages must still explain it.
@@ -124,7 +124,7 @@ def _hanging(health: Health) -> str:
     return f"no whole round: {', '.join(hanging)}" if hanging else ""
 
 
-ROUTES = ((ALIVE, Alive), (READY, Ready))
+ROUTES = ((ALIVE, LivenessProbe), (READY, ReadinessProbe))
 
 
 LOOPS_SECONDS = 30.0
@@ -170,7 +170,7 @@ class Loops:
             await asyncio.sleep(seconds)
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait for their end. Before Python 3.12, ``asyncio.wait_for`` can swallow a cancellation."""
     everything = set(tasks)
     pending = everything

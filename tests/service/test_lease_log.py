@@ -13,8 +13,8 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import set_wait_reason
-from gpuspawner.service.log import begin_log, log_step, refusals_logged
-from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.service.log import log_step, refusals_logged, set_up_log
+from gpuspawner.service.settings import Settings, SettingsError, change_settings
 
 WAITS = page_world.waiting("waits", user="alice", count=1, asked_at=NOW - 90)
 GRANTED = replace(WAITS, phase=Phase.RESERVED, slots=(Slot("a100-0"),), granted_at=NOW)
@@ -86,7 +86,7 @@ def test_a_service_logs_what_is_stored_and_what_it_refuses(make_web_world, lines
 
 def test_as_json_each_line_is_one_object_with_its_fields(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    begin_log("json")
+    set_up_log("json")
     log_step(WAITS, GRANTED, GRANTED)
     with pytest.raises(RequestRefused), refusals_logged("bob", "", "h100\n"):
         raise RequestRefused("gpu", "'h100'", "a100", "Take another.")
@@ -106,6 +106,6 @@ def test_as_json_each_line_is_one_object_with_its_fields(monkeypatch, capsys):
 
 
 def test_the_form_is_a_setting_and_another_one_is_refused_by_name():
-    assert changed(Settings(), {"log_format": "json"}).log_format == "json"
+    assert change_settings(Settings(), {"log_format": "json"}).log_format == "json"
     with pytest.raises(SettingsError, match=r"service_settings\.log_format: 'xml' is not right; write text or json"):
-        changed(Settings(), {"log_format": "xml"})
+        change_settings(Settings(), {"log_format": "xml"})

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from jupyterhub._xsrf_utils import _set_xsrf_cookie
 
-from gpuspawner.service.log import JSON, TEXT, begin_log
+from gpuspawner.service.log import JSON, TEXT, set_up_log
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _restored_log():
 
 @pytest.mark.parametrize("form", [TEXT, JSON])
 def test_no_session_id_of_jupyterhub_is_in_the_log(capfd, form):
-    begin_log(form)
+    set_up_log(form)
     handler = SimpleNamespace(settings={}, current_user="alice", set_cookie=lambda *_, **__: None)
     _set_xsrf_cookie(handler, b"0123456789abcdef:alice", xsrf_token=b"token")
     logging.getLogger("tornado.application").info("Logged-in user alice")

@@ -31,7 +31,7 @@ from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store.idempotency import context_without_act
 from gpuspawner.service.store.readings import OutputRow
 
@@ -122,7 +122,7 @@ class KeyedExecutor:
     async def close(self) -> None:
         """Cancel all steps. Each of them can be repeated."""
         self._waiting.clear()
-        await cancelled(self._tasks.values())
+        await cancel_all(self._tasks.values())
 
 
 def _named(key: Hashable) -> str:

@@ -18,7 +18,7 @@ from gpuspawner.core.leases.lifetimes import OUTCOMES as OUTCOMES_OF_WARNINGS
 from gpuspawner.core.queue.preemption import PreemptionState
 from gpuspawner.service.engine.allocation.scheduler_sync import ERRORS
 from gpuspawner.service.engine.registry import MISMATCHES
-from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, gpu_states
+from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, count_gpu_states
 from gpuspawner.service.notifications.sender import RESULTS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.snapshot import used_ratios
@@ -86,7 +86,7 @@ class ServiceCollector(Collector):
         yield from self._failures()
 
     def _gpus(self) -> Iterator[Metric]:
-        counted, cluster = gpu_states(self._parts), self._parts.settings.cluster
+        counted, cluster = count_gpu_states(self._parts), self._parts.settings.cluster
         each = product(sorted({kind for kind, _ in counted}), STATES)
         rows: Rows = (((cluster, *key), counted[key]) for key in each)
         yield _gauge("gpus", "GPUs by kind and state.", "cluster kind state", rows)

@@ -12,7 +12,7 @@ from gpuspawner.core.units import show_duration, show_time
 from gpuspawner.schedulers.base import Scheduler
 
 
-def why_words(claim: Preemption, catalog: Catalog) -> str:
+def claim_reason(claim: Preemption, catalog: Catalog) -> str:
     """Return in a sentence who claims GPUs. The sentence is for users whose workspaces end, so it names no user."""
     who = claim.external or "Another request"
     if claim.account is not None and claim.account.team:

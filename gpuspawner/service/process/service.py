@@ -30,10 +30,10 @@ from gpuspawner.service.engine.sampling.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.engine.sampling.gpu_health import LOOK_SECONDS as HEALTH_SECONDS
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.loops import Health, Loops, cancelled
+from gpuspawner.service.loops import Health, Loops, cancel_all
 from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.process.connections import MOST_STRANGERS, PublicServer, listen, raise_descriptor_limit
-from gpuspawner.service.process.standby import Heart, stand_by
+from gpuspawner.service.process.standby import Heartbeat, stand_by
 from gpuspawner.service.process.startup_gate import STARTING, StartupGate
 from gpuspawner.service.quota_requests.api import LOOK_SECONDS as REQUESTS_SECONDS
 from gpuspawner.service.quota_requests.api import remind
@@ -47,19 +47,19 @@ from gpuspawner.service.workspaces.notice_file import NOTICES_SECONDS, Notices
 log = logging.getLogger("gpuspawner")
 
 GROUPS_SECONDS = 60.0
-"""How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
+"""How often the groups of the hub are read. Administrators see which groups of the catalog are missing."""
 THIN_SECONDS = 600.0
 COUNTED_SECONDS = 10.0
-"""How old counters of the metrics may be: less than the period of most scrapes."""
+"""The greatest age of counters in metrics: less than the period of most scrapes."""
 SET_BACK = (
     "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
     "and servers live. Restart the hub: workspaces run on."
 )
-"""Tornado's PeriodicCallback would wait as long. The hub would not restart a service that ended."""
+"""Tornado's PeriodicCallback waits as long. The hub would not restart a service that ended meanwhile."""
 
 
 class Service:
-    """Runs the parts until it is stopped, superseded, or its hub is gone."""
+    """Runs the parts until the service is stopped or superseded, or its hub has ended."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Service:
         scheduler: Scheduler | None = None,
         resources: Resources | None = None,
     ) -> None:
-        """Prepare; nothing is opened before :meth:`run`. ``resources`` are a second gate, where there is one."""
+        """Open nothing before :meth:`run`. ``resources`` are the custom resources, None without them."""
         self._options, self._settings = options, settings
         self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
         self._operator = None if resources is None else Operator(self.parts, resources)
@@ -85,7 +85,7 @@ class Service:
         if self._relay and self._operator:
             add_operating(pages, self.parts, self._relay, self._operator)
         self._gate = StartupGate(pages, self.parts)
-        self._heart = Heart(self.parts.store) if options.stands_by else None
+        self._heartbeat = Heartbeat(self.parts.store) if options.stands_by else None
         self._stopped = asyncio.Event()
         self._opened_at: float | None = None
         self._unmatched: tuple[str, ...] = ()
@@ -99,14 +99,14 @@ class Service:
             self._stopped.set()
 
     async def run(self) -> None:
-        """Bind, and answer 503 with the reason until the store is open and its epoch raised; serve until stopped.
+        """Listen, answer 503 with the reason until the store is open and its epoch raised, and serve until stopped.
 
-        So two services never serve at once, and yet no port is closed while a store is waited for.
+        So two services never serve at once, and the port is open while the service waits for its store.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, f"signal {number.name}")
-        # Half of the descriptors are never strangers': the spawner's calls, the store, the probes go on.
+        # Unauthenticated connections get half of the descriptors. The rest is for spawner, store and probes.
         most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
         server = PublicServer(self._gate, partial(is_spawner, self._options.secret), most_strangers)
         bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
@@ -122,7 +122,7 @@ class Service:
                 tasks += [asyncio.create_task(one) for one in self._loops()]
                 await stopped
         finally:
-            await cancelled(tasks)
+            await cancel_all(tasks)
             await self.parts.sampler.close()
             await self.parts.engine.close()
             await self._notices.close()
@@ -134,8 +134,8 @@ class Service:
             with suppress(Unavailable, Superseded):
                 await metrics.keep(self.parts)
             server.stop()
-            if self._heart is not None and self._opened_at is not None:
-                await self._heart.stop()
+            if self._heartbeat is not None and self._opened_at is not None:
+                await self._heartbeat.stop()
             self.parts.store.close()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -166,7 +166,7 @@ class Service:
         while not self._stopped.is_set():
             after: int | None = None
             try:
-                if self._heart is not None:
+                if self._heartbeat is not None:
                     after = await stand_by(self.parts.store, self._wait_for, self._stopped)
                     if self._stopped.is_set():
                         return
@@ -177,11 +177,11 @@ class Service:
             except Unavailable as error:
                 # A managed service that exits takes the hub with it: wait for the store instead.
                 if not error.part and self._gate.waits_for != str(error):
-                    log.error("%s", error)  # noqa: TRY400 - the message says it all
+                    log.error("%s", error)  # noqa: TRY400 - a traceback adds nothing
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)
             except Conflict as error:
-                log.info("%s", error)  # it is stood by for now
+                log.info("%s", error)  # the service stands by for now
             except Superseded as error:
                 self.stop(str(error))
             else:
@@ -220,12 +220,12 @@ class Service:
                 log.warning(sentence)
 
     async def _close_months(self) -> None:
-        if self.parts.engine.observer.has_looked:  # what ended while no service was there is not billed
+        if self.parts.engine.observer.has_looked:  # what ended without a service is known now, and is not billed
             await close_months(self.parts)
 
     async def _look_at_catalog(self) -> None:
         if await self._reload.look():
-            await self._observe_fleet()  # its GPUs may be of other kinds now
+            await self._observe_fleet()  # GPUs may have other kinds now
 
     async def _look_for_groups(self) -> None:
         await refresh_class_members(self.parts)
@@ -247,8 +247,8 @@ class Service:
         if self._opened_at is not None:
             await self.parts.store.read(self.parts.store.check_epoch)
             await self.parts.store.write(self.parts.store.try_to_write)
-            if self._heart is not None:
-                await self._heart.beat()
+            if self._heartbeat is not None:
+                await self._heartbeat.beat()
 
     def _look_for_hub(self) -> None:
         # Check this before the store: a store that is away must not keep a service alive whose hub has ended.

@@ -68,18 +68,18 @@ class StartupGate(Router):
             if large and isinstance(request.connection, HTTP1Connection):
                 request.connection.set_max_body_size(largest)
             if not self.waits_for and request.path != self._signed:
-                await Sender(self._application, request, parts=self._parts).check()
+                await SenderCheck(self._application, request, parts=self._parts).check()
         except Exception as error:  # noqa: BLE001 - it becomes the answer
             unread = size is None or size > LARGEST_DISCARDED_BYTES or "Expect" in request.headers
             arguments = {"parts": self._parts, "error": error, "unread": unread}
-            return self._application.get_handler_delegate(request, Refused, arguments)
+            return self._application.get_handler_delegate(request, RefusedRequest, arguments)
         return self._lead(request)
 
     def _lead(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
         if not self.waits_for or request.path.startswith(self._always):
             return self._application.find_handler(request, **kwargs)
         arguments = {"parts": self._parts, "waits_for": self.waits_for}
-        return self._application.get_handler_delegate(request, Waiting, arguments)
+        return self._application.get_handler_delegate(request, StartupAnswer, arguments)
 
 
 def _body_bytes(headers: HTTPHeaders) -> int | None:
@@ -112,7 +112,7 @@ class Admission(ForwardingDelegate):
             await ready
 
 
-class Sender(BaseHandler):
+class SenderCheck(BaseHandler):
     """Authenticates the sender of a body. It sends no answer.
 
     The handler of the request checks the permission and the token of a form.
@@ -141,7 +141,7 @@ class Sender(BaseHandler):
 
 
 @stream_request_body
-class Refused(NotFound):
+class RefusedRequest(NotFound):
     """Any method: an error. The body is discarded.
 
     If the body stays ``unread``, the error is sent at once and the connection ends. Otherwise it is sent after the
@@ -167,7 +167,7 @@ class Refused(NotFound):
     get = head = post = put = patch = delete = options = _tell
 
 
-class Waiting(PageHandler):
+class StartupAnswer(PageHandler):
     """Any method: 503 with the reason, in JSON for programs, and as a page that reloads itself for people.
 
     People sign in first. So the hub's own check of a service that it starts gets a redirect. The hub does not accept a

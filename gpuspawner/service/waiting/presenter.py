@@ -27,7 +27,7 @@ KEEPS_PLACE = "You do not have to wait here: your place is kept."
 STARTS_THEN = "It starts by itself then."
 
 
-def waits(
+def queue_sentence(
     place: QueuePosition,
     request: Request,
     catalog: Catalog,
@@ -261,7 +261,7 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)
     kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
     outage = outage_words(state, lease.request.gpu)
-    sentence = waits(
+    sentence = queue_sentence(
         place, lease.request, state.catalog, offer, shortage,
         is_own=is_own, shown=shown, kept=kept, outage=outage, then=f"{KEEPS_PLACE} {reach}" if is_own else "",
     )  # fmt: skip

@@ -46,20 +46,20 @@ USERS_KNOWN = 10_000
 """The number of users whose last choices are kept in memory. Arbitrary: more than have the form open."""
 
 
-class _Chosen(NamedTuple):
+class _LastChoices(NamedTuple):
     """The last choices of a user: teams, the newest first, and substitutes by template."""
 
     teams: tuple[str, ...]
     consents: Mapping[str, tuple[str, ...]]
 
 
-def _chosen_in(last_first: Iterable[Lease]) -> _Chosen:
+def _choices_in(last_first: Iterable[Lease]) -> _LastChoices:
     teams, consents = dict[str, None](), dict[str, tuple[str, ...]]()
     for lease in last_first:
         teams.setdefault(lease.request.team)
         if lease.request.gpu is not None:
             consents.setdefault(lease.request.template, lease.request.substitutes)
-    return _Chosen(tuple(teams), consents)
+    return _LastChoices(tuple(teams), consents)
 
 
 class RequestResolver:
@@ -68,7 +68,7 @@ class RequestResolver:
     def __init__(self, registry: LeaseRegistry, in_force: InForce, finish: Callable[..., Awaitable[None]]) -> None:
         """Resolve by the catalog in force. ``finish`` ends a lease, as ``Allocator.dismiss``."""
         self._registry, self._in_force, self._finish = registry, in_force, finish
-        self._known: dict[Owner, tuple[int, _Chosen]] = {}
+        self._known: dict[Owner, tuple[int, _LastChoices]] = {}
 
     async def request_of(
         self, key: Key, user: str, options: Mapping[str, Any], groups: Groups, *, start_id: str = ""
@@ -105,13 +105,13 @@ class RequestResolver:
         teams = teams_of(self._in_force.catalog.rules, groups)
         if len(teams) < 2:  # noqa: PLR2004 - no choice
             return ""
-        return next((team for team in (await self._chosen(owner)).teams if team in teams), "")
+        return next((team for team in (await self._last_choices(owner)).teams if team in teams), "")
 
     async def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
         """Return the substitutes that a user accepted at the last request for each template."""
-        return (await self._chosen(owner)).consents
+        return (await self._last_choices(owner)).consents
 
-    async def _chosen(self, owner: Owner) -> _Chosen:
+    async def _last_choices(self, owner: Owner) -> _LastChoices:
         """Return the last choices of a user. They are read again only if a lease of the user was stored since.
 
         While the store does not answer, only live leases count.
@@ -123,8 +123,8 @@ class RequestResolver:
             try:
                 ended = await self._registry.store.read(self._registry.store.leases.ended, owner, LAST_ONES)
             except Unavailable:
-                return _chosen_in(live)
-            known = saves, _chosen_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))
+                return _choices_in(live)
+            known = saves, _choices_in(sorted([*live, *ended], key=lambda lease: -lease.asked_at))
         self._known[owner] = known
         if len(self._known) > USERS_KNOWN:
             del self._known[next(iter(self._known))]

@@ -24,7 +24,7 @@ STEP = "taking what the scheduler answers"
 T = TypeVar("T")
 
 
-def at_once(step: Coroutine[Any, Any, T]) -> T:
+def run_without_waiting(step: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits, and return its result. Raise RuntimeError if it waits."""
     try:
         step.send(None)
@@ -95,7 +95,7 @@ class SchedulerSync:
         """Return the present answer without making grants. For a slow scheduler that is its last answer."""
         if not self._scheduler.capabilities.answers_at_once:
             return self.answer
-        return at_once(self._scheduler.sync(snapshot))
+        return run_without_waiting(self._scheduler.sync(snapshot))
 
     async def close(self) -> None:
         """End the running sync."""

@@ -57,7 +57,7 @@ class HealthReading:
     fault: str = ""
 
 
-def read_exported(body: bytes) -> list[HealthReading]:
+def parse_exported_health(body: bytes) -> list[HealthReading]:
     """Return the readings in an answer of Prometheus, without ``gpu``. Values of MIG instances are left out.
 
     Raises:
@@ -128,7 +128,7 @@ class GpuHealthWatch:
             return ()
         try:
             body, _ = await ask(exporter, self._clock, QUERY)
-            return read_exported(body)
+            return parse_exported_health(body)
         except Unavailable as error:
             log.info("the health of GPUs can't be read: %s", error)
             return ()

@@ -27,7 +27,7 @@ class SeenGpu(NamedTuple):
     holders: tuple[Lease, ...]
 
 
-def seen_gpus(parts: Parts) -> list[SeenGpu]:
+def observe_gpus(parts: Parts) -> list[SeenGpu]:
     """Return every GPU with its state, in the fleet's order. Empty while the fleet is unknown."""
     fleet = parts.allocator.observed.fleet
     if not fleet.complete:
@@ -44,9 +44,9 @@ def seen_gpus(parts: Parts) -> list[SeenGpu]:
     return found
 
 
-def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
+def count_gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
     """Count the GPUs by kind and state, one of STATES. Empty while the fleet is unknown."""
-    return Counter((one.gpu.pool or NO_KIND, one.state) for one in seen_gpus(parts))
+    return Counter((one.gpu.pool or NO_KIND, one.state) for one in observe_gpus(parts))
 
 
 def _state(parts: Parts, gpu: Gpu, holders: list[Lease], *, left_over: bool) -> str:

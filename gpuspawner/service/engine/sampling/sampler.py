@@ -28,7 +28,7 @@ from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
 from gpuspawner.service.engine.sampling.dcgm_values import SOURCE
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -119,7 +119,7 @@ class Sampler:
 
     async def close(self) -> None:
         """Cancel the probes under way."""
-        await cancelled(self._tasks.values())
+        await cancel_all(self._tasks.values())
 
     async def _sample(self, lease_id: str) -> None:
         try:

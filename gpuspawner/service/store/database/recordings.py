@@ -27,7 +27,7 @@ _source_json: TypeAdapter[SourceReading] = TypeAdapter(SourceReading)
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedLease:
     """A lease that ran, and its readings, oldest first. Times in seconds since the epoch."""
 
     lease: Lease
@@ -52,9 +52,9 @@ class Recorded:
         )
 
 
-def recorded(
+def read_recordings(
     url: str, since: float, told: Callable[[int, int], None], password_file: Path | None = None
-) -> Iterator[Recorded]:
+) -> Iterator[RecordedLease]:
     """Yield each lease with GPU readings after ``since``, ordered by its first reading.
 
     ``told`` is called with the number of leases that were read, and with their total.
@@ -94,7 +94,7 @@ def recorded(
         engine.dispose()
 
 
-def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> Recorded:
+def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> RecordedLease:
     began = rows[0].at - rows[0].seconds
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
@@ -102,13 +102,13 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
     last = end if nobody else over_at  # the last time at which the user had not come
     absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
     seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
-    return Recorded(lease, rows, min(start, began), end, absent_until if seen else None)
+    return RecordedLease(lease, rows, min(start, began), end, absent_until if seen else None)
 
 
-def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
+def busy_timeline(history: RecordedLease, period_seconds: float, now: float) -> Timeline:
     """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
 
-    Of readings older than a day it is the ten minutes around it, as in :func:`steps_of`: the rest is not known.
+    Of readings older than a day it is the ten minutes around it, as in :func:`replay_steps`: the rest is not known.
     """
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
@@ -117,13 +117,13 @@ def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
     )
 
 
-def not_recorded(history: Recorded) -> frozenset[str]:
+def missing_evidence(history: RecordedLease) -> frozenset[str]:
     """Return the softer evidence of which nothing was recorded, by the names that a policy has for it."""
     cpu = () if any(row.cpu_cores is not None for row in history.rows) else (CPU,)
     return frozenset((*cpu, *(() if any(row.soft is not None for row in history.rows) else PROBED)))
 
 
-def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[Step]:
+def replay_steps(history: RecordedLease, period_seconds: float, now: float) -> Iterator[Step]:
     """Yield the samples of a history. Their ``at`` counts from its start.
 
     For readings older than a day, only the highest of each ten minutes is stored. It is repeated at the sampling period
@@ -139,7 +139,7 @@ def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[S
 
 
 def _instants(
-    history: Recorded, period_seconds: float, now: float
+    history: RecordedLease, period_seconds: float, now: float
 ) -> Iterator[tuple[float, float, dict[str, ReadingRow]]]:
     """Yield each time at which the workspace was sampled, the seconds it covers, and the reading of each GPU."""
     raw_from = now - RAW_SECONDS - BUCKET_SECONDS  # a bucket is thinned whole only once all of it is old
@@ -165,7 +165,7 @@ def _strength(row: ReadingRow) -> tuple[bool, float]:
     return row.kind == GpuState.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
 
 
-def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
+def _sample(history: RecordedLease, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
     known = [row for row in rows.values() if row.cpu_cores is not None]
     return Sample(
         leased=history.gpus,
@@ -222,7 +222,7 @@ SOURCES: dict[str, Callable[[Sample], Sample]] = {
 """The sources in addition to the probe. Each function returns a sample without its source."""
 
 
-class Looking:
+class RecordedSamples:
     """The sample source of :func:`simulate.replay.simulate`. It returns samples at their recorded times."""
 
     def __init__(self, steps: Iterable[Step]) -> None:

@@ -1,4 +1,4 @@
-"""The read_recordings history as the simulation reads it, without the service, and limited to measured values."""
+"""The recorded history as the simulation reads it, without the service, and limited to measured values."""
 
 from dataclasses import replace
 

@@ -38,13 +38,13 @@ class StoredDocuments(StoredRows, Generic[T]):
     adapter: ClassVar[TypeAdapter[Any]]
 
     def save(self, objects: Iterable[T], audit: Iterable[AuditLine] = ()) -> None:
-        """Write objects, in place of what was stored under their ids, with audit entries."""
+        """Write objects, in place of their stored documents, with audit entries."""
         with self._transaction(writes=True) as connection:
             self.write(connection, objects)
             write_audit(connection, audit)
 
     def write(self, connection: sa.Connection, objects: Iterable[T]) -> None:
-        """Write objects in a transaction, in place of what was stored under their ids."""
+        """Write objects in a transaction, in place of their stored documents."""
         names = [column.name for column in self.table.c if column.name != "document"]
         rows = [
             {**{name: getattr(one, name) for name in names}, "document": self.adapter.dump_python(one, mode="json")}
@@ -109,7 +109,7 @@ class Announcements(StoredRows):
     """Messages of administrators to users."""
 
     def save(self, one: Announcement, audit: Iterable[AuditLine], outbox: Iterable[OutboxRow] = ()) -> None:
-        """Write an announcement, in place of what was stored of it, with audit entries and the mails that it sends."""
+        """Write an announcement, in place of its stored row, with audit entries and its mails."""
         row = {**asdict(one), "whom": one.whom.value, "recipients": sorted(one.recipients)}
         others = partial(write_audit, lines=audit), partial(write_outbox, rows=outbox)
         self._save(tables.announcements, [row], *others)

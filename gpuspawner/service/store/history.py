@@ -23,7 +23,7 @@ HISTORY_SECONDS = 90 * 86400.0
 MOST_REPORTED = 50_000
 """The most estimates that a report counts, the newest."""
 AT_ONCE = 500
-"""The most ids in one query."""
+"""The largest number of ids in one query."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class WaitingTimes:
     """Starts that came within ten minutes of the first estimate."""
     median_seconds: float | None = None
     ninth_seconds: float | None = None
-    """Nine of ten waited no longer."""
+    """Nine of ten starts waited no longer."""
     longest_seconds: float | None = None
 
 
@@ -88,7 +88,7 @@ class Estimates(StoredRows):
         return [_without_open_range(_outcome(row), until - row["at"]) for row in rows]
 
     def waiting_times(self, since: float, until: float) -> WaitingTimes:
-        """Return how long the starts of a period waited, and how many came when they were first estimated."""
+        """Return how long the starts of a period waited, and how many came at their first estimate."""
         t = tables.estimates.c
         within = (t.at >= since) & (t.at < until) & t.is_first & t.actual_seconds.is_not(None)
         is_near = sa.func.abs(t.actual_seconds - t.point_seconds) <= NEAR_SECONDS
@@ -105,7 +105,7 @@ class Estimates(StoredRows):
 
 
 _ENDLESS = ("high_seconds", "to_seconds", "actual_seconds")
-"""Columns in which null stands for infinite."""
+"""Columns in which null means infinite."""
 
 
 def _row(outcome: EstimateOutcome) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class IdleTraces(StoredRows):
     """Reads and writes the idle time of each workspace with GPUs at each ten minutes of its age, in seconds."""
 
     def save(self, traces: Iterable[tuple[Lease, Sequence[float]]], at: float) -> None:
-        """Write the traces of workspaces, in place of what was stored of them."""
+        """Write the traces of workspaces, in place of their stored traces."""
         rows = [
             {**owner_columns(lease.key.owner), "lease": lease.id, "at": at, "idle": list(map(round, idle))}
             for lease, idle in traces
@@ -151,7 +151,7 @@ class Counters(StoredRows):
     """Reads and writes counters of metrics, so that a new service continues where the one before it ended."""
 
     def save(self, values: Mapping[Series, float], at: float) -> None:
-        """Write counters, in place of what was stored of them."""
+        """Write counters, in place of their stored values."""
         rows = [{"series": _text_of(series), "value": value, "at": at} for series, value in values.items()]
         self._save(tables.counters, rows)
 

@@ -61,7 +61,7 @@ class IdempotencyKeys(StoredRows):
     """Reads and writes keys."""
 
     def save(self, row: KeyRow) -> None:
-        """Write a key, in place of what was stored of it."""
+        """Write a key, in place of its stored row."""
         with self._transaction(writes=True) as connection:
             write_key(connection, row)
 

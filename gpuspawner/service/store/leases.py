@@ -1,4 +1,4 @@
-"""Leases as they are stored: each a document, with the columns that it is searched by."""
+"""Stored leases: each is a document, with the columns that it is searched by."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows, Whose, owned_by, read_with_damaged_json, rows_whose, save_rows
 
 DELETED_AT_ONCE = 200
-"""Leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which nothing else is
-written."""
+"""The number of leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which no other
+write is possible."""
 LAST_CHARACTER = "\U0010ffff"
 """Sorts after every continuation of a text."""
 

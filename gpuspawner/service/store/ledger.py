@@ -82,7 +82,7 @@ class Ledger(StoredRows):
         return self._read_each(tables.quota_grants, query, _grant_of)
 
     def save_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write extra quota, in place of what was stored of it, with audit entries."""
+        """Write extra quota, in place of its stored row, with audit entries."""
         self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
 
 

@@ -1,4 +1,4 @@
-"""Readings of GPUs, and the last output of servers that failed."""
+"""Readings of GPUs, and the last output of failed servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuspawner.service.store.database.dialects import WholePart
 from gpuspawner.service.store.rows import DamagedRows, Row, StoredRows, Transactions
 
 RAW_SECONDS = 24 * 3600.0
-"""Raw readings are kept this long (design, section 7)."""
+"""Raw readings are kept this long."""
 MAXIMA_SECONDS = 30 * 24 * 3600.0
 """Ten-minute maxima are kept this long."""
 BUCKET_SECONDS = 600.0
@@ -24,12 +24,11 @@ BUCKET_SECONDS = 600.0
 class ReadingRow:
     """One reading of one GPU as stored. ``seconds`` is the time that it covers.
 
-    ``kept`` readings led to a stop. ``utilization_percent`` is the highest that was read. ``shared``, ``holders``,
-    ``holders_cpu_cores``, ``buffer_percent`` and ``persistence`` are those of core.idle.readings. ``cpu_cores`` is the
-    whole workspace's. So are ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
-    ``ended_cpu_cores``, ``host_memory_bytes`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the
-    workspace and of DCGM exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what
-    was active (true) or unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
+    ``gpu`` is "" for a workspace without a GPU. ``kept`` readings led to a stop. ``utilization_percent`` is the highest
+    measured value. ``cpu_cores`` is of the whole workspace. ``sources`` are the readings of the workspace's monitor and
+    of DCGM exporter. ``soft`` is the soft evidence, null if it was not read: ``active`` and ``words`` of evidence that
+    was active (true) or unknown (null). Other evidence was inactive. The other fields are those of
+    ``core.idle.readings``.
     """
 
     lease: str
@@ -100,14 +99,14 @@ class Readings(StoredRows):
     def thin(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
         """Keep raw readings for a day and ten-minute maxima for 30 days. Readings that led to a stop stay.
 
-        One call covers ``at_once_seconds``, from where the last call ended: a month of a thousand workspaces takes a
-        quarter of a minute, in which nothing else could be written. Return whether there is more to thin.
+        One call covers ``at_once_seconds`` from the end of the last call. A month of a thousand workspaces would take a
+        quarter of a minute, in which no other write is possible. Return whether there is more to thin.
         """
         r, until = tables.readings.c, now - RAW_SECONDS
         begin = now - MAXIMA_SECONDS if self._thinned_to is None else self._thinned_to
         end = min(begin + at_once_seconds, until)
         old = (r.at >= begin - begin % BUCKET_SECONDS) & (r.at < end) & ~r.kept
-        # One row stays of each GPU's bucket: a busy one, with the highest reading, the latest.
+        # Each GPU keeps one row in a bucket: preferably busy, then with the highest reading, then the latest.
         rank = sa.func.row_number().over(
             partition_by=(r.lease, r.gpu, WholePart(r.at / BUCKET_SECONDS)),
             order_by=(

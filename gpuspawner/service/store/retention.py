@@ -25,11 +25,11 @@ from gpuspawner.service.store.rows import StoredRows, owned_by, read_with_damage
 from gpuspawner.service.store.usage_sums import MONTH_LENGTH
 
 LEASES_AT_ONCE = 200
-"""Leases that one transaction forgets. It takes some milliseconds, in which nothing else is written."""
+"""The number of leases that one transaction forgets. It takes milliseconds, in which no other write is possible."""
 SECRET_COLUMNS = frozenset({"hash", "sealed"})
 """Columns that are never exported."""
 SUMS = frozenset({"ledger", "usage_sums", "team_sums", "quota_grants"})
-"""Tables whose rows stay under a pseudonym, so that all sums stay as they are."""
+"""Tables whose rows stay under a pseudonym, so that no sum changes."""
 OF_WORKSPACES = frozenset({"leases", "readings", "estimates", "audit"})
 """Tables about workspaces. Their rows stay under the pseudonym, or are deleted."""
 ACTED = {
@@ -38,7 +38,7 @@ ACTED = {
     tables.announcements: ("made_at", ("by", "withdrawn_by")),
     tables.catalog_versions: ("at", ("author",)),
 }
-"""Tables with the name of a person who acted: the column of the time, and those of names."""
+"""Tables with the names of persons who acted: the column of the time, and the columns of names."""
 ACTED_IN_DOCUMENTS = {
     tables.restrictions: ("since", ("by", "lifted_by")),
     tables.quota_requests: ("made_at", ("answered_by",)),
@@ -113,7 +113,7 @@ class Retention(StoredRows):
 
 @dataclass(frozen=True)
 class StoredPerson:
-    """A person in the store. ``since`` is when the hub created the user: earlier rows with the name are another's."""
+    """A person in the store. ``since`` is when the hub created the user. Earlier rows with the name are another's."""
 
     owner: Owner
     name: str
@@ -142,7 +142,7 @@ class PersonRows(StoredRows):
         return {name: number for name, number in counts.items() if number}
 
     def export(self, person: StoredPerson) -> dict[str, list[dict[str, Any]]]:
-        """Return a person's rows by table, without what is secret."""
+        """Return a person's rows by table, without secrets."""
         with self._transaction() as connection:
             found = {table.name: _rows_of(connection, table, where) for table, where in _conditions(person).items()}
         return {name: rows for name, rows in found.items() if rows}
@@ -234,7 +234,7 @@ def _messages_to(connection: sa.Connection, name: str) -> list[str]:
 
 
 def _renamed(lease: Lease, person: StoredPerson, pseudonym: str) -> Lease:
-    """Return a lease without what it says of its user: the name, the options, and their words."""
+    """Return a lease without the name, the options and the words of its user."""
     dispute = None if lease.dispute is None else replace(lease.dispute, sentence="")
     return replace(
         lease,
@@ -249,7 +249,7 @@ def _renamed(lease: Lease, person: StoredPerson, pseudonym: str) -> Lease:
 
 
 def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
-    """Put a pseudonym where the person acted as an administrator."""
+    """Replace the person's name by a pseudonym in acts as an administrator."""
     for table, (at, names) in ACTED.items():
         for name in names:
             where = (table.c[name] == person.name) & (table.c[at] >= person.since)
@@ -263,7 +263,7 @@ def _rename_acts(connection: sa.Connection, person: StoredPerson, pseudonym: str
 
 
 def _without_acts(document: Any, names: Iterable[str], person: StoredPerson, pseudonym: str) -> Any:
-    """Return a document with a pseudonym where the person acted, or for the account of the person."""
+    """Return a document with a pseudonym for the person as actor, and for the account of the person."""
     if not isinstance(document, dict):
         return document
     found = document | {name: pseudonym for name in names if document.get(name) == person.name}

@@ -1,4 +1,4 @@
-"""Reads the recorded history of a service that may be running. The service is not stopped, superseded or changed."""
+"""Reads the recorded history of a service that may be running, without any effect on the service."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class RecordedLease:
     start: float
     end: float
     absent_until: float | None = None
-    """The time until which the user had not opened the workspace, which was granted while they were away. None if they
-    were there, or if this is unknown."""
+    """The time until which the user had not opened the workspace, if it was granted while they were away. None if they
+    were present, or if it is unknown."""
 
     def opened(self, at: float) -> bool | None:
         """Return whether the user had opened the workspace by then, None if unknown."""
@@ -99,16 +99,16 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
     nobody = lease.arrival is not None or lease.reason is ExitReason.NOBODY_CAME
-    last = end if nobody else over_at  # the last time at which the user had not come
+    last = end if nobody else over_at  # the last time without the user
     absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
-    seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
+    seen = lease.running_at is not None and lease.running_at >= since  # otherwise the beginning is unknown
     return RecordedLease(lease, rows, min(start, began), end, absent_until if seen else None)
 
 
 def busy_timeline(history: RecordedLease, period_seconds: float, now: float) -> Timeline:
-    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
+    """Return when any GPU was busy, in seconds since the start, as the live policy judged it at the measurement.
 
-    Of readings older than a day it is the ten minutes around it, as in :func:`replay_steps`: the rest is not known.
+    For readings older than a day it is the ten minutes around each, as in :func:`replay_steps`. The rest is unknown.
     """
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
@@ -118,7 +118,7 @@ def busy_timeline(history: RecordedLease, period_seconds: float, now: float) -> 
 
 
 def missing_evidence(history: RecordedLease) -> frozenset[str]:
-    """Return the softer evidence of which nothing was recorded, by the names that a policy has for it."""
+    """Return the names of soft evidence without any recorded reading."""
     cpu = () if any(row.cpu_cores is not None for row in history.rows) else (CPU,)
     return frozenset((*cpu, *(() if any(row.soft is not None for row in history.rows) else PROBED)))
 
@@ -181,7 +181,7 @@ def _sample(history: RecordedLease, rows: dict[str, ReadingRow], interval: float
 
 
 def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
-    """Return the softer evidence of a sample: what is not stored was quiet, unless nothing was read at all."""
+    """Return the soft evidence of a sample. Evidence that is not stored was inactive, unless none was read."""
     if stored is None:
         return ()
     return tuple(SoftReading(name, **stored.get(name, {"active": False})) for name in PROBED)
@@ -226,14 +226,14 @@ class RecordedSamples:
     """The sample source of :func:`simulate.replay.simulate`. It returns samples at their recorded times."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
-        """Begin at the first."""
+        """Begin at the first sample."""
         self._rest = iter(steps)
         self._from = 0.0
 
-    def __call__(self, seconds: float) -> Step | None:  # noqa: ARG002 - the past was sampled as it was
+    def __call__(self, seconds: float) -> Step | None:  # noqa: ARG002 - the samples have their own times
         """Return the next sample."""
         return next((step for step in self._rest if step.at >= self._from), None)
 
     def resume(self, at: float) -> None:
-        """Skip what comes before."""
+        """Skip earlier samples."""
         self._from = at

@@ -1,7 +1,8 @@
-"""The schema of a store: created at once when it is new, migrated when an older version made it.
+"""The schema of a store, its migrations, and the condition of a store.
 
-Each change is a migration of Alembic, whose docstring says what it is for. There is no way back: a backup is restored.
-Alembic takes a quarter of a start to import, so only a migration imports it.
+A new store is created with the newest schema. An older one is migrated with Alembic. The docstring of a migration has
+its purpose. There is no way back except a backup. Alembic takes a quarter of a start to import, so only a migration
+imports it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _REVISION = sa.Table(
 
 @dataclass(frozen=True)
 class Migration:
-    """One change of the schema, with what it is for."""
+    """One change of the schema, with its purpose."""
 
     revision: str
     what: str
@@ -48,7 +49,7 @@ class Migration:
 
 @cache
 def known_migrations() -> tuple[Migration, ...]:
-    """Return every migration that this version knows, the first one first."""
+    """Return every migration that this version knows, oldest first."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - a start needs no Alembic
 
     scripts = ScriptDirectory.from_config(_config()).walk_revisions()
@@ -136,7 +137,7 @@ def number_of(version: str) -> int:
 
 
 def version_of(number: int) -> str:
-    """Return the version that :func:`number_of` was given, "" for 0."""
+    """Return the version of a number from :func:`number_of`, "" for 0."""
     parts = [number // _PER_PART**place % _PER_PART for place in reversed(range(_PARTS))]
     return ".".join(map(str, parts)) if number else ""
 
@@ -163,7 +164,7 @@ class Condition:
     Args:
         revision: its schema, "" if no service has opened it yet.
         newest: the newest schema that this version knows.
-        migrations: what this version would change in it.
+        migrations: the migrations to the schema of this version.
         is_newer: whether this version does not know its schema.
         live: workspaces that have not ended.
         ended: workspaces that have ended.

@@ -31,7 +31,7 @@ from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
 from gpuspawner.spawner.servers import LocalServer, within
 from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
-from gpuspawner.spawner.web.options import SpawnForm
+from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""

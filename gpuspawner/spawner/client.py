@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -123,7 +124,7 @@ class LeaseClient:
         )
         response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
-        if response.code != 200:  # noqa: PLR2004 - HTTP's own number
+        if response.code != HTTPStatus.OK:
             raise _told(response.code, answer["error"])
         return answer
 
@@ -150,7 +151,7 @@ async def ask_service(
     except (OSError, HTTPClientError) as error:
         raise Unavailable(AWAY) from error
     if not is_proven(response, secret, nonce, RequestTarget(method, target_of(url))):
-        raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
+        raise Unavailable(AWAY if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else NOT_OURS)
     return response
 
 
@@ -167,9 +168,9 @@ def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: RequestT
 
 def _told(status: int, error: Mapping[str, Any]) -> Exception:
     message = error["message"]
-    if status == 410:  # noqa: PLR2004 - HTTP's own number
+    if status == HTTPStatus.GONE:
         return Gone(message)
-    if status == 409:  # noqa: PLR2004 - HTTP's own number
+    if status == HTTPStatus.CONFLICT:
         return Conflict(message)
     if {"field", "asked", "limit", "remedy"} <= set(error):
         return RequestRefused(error["field"], error["asked"], error["limit"], error["remedy"], status=status)

@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from tornado.escape import url_escape
@@ -117,11 +118,11 @@ def _reply(response: HTTPResponse) -> Reply:
         body = None
     if not isinstance(body, dict):
         return _away(f"HTTP {response.code} and no JSON object, as from a proxy in between")
-    if 200 <= response.code < 300:  # noqa: PLR2004 - HTTP's own classes of status
+    if HTTPStatus.OK <= response.code < HTTPStatus.MULTIPLE_CHOICES:
         return Reply(200, body)
     error = body.get("error")
     message = str(error.get("message", "")) if isinstance(error, dict) else ""
-    if 400 <= response.code < 500:  # noqa: PLR2004
+    if HTTPStatus.BAD_REQUEST <= response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return Reply(response.code, {"error": {"message": message or f"refused with HTTP {response.code}"}})
     return _away(message or f"HTTP {response.code}")
 

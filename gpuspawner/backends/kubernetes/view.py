@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
@@ -31,8 +32,6 @@ LeaseCheck = Callable[[str, Mapping[str, str]], bool]
 
 FIRST_LIST_SECONDS = 10.0
 """How long the first question waits for the first lists. 5,000 nodes take some seconds."""
-SERVER_ERRORS = 500
-"""From this HTTP status on, the API server cannot answer."""
 
 
 def accept_all(_lease: str, _variables: Mapping[str, str]) -> bool:
@@ -234,7 +233,7 @@ class ClusterView:
             # Not `wait_for`: before Python 3.12 it may lose the cancellation of this task.
             await self._api.get(path, query, seconds)
         except ApiRefused as error:
-            return str(error) if error.status >= SERVER_ERRORS else ""
+            return str(error) if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else ""
         except Unavailable as error:
             return str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".") or "no answer came"
         return ""

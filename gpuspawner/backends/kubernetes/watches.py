@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
@@ -19,8 +20,6 @@ log = logging.getLogger("gpuspawner.kubernetes")
 
 T = TypeVar("T")
 
-GONE = 410
-UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 REFUSED_SECONDS = 15.0
 """How long a refusal must last to count. A starting API server refuses all users until it has read its roles, and a
 service that believed it would observe less of the cluster. A lasting refusal is tried again at this interval, because
@@ -86,12 +85,14 @@ class Watch(Generic[T]):
                 failures = 0
                 continue
             except ApiRefused as error:
-                if error.status == UNAUTHENTICATED:
+                if error.status == HTTPStatus.UNAUTHORIZED:
                     self.refused, self._refused_at = str(error), math.inf
                     self.answered.set()
-                if error.status in {FORBIDDEN, NOT_FOUND} and self._gives_up(error, until_refused=until_refused):
+                if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND} and self._gives_up(
+                    error, until_refused=until_refused
+                ):
                     return
-                if error.status == GONE:
+                if error.status == HTTPStatus.GONE:
                     self._version = ""
                 problem: Exception = error
             except Unavailable as error:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import ClientError
+from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
-from gpuspawner.core.leases.reports import likely_cause
+from gpuspawner.core.leases.reports import LINES, likely_cause
 from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+from gpuspawner.spawner.servers import LocalServer
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.kubernetes.starting import PodStart
 
 Json = Mapping[str, Any]
 
+LOG_SECONDS = 2.0
+"""Maximum wait for a failed server's output. The end is reported without it rather than late."""
+LOG_BYTES = 65536
 NO_RIGHT = (
     "[Not its whole output: this hub has no right to read it. Its administrator can give it `get` on `pods/log` in "
     "this namespace.]"
@@ -51,6 +63,42 @@ def environment_of(pod: Json) -> dict[str, str]:
     containers = pod.get("spec", {}).get("containers", [])
     server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
     return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
+
+
+class PodServer(LocalServer):
+    """The server of a spawner in a pod."""
+
+    _spawner: PodStart
+
+    async def wait_until_up(self, started: Any) -> None:
+        """Return at once: `PodStart._gpu_watched` observes the server by its pod."""
+
+    async def last_output(self) -> str:
+        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
+        spawner, pod = self._spawner, self._spawner._gpu_last_look()
+        if pod is None or not has_run(pod):
+            return ""
+        before, limit = is_of_run_before(pod), LOG_BYTES
+        asked = spawner.api.read_namespaced_pod_log(
+            spawner.pod_name,
+            spawner.namespace,
+            container=NOTEBOOK,
+            tail_lines=LINES,
+            limit_bytes=limit,
+            previous=before,
+        )
+        try:
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
+        except ApiException as error:
+            refused = error.status == HTTPStatus.FORBIDDEN
+            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
+        except (ClientError, OSError, asyncio.TimeoutError):
+            return said(pod)
+
+    def environment(self) -> Mapping[str, str] | None:
+        """Return the variables of the start and of the pod. None without a pod."""
+        pod = self._spawner._gpu_last_look()
+        return {**(self._spawner._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
 
 
 FILES = "Your files on its volume are untouched."
@@ -229,9 +277,13 @@ def _gone(pod: Json) -> bool:
     return bool(deleted or pod.get("status", {}).get("phase") == "Running")
 
 
+AGAIN = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+"""Refusals that may end by themselves."""
+
+
 def refusal(code: int, message: str) -> str:
     """Return why the API server's refusal of a pod is final, or "" if another attempt may succeed."""
-    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
+    if code in AGAIN or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ""
     if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
         return ""
@@ -251,7 +303,7 @@ def refusal(code: int, message: str) -> str:
             f"The cluster's security standard refuses this workspace: {cause} "
             "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
         )
-    if code == 404:  # noqa: PLR2004 - HTTP's own number
+    if code == HTTPStatus.NOT_FOUND:
         return f"Its pod cannot be made: {cause} Your administrator must create it or name another."
     return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
 
@@ -261,7 +313,7 @@ def shortage(code: int, message: str) -> str:
 
     The request would fit without the current use. Quota becomes free like a GPU, so this is no failure.
     """
-    quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
+    quota = _quota(message) if code == HTTPStatus.FORBIDDEN else None
     return quota.words if quota is not None and quota.passes else ""
 
 

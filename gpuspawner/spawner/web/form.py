@@ -57,11 +57,11 @@ ANCHORS = {
     "tools": "gs-tools",
     "team": "gs-team-choice",
 }
-"""Where a link to a field leads, if its own id does not begin by gs- and its name."""
+"""The id of a field to which links lead, if it is not ``gs-`` and the name of the field."""
 
 _environment = Environment(
     loader=FileSystemLoader([TEMPLATES, LOOK]),
-    auto_reload=False,  # an upgrade that is installed meanwhile lays others there
+    auto_reload=False,  # an upgrade replaces the files of a running hub
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -250,7 +250,7 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
 
 
 def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Live | None) -> str:
-    """Return the team that is shown as chosen: the one that was, else the last one; "" where the user has to say."""
+    """Return the selected team: the chosen one, else the last one. "" if the user must choose."""
     names = [name for name, _ in teams]
     wanted = (chosen.get("team"), live.team if live else "", names[0] if len(names) == 1 else "")
     return next((team for team in wanted if team in names), "")
@@ -274,13 +274,13 @@ def _free(kind: str, live: Live | None) -> dict[str, str]:
 
 
 def _measured(kind: GpuKind, live: Live | None) -> str:
-    """Return how its GPUs are measured, where that is to be known before Start; "" otherwise."""
+    """Return how the GPUs of a kind are measured if users should know it before Start, else ""."""
     offer = live.offers.get(kind.name) if live else None
     return measurement_note(kind.resource) if offer is None else str(offer["measured"])
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
-    """Return the kinds whose GPUs are simulated; while the service is away, those that are where there is no GPU."""
+    """Return the kinds whose GPUs are simulated. While the service is away, this machine's devices decide."""
     if live is not None:
         return {kind for kind, offer in live.offers.items() if offer["simulated"]}
     here = set() if has_devices() else set(catalog.simulated)
@@ -296,17 +296,17 @@ class SpawnForm:
         self._link: Mapping[str, str] | None = None
 
     def take_link(self, request: Any) -> None:
-        """Take a link's options for the form. The hub would start by them at once: it finds none in the request."""
+        """Take a link's options for the form, and remove them from the request: the hub would start with them."""
         if request is not None and request.method == "GET":
             self._link = prefill_from_query(request.query_arguments)
             request.query_arguments = {}
 
     def read(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """Return the options of a submitted form. A refused one shows the form again, with the reason."""
+        """Return the options of a submitted form. After a refusal the form is shown again, with the reason."""
         spawner = self._spawner
         asker = spawner._gpu_asker()
         catalog = visible(spawner.gpu_catalog, asker["groups"])
-        # JupyterHub 6.1 shows a named server's form again by asking the default one: the user is what both have.
+        # JupyterHub 6.1 shows a named server's form again through the default server. Both have the same user.
         spawner.user.gpu_posted = prefill_from_post(catalog, formdata)
         try:
             return without_defaults(spawner.gpu_catalog, from_form(catalog, formdata), spawner.user.name, **asker)
@@ -314,7 +314,7 @@ class SpawnForm:
             raise ended_start(str(error), reason="refused", status=error.status) from error
 
     async def render(self) -> str:
-        """Return the form as a hub page shows it, with the service's numbers of this moment."""
+        """Return the form as HTML, with the service's current numbers."""
         spawner = self._spawner
         await spawner.gpu_follow_catalog()
         catalog, groups = spawner.gpu_catalog, spawner.gpu_groups()
@@ -355,6 +355,6 @@ class SpawnForm:
             return offered(available, link)
         if posted and link is None:
             return posted, []
-        last = self._spawner._gpu_resolution(self._spawner.user_options).accepted  # not what Start refuses
+        last = self._spawner._gpu_resolution(self._spawner.user_options).accepted  # without refused values
         # Only the service knows which team was charged and what else the user consented to.
         return {key: value for key, value in last.items() if key in LINKED}, []

@@ -15,12 +15,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tornado.escape import url_escape
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
-
-from gpuspawner.workspace.sshd import SBIN
 
 DEADLINE_SECONDS = 5.0
 """Time limit of an answer. Arbitrary: the interval of the page's requests, so that they never pile up."""
@@ -131,9 +129,8 @@ def _away(message: str) -> Reply:
     return Reply(200, {"away": True, "message": message})
 
 
-if TYPE_CHECKING:
-    from gpuspawner.workspace.service import ServiceClient
-
+SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""Folders of sshd, which are seldom on a user's PATH."""
 TRIES, AGAIN_SECONDS = 5, 30.0
 """Number of reports while the service is away. Arbitrary: usually it is back within minutes."""
 

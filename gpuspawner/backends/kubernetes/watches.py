@@ -39,7 +39,7 @@ class Watch(Generic[T]):
     """A copy of one collection: ``objects`` by uid, reduced to the needed fields.
 
     ``complete`` is true after the first full list. ``refused`` is the API server's refusal, else "". ``answered`` is
-    set after either.
+    set after either. ``limit`` is a sentence for the administrator about a lasting refusal, else "".
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Watch(Generic[T]):
         self._unreadable: set[str] = set()
         self.answered = asyncio.Event()
         self.complete = False
-        self.refused = ""
+        self.refused = self.limit = ""
         self.problem = ""
         """Why the last watch failed."""
 
@@ -70,6 +70,27 @@ class Watch(Generic[T]):
     def lost_seconds(self) -> float:
         """Time since the copy was last listed or watched, 0 while it is watched."""
         return 0.0 if self._lost_at is None else time.monotonic() - self._lost_at
+
+    async def run_despite_refusal(
+        self,
+        describe: Callable[[str], str],
+        meanwhile: Watch[T] | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Keep the copy up to date until cancelled. After a lasting refusal, retry until the collection is listed.
+
+        Args:
+            describe: returns ``limit`` from the API server's refusal.
+            meanwhile: a watch of a part of the collection, see :meth:`wait_until_allowed`.
+            then: called once the collection is listed.
+        """
+        await self.run(until_refused=True)
+        self.limit = describe(self.refused)
+        log.warning(self.limit)
+        await self.wait_until_allowed(meanwhile)
+        self.limit = ""
+        then()
+        await self.run()
 
     async def run(self, *, until_refused: bool = False) -> None:
         """Keep the copy up to date until cancelled, whatever the API server does.

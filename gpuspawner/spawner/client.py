@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
+from gpuspawner.backends.data_folder import write_whole
 from gpuspawner.core.authentication import (
     PROOF_HEADER,
     RequestTarget,
@@ -188,11 +188,7 @@ def leave(data: Path, release: ReleaseReport) -> None:
     """Write a report whole or not at all, as a file that only this user may read. Raises OSError."""
     folder = data / RELEASE_SPOOL
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{uuid.uuid4().hex}.json"
-    half = path.with_suffix(".half")
-    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(release.to_json())
-    half.replace(path)
+    write_whole(folder / f"{uuid.uuid4().hex}.json", release.to_json().encode())
 
 
 def tell_later(data: Path, client: LeaseClient) -> None:

@@ -25,9 +25,8 @@ from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
-from gpuspawner.spawner.environment import variables_of, with_patch
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
 from gpuspawner.spawner.servers import LocalServer, within

@@ -15,7 +15,7 @@ from kubernetes_asyncio.client import ApiException
 from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
 from gpuspawner.core.leases.reports import LINES, likely_cause
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, last_event, server_of, short
 from gpuspawner.spawner.servers import LocalServer
 
 if TYPE_CHECKING:
@@ -31,12 +31,6 @@ NO_RIGHT = (
     "this namespace.]"
 )
 """Shown instead of lines."""
-
-
-def server_of(pod: Json) -> Json:
-    """Return the state of a pod's server, or {}."""
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
 
 
 def has_run(pod: Json) -> bool:
@@ -58,11 +52,9 @@ def said(pod: Json) -> str:
     return str(ended.get("message") or "")
 
 
-def environment_of(pod: Json) -> dict[str, str]:
-    """Return the server's variables whose values are in the pod, without references."""
-    containers = pod.get("spec", {}).get("containers", [])
-    server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
-    return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
+def server_spec(pod: Json) -> Json:
+    """Return the server's container in a pod's spec, or {}."""
+    return next((one for one in pod.get("spec", {}).get("containers", []) if one.get("name") == NOTEBOOK), {})
 
 
 class PodServer(LocalServer):
@@ -98,7 +90,10 @@ class PodServer(LocalServer):
     def environment(self) -> Mapping[str, str] | None:
         """Return the variables of the start and of the pod. None without a pod."""
         pod = self._spawner._gpu_last_look()
-        return {**(self._spawner._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
+        if pod is None:
+            return None
+        in_pod = {one["name"]: str(one.get("value") or "") for one in server_spec(pod).get("env", [])}
+        return {**(self._spawner._gpu_attempt.environment or {}), **in_pod}
 
 
 FILES = "Your files on its volume are untouched."
@@ -171,9 +166,7 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
-    return _is_lost(pod or {}) or any(
-        event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events)
-    )
+    return _is_lost(pod or {}) or bool(last_event(_standing(events), "Preempted", "TaintManagerEviction"))
 
 
 def _standing(events: Sequence[Json]) -> Sequence[Json]:
@@ -200,12 +193,10 @@ def _cause(pod: Json, events: Sequence[Json]) -> str:
 
 
 def _told(events: Sequence[Json]) -> str:
-    for event in reversed(events):
-        if event.get("reason") == "Evicted":
-            return _evicted(str(event.get("message", "")))
-        if event.get("reason") in _EVENTS:
-            return _EVENTS[event["reason"]]
-    return ""
+    event = last_event(events, "Evicted", *_EVENTS)
+    if event.get("reason") == "Evicted":
+        return _evicted(str(event.get("message", "")))
+    return _EVENTS.get(event.get("reason", ""), "")
 
 
 def _disruption(status: Json) -> str:
@@ -242,7 +233,7 @@ def _container_end(pod: Json) -> str:
         return ""
     code, reason = terminated.get("exitCode"), terminated.get("reason", "")
     if reason == "OOMKilled":
-        limit = _memory_limit(pod)
+        limit = server_spec(pod).get("resources", {}).get("limits", {}).get("memory")
         return f"It used more memory than {limit or 'it has'} and was ended. Start it with more memory, or use less."
     if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
         return ""  # another component ended it and gives the reason
@@ -263,12 +254,6 @@ def _is_lost(pod: Json) -> bool:
 def _terminated(pod: Json) -> Json | None:
     terminated: Json | None = server_of(pod).get("state", {}).get("terminated")
     return terminated
-
-
-def _memory_limit(pod: Json) -> str:
-    containers = pod.get("spec", {}).get("containers", [])
-    server: Json = next((c for c in containers if c.get("name") == NOTEBOOK), {})
-    return str(server.get("resources", {}).get("limits", {}).get("memory", ""))
 
 
 def _gone(pod: Json) -> bool:
@@ -334,7 +319,8 @@ def _quota(message: str) -> _Quota | None:
         f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} in use."
     )
     most = _amounts(limit)
-    passes = all(_at_most(amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    pairs = ((amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    passes = all(amount is not None and bound is not None and amount <= bound for amount, bound in pairs)
     return _Quota(words, passes)
 
 
@@ -342,10 +328,6 @@ def _amounts(quantities: str) -> dict[str, int | None]:
     """Return ``requests.cpu=500m`` as whole numbers by name, or None for an unknown quantity."""
     parts = (part.partition("=") for part in quantities.split(","))
     return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
-
-
-def _at_most(amount: int | None, most: int | None) -> bool:
-    return amount is not None and most is not None and amount <= most
 
 
 def _plain(quantities: str) -> str:

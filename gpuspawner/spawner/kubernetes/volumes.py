@@ -20,7 +20,7 @@ from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Container, Volume
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.manifests import container, message_of
-from gpuspawner.spawner.kubernetes.pod_states import Stage, short
+from gpuspawner.spawner.kubernetes.pod_states import Stage, last_event, short
 from gpuspawner.spawner.progress import ended_start
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def for_one_pod(claim: Json) -> bool:
 
 def is_attached_elsewhere(events: Sequence[Json]) -> bool:
     """Return whether a pod's node cannot attach its volume because another node has it. ``events`` are the pod's."""
-    reasons = {"FailedMount", "FailedAttachVolume", "Pulling", "Pulled"}
-    last = next((event for event in reversed(events) if event.get("reason") in reasons), {})
+    last = last_event(events, "FailedMount", "FailedAttachVolume", "Pulling", "Pulled")
     return "Multi-Attach" in str(last.get("message", ""))
 
 

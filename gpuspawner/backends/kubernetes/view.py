@@ -96,7 +96,7 @@ class ClusterView:
     @property
     def limits(self) -> tuple[str, ...]:
         """Sentences for the administrator about objects that the service may not observe."""
-        watches = (self._all_pods, self._quotas, self._limits, *self.devices.watches)
+        watches: tuple[Watch[Any], ...] = (self._all_pods, self._quotas, self._limits, *self.devices.watches)
         return tuple(dict.fromkeys(watch.limit for watch in watches if watch.limit))
 
     async def gpus(self) -> tuple[Gpu, ...]:

@@ -77,7 +77,7 @@ class _Kernel(BaseModel, extra="forbid", frozen=True):
     idle_seconds: Seconds
 
 
-class _ServerReport(_Report):
+class _ServerReport(_Report, frozen=True):
     """The report of a Jupyter server. ``opened`` tells whether a page was loaded. Older extensions do not write it."""
 
     kernels: list[_Kernel]
@@ -101,7 +101,7 @@ class _Gpu(BaseModel, frozen=True):
         return max([self.since, *(last for _, _, last in self.percents)]) <= uptime
 
 
-class _MonitorReport(_Report):
+class _MonitorReport(_Report, frozen=True):
     gpus: Annotated[list[_Gpu], Field(max_length=MOST_GPUS)]
 
 

@@ -99,7 +99,7 @@ def _source(volume: Volume, own_claim: str) -> dict[str, Any]:
     return {"secret": {"secretName": volume.secret}}
 
 
-def _container(name: str, one: Container, mounts: list[Json]) -> dict[str, Any]:
+def _container(name: str, one: Container, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     amounts = {"cpu": f"{one.cpu_cores:g}", "memory": str(one.memory_bytes)}
     found: dict[str, Any] = {"name": name, "image": one.image, "resources": {"limits": amounts, "requests": amounts}}
     if one.command:
@@ -111,7 +111,7 @@ def _container(name: str, one: Container, mounts: list[Json]) -> dict[str, Any]:
     return found
 
 
-def _add(holder: dict[str, Any], key: str, items: list[Json]) -> None:
+def _add(holder: dict[str, Any], key: str, items: list[dict[str, Any]]) -> None:
     if items:
         holder[key] = [*(holder.get(key) or []), *deepcopy(items)]
 

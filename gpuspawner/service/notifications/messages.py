@@ -1,4 +1,4 @@
-"""Messages to users about lease events, sent outside the pages. They use the words of the pages."""
+"""Messages about lease events outside of pages. They use the sentences of the pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKS = "Opening the page does nothing by itself: it asks."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
-    """Return the message about an event that was just stored, None if it needs no message.
+    """Return the message about a stored event, None if it needs no message.
 
     An event is stored once, so its message is sent once. A warning is stored once for each deadline and threshold.
     """
@@ -36,14 +36,14 @@ def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
 
 
 class _Text(NamedTuple):
-    """A message's text. ``kind`` is what the same workspace gets one of at a time."""
+    """A message's text. A workspace gets one message of a ``kind`` at a time."""
 
     kind: str
     title: str
     text: str
 
 
-_Teller = Callable[[Parts, Lease, AuditLine], _Text | None]
+_TextBuilder = Callable[[Parts, Lease, AuditLine], _Text | None]
 
 
 def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Text | None:
@@ -53,7 +53,7 @@ def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Text | None:
     return _Text(kind, title, f"{found.text}\n\nWhat you can do is on its page. {ASKS}")
 
 
-def _warned(kind: str, title: str) -> _Teller:
+def _warned(kind: str, title: str) -> _TextBuilder:
     return lambda parts, lease, _line: _warning(parts, lease, kind, title)
 
 
@@ -155,7 +155,7 @@ def _ready_paused(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None
     return _Text("ready paused", "A workspace is made ready for you no more", line.why)
 
 
-_TEXTS: Mapping[type[events.Event], _Teller] = {
+_TEXTS: Mapping[type[events.Event], _TextBuilder] = {
     events.WarnedIdle: _warned("idle", "Your workspace is idle"),
     events.WarnedOfEnd: _warned_of_end,
     events.WarnedNobodyCame: _warned("unclaimed", "Your workspace waits for you"),

@@ -1,4 +1,4 @@
-"""Notes when the service was away or its store did not answer: users lose that time, and it is not charged."""
+"""Notes when the service did not run or its store did not answer. Users lose that time, and it is not charged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 AWAY_SECONDS = 60.0
 """A shorter absence of the service does not count as lost time."""
 NOTED_SECONDS = 20.0
-"""How often the service stores that it serves. Arbitrary: a third of AWAY_SECONDS."""
+"""How often the service stores that it runs. Arbitrary: a third of AWAY_SECONDS."""
 AWAY = "The GPU service was away: the workspace could be neither stopped nor extended."
 
 
 class Availability:
-    """Stores from time to time that the service serves, and notes on each charged lease the time that it did not."""
+    """Stores from time to time that the service runs, and adds lost time to each charged lease."""
 
     def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
         """Note nothing yet."""
@@ -28,7 +28,7 @@ class Availability:
         self._unstored_since: float | None = None
 
     async def resume(self) -> None:
-        """After a restart: note for how long no service was there."""
+        """After a restart, note the time without a service."""
         store, now = self._registry.store, self._clock.now()
         noted_at = await store.read(store.last_alive_at)
         if noted_at is not None:
@@ -37,13 +37,13 @@ class Availability:
         self._looked_at = now
 
     async def look(self) -> None:
-        """Note time that was lost since the last look. Call this about every second.
+        """Note time that was lost since the last call. Call this about every second.
 
         Raises:
-            Unavailable: the store does not answer. That time is lost, too.
+            Unavailable: the store does not answer. This time is lost too.
         """
         now, looked_at = self._clock.now(), self._looked_at
-        if looked_at is not None and self._clock.awake_since() > looked_at:  # this process stood still
+        if looked_at is not None and self._clock.awake_since() > looked_at:  # the process did not run
             await self._note_away(looked_at, self._clock.awake_since())
         self._looked_at = now
         if self._noted_at is not None and self._unstored_since is None and now - self._noted_at < NOTED_SECONDS:

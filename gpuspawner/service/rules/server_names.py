@@ -11,7 +11,7 @@ LONGEST_NAME = 30
 SLUG = re.compile(r"[a-z](-?[a-z0-9])*")
 """The names that JupyterHub 6 accepts for new servers."""
 LONGEST_OLD_NAME = 60
-"""The longest name of a server in an older hub. Arbitrary: it becomes part of addresses and of pods' names."""
+"""The longest name of a server from an older hub. Arbitrary: it becomes part of addresses and of pod names."""
 RULE = f"at most {LONGEST_NAME} lower-case letters, digits and single hyphens, a letter first, no hyphen last"
 
 

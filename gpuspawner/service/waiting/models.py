@@ -19,7 +19,7 @@ class Standing(Answer):
     """The position of a waiting request, and its likely start."""
 
     place: int | None
-    """Null if its scheduler does not tell."""
+    """Null if its scheduler does not report it."""
     of: int | None
     likely_seconds: float | None
     unchanged_seconds: float | None

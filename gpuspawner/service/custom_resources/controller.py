@@ -28,7 +28,6 @@ from gpuspawner.service.custom_resources.decisions import (
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.effects import KeyedExecutor
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule
 from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.workspaces.actions import stop
@@ -210,7 +209,9 @@ class Operator:
             await self._resources.tell(resource, status.refused(resource, why, parts.clock.now()))
             return
         try:
-            lease = await self._asked(resource, Key(parts.hub_id, created, await read_server(parts, user, server)))
+            lease = await self._asked(
+                resource, Key(parts.hub_id, created, await parts.hub.check_server_name(user, server))
+            )
         except (Conflict, RequestRefused) as error:
             await self._resources.tell(resource, status.refused(resource, all_words(error), parts.clock.now()))
         else:
@@ -289,7 +290,7 @@ async def keep_schedule(parts: Parts, resource: Resource, where: str) -> dict[st
         try:
             minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
             days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
-            key = Key(*owner, await read_server(parts, user, server))
+            key = Key(*owner, await parts.hub.check_server_name(user, server))
             found = await add_schedule(parts, key, user, resource.options, (minute, days), where, name)
         except RequestRefused as error:
             return status.refused(resource, all_words(error), now)

@@ -33,10 +33,9 @@ from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
-from gpuspawner.service.engine.recovery import read_release_spool
+from gpuspawner.service.engine.recovery import Availability, read_release_spool
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
-from gpuspawner.service.rules.availability import Availability
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 

@@ -173,7 +173,8 @@ class LeaseRegistry:
                 charged += self.charging.lines_of(before, lease)
             used = self.charging.used_by(steps, charged, rows)
             self.charging.add(charged)
-        moves = any(_matters_to_others(self.get(lease.id), lease) for lease in leases)
+        known = ((self.get(lease.id), lease) for lease in leases)
+        moves = any(before is None or _of_queue(before) != _of_queue(lease) for before, lease in known)
         self.changes += moves
         for lease in leases:
             self._remember(lease)
@@ -306,8 +307,10 @@ class LeaseRegistry:
             write.done.set_result(None)
         with self.failures.isolating("counting what is stored", raises=()):
             for lease in write.leases:
-                self._count(before[lease.id], lease)
-                log_step(before[lease.id], lease, self.get(lease.id))
+                known = before[lease.id]
+                self.start_times.note(known, lease)
+                self.warnings.update(settled(known, lease) if known is not None else ())
+                log_step(known, lease, self.get(lease.id))
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
             if (found := _mismatch(line.event)) is not None:
@@ -315,10 +318,6 @@ class LeaseRegistry:
             if line.lease in of_id:
                 with self.failures.isolating("telling of a step", line.lease, raises=()):
                     self.told(of_id[line.lease], line)
-
-    def _count(self, before: Lease | None, lease: Lease) -> None:
-        self.start_times.note(before, lease)
-        self.warnings.update(settled(before, lease) if before is not None else ())
 
     def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
         """Return to the state of the store. Undo all changes that could not be written, and all later ones."""
@@ -379,14 +378,7 @@ def _names(write: _Write) -> set[str | Key]:
     return {name for lease in write.leases for name in (lease.id, lease.key)}
 
 
-def _matters_to_others(before: Lease | None, after: Lease) -> bool:
-    """Return whether a change can move queue positions or estimates. Samples and heartbeats cannot."""
-    if before is None:
-        return True
-    return _of_queue(before) != _of_queue(after)
-
-
 _of_queue = attrgetter(
     "phase", "asked_at", "slots", "deadline_at", "request", "not_before", "queue_move", "passed_why",
 )  # fmt: skip
-"""The fields of a lease that queue positions, their reasons or estimates depend on."""
+"""The fields of a lease that queue positions, their reasons or estimates depend on. Samples change none of them."""

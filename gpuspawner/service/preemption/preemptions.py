@@ -210,7 +210,8 @@ class Preemptions:
 
     async def _step(self, claim: Preemption, seen: Snapshot) -> None:
         stands = advance_preemption(claim, seen)
-        if claim.lease and stands.live and not self._waits(claim.lease):
+        request = self._registry.get(claim.lease)
+        if claim.lease and stands.live and (request is None or request.phase not in WAITING):
             stands = replace(
                 stands, state=PreemptionState.GIVEN_UP, over_at=seen.now
             )  # the request was withdrawn, or got other GPUs
@@ -230,10 +231,6 @@ class Preemptions:
         spare_now = [x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
         spared = [self._allocator.commits.commit(x, spare(x)) for x in spare_now]
         await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
-
-    def _waits(self, name: str) -> bool:
-        lease = self._registry.get(name)
-        return lease is not None and lease.phase in WAITING
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
         """Return the new plan of a claim, None without a change or if it cannot be covered now."""

@@ -74,7 +74,7 @@ class Accounting:
     """
 
     def __init__(self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
-        """Know nothing yet."""
+        """Start empty. :meth:`load` reads the stored sums."""
         self._registry, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None

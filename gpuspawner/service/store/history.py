@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -152,17 +153,14 @@ class Counters(StoredRows):
 
     def save(self, values: Mapping[Series, float], at: float) -> None:
         """Write counters, in place of their stored values."""
-        rows = [{"series": _text_of(series), "value": value, "at": at} for series, value in values.items()]
+        text_of = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+        rows = [{"series": text_of(series), "value": value, "at": at} for series, value in values.items()]
         self._save(tables.counters, rows)
 
     def all(self) -> dict[Series, float]:
         """Return every counter."""
         found = self._read_each(tables.counters, sa.select(tables.counters), _counter_of, key="series")
         return dict(found)
-
-
-def _text_of(series: Series) -> str:
-    return json.dumps(series, ensure_ascii=False, separators=(",", ":"))
 
 
 def _counter_of(row: Row) -> tuple[Series, float]:

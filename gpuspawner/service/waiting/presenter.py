@@ -84,14 +84,6 @@ def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     return f"The only {title} is {done}" if offer.total == 1 else f"All {offer.total} {title} are {done}"
 
 
-def cannot_start(why: str, until: float, now: float) -> str:
-    """Return the sentence of a request that can't start with the present GPUs and keeps its position ``until`` then."""
-    return (
-        f"It can't start as things are: {why} It keeps its place until {show_time(until, now)}: change the request, or "
-        "wait for an administrator to change that."
-    )
-
-
 def after_other_starts(most: int, whose: str) -> str:
     """Return the sentence of a lease that only waits for other starts. ``whose`` is, for example, "workspaces"."""
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
@@ -238,7 +230,11 @@ def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
     """Return the reason of a wait that is not the queue, "" without one."""
     now = state.clock.now()
     if lease.impossible_since is not None:
-        return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
+        until = show_time(lease.impossible_since + KEPT_SECONDS, now)
+        return (
+            f"It can't start as things are: {lease.impossible} It keeps its place until {until}: change the request, "
+            "or wait for an administrator to change that."
+        )
     if lease.assigned:
         return "It restarts in its new size. Its GPUs are held for it."
     if lease.not_before > now:

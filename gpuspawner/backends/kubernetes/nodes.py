@@ -17,6 +17,8 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.gpus.vendors import (
+    CUDA_VERSION,
+    DRIVER_VERSION,
     GKE_SLICE,
     SPOT,
     VENDORS,
@@ -72,7 +74,7 @@ _KEPT = frozenset(
     for vendor in VENDORS
     for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
     for key in keys
-) | {GKE_SLICE, HOSTNAME, ZONE, *SPOT}
+) | {GKE_SLICE, HOSTNAME, ZONE, DRIVER_VERSION, CUDA_VERSION, *SPOT}
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,11 @@ class Node:
     def model(self, resource: str) -> Model:
         """Return the product behind a resource, by its devices or the node's labels."""
         return self.models.get(resource) or model_of(self.labels, resource)
+
+    @property
+    def driver(self) -> tuple[str, str]:
+        """The versions of its driver and of CUDA that the driver supports, "" if unknown."""
+        return self.labels.get(DRIVER_VERSION, ""), self.labels.get(CUDA_VERSION, "")
 
     @property
     def spot(self) -> bool:

@@ -232,16 +232,18 @@ def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tu
 
 
 def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[NamespaceLimit, ...] | None:
-    """Return a LimitRange's bounds on a workspace, None without any.
+    """Return a LimitRange's bounds on a workspace and the GPUs that it adds, None without any.
 
-    Other containers of a pod may provide the minimum of a pod, so that is no bound.
+    The API server has completed ``default`` by ``max``, and ``defaultRequest`` by ``default`` and ``min``. Other
+    containers of a pod may provide the minimum of a pod, so that is no bound.
     """
     found: list[NamespaceLimit] = []
     for entry in (data.get("spec") or {}).get("limits") or ():
         if entry.get("type") not in {"Container", "Pod"}:
             continue
         most, least = entry.get("max") or {}, entry.get("min") or {}
-        for key in dict.fromkeys([*most, *least]):
+        adds = {**(entry.get("defaultRequest") or {}), **(entry.get("default") or {})}
+        for key in dict.fromkeys([*most, *least, *adds]):
             if key not in {CPU, MEMORY} and not is_gpu_resource(key, named):
                 continue
             name = data["metadata"]["name"]
@@ -249,6 +251,8 @@ def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> t
             highest = amount_of(key, most[key]) if key in most else None
             found += [NamespaceLimit(name, key, least=lowest)] if lowest else []
             found += [NamespaceLimit(name, LIMIT_OF_REQUEST.get(key, key), most=highest)] if highest is not None else []
+            if is_gpu_resource(key, named) and (added := amount_of(key, adds.get(key, "0"))):
+                found.append(NamespaceLimit(name, key, added=added))
     return tuple(found) or None
 
 

@@ -5,9 +5,8 @@ import io
 import json
 
 import pytest
-from page_world import GPUS, NOW, running, waiting
+from page_world import GPUS, NOW, command_fixture, running, waiting
 
-from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_time
 
@@ -24,14 +23,7 @@ def world(make_web_world, monkeypatch):
     return made
 
 
-@pytest.fixture
-def run(world, monkeypatch, capsys):
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main([*arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+run = command_fixture("run")
 
 
 def until(one):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import requests
-from page_world import GPUS, NOW, Browser, api, reclaimed, running
+from page_world import GPUS, NOW, Browser, api, reclaimed, running, world_fixture
 
 from gpuspawner.core import events
 from gpuspawner.service.store import AuditLine
@@ -15,13 +15,7 @@ DAY = 86400.0
 NODE = GPUS[0].node
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0,)))
-    made.save(running("other", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0,)), running("other", "bob", gpus=(1,)))
 
 
 def act(world, path, reason="The driver is changed", **body):

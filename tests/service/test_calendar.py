@@ -4,8 +4,7 @@ import re
 from html import unescape
 from urllib.parse import parse_qsl, urlsplit
 
-import pytest
-from page_world import CATALOG, GPUS, NOW, Browser, api, running
+from page_world import CATALOG, GPUS, NOW, Browser, api, running, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.calendar import Opening
@@ -15,12 +14,8 @@ HOUR, DAY = 3600.0, 86400.0
 NODE = GPUS[0].node
 
 
-@pytest.fixture
-def world(make_web_world):
-    holds = [{"group": "cs101", "gpu": "a100", "count": 1, "when": "Mon-Sun 23:00-23:30"}]
-    made = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "holds": holds}))
-    made.observe()
-    return made
+holds = [{"group": "cs101", "gpu": "a100", "count": 1, "when": "Mon-Sun 23:00-23:30"}]
+world = world_fixture(catalog=load_catalog({**CATALOG, "teams": {"vision": {}}, "holds": holds}))
 
 
 def restrict(world, what, **body):

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-from page_world import api, reclaimed, running, waiting
+from page_world import api, reclaimed, running, waiting, world_fixture
 
 from gpuspawner.cli import start
 from gpuspawner.cli.client import Session
@@ -13,11 +12,7 @@ from gpuspawner.core.idle.arrival import Arrival
 ENDED = "This workspace has ended. Start it again from the form; its files are kept."
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def came(world, name, lease="runs"):

@@ -4,10 +4,9 @@ import json
 
 import pytest
 import yaml
-from page_world import CATALOG, NOW
+from page_world import CATALOG, NOW, command_fixture
 
 from gpuspawner.catalog.watched_file import CatalogFile
-from gpuspawner.cli.main import main
 from gpuspawner.service.rules.catalog_reload import reload_of
 
 SMALL = "gpus: {t4: 1}\n"
@@ -21,17 +20,14 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def run(make_web_world, path, monkeypatch, capsys):
-    world = make_web_world(CatalogFile(path, source=path))
-    world.call(reload_of(world.parts).look)
+def world(make_web_world, path, monkeypatch):
     monkeypatch.setattr("time.time", lambda: NOW)
+    made = make_web_world(CatalogFile(path, source=path))
+    made.call(reload_of(made.parts).look)
+    return made
 
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main(["admin", "catalog", *arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
 
-    return run
+run = command_fixture("run", "admin", "catalog")
 
 
 def test_an_entry_is_tried_saved_compared_and_restored(run, path, tmp_path):

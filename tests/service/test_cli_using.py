@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from harness.command_lines import commands
-from page_world import api, in_grace, reclaimed, running, waiting
+from page_world import api, in_grace, reclaimed, running, waiting, world_fixture
 from rich.cells import cell_len
 
 from gpuspawner.cli import start, workspaces
@@ -21,12 +21,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 
-
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import page_world
 import pytest
-from page_world import NOW, PEOPLE, api, reclaimed
+from page_world import NOW, PEOPLE, api, reclaimed, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core import events
@@ -15,10 +15,7 @@ from gpuspawner.core.units import BadValue
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def save(world, lease, *steps):

@@ -3,22 +3,12 @@
 import json
 
 import pytest
-from page_world import NOW, PEOPLE
+from page_world import NOW, PEOPLE, command_fixture, world_fixture
 
-from gpuspawner.cli.main import main
 from gpuspawner.core.units import show_time
 
-
-@pytest.fixture
-def announce(make_web_world, monkeypatch, capsys):
-    world = make_web_world()
-
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main(["admin", "announce", *arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+world = world_fixture(is_observed=False)
+announce = command_fixture("announce", "admin", "announce")
 
 
 def test_an_announcement_is_sent_listed_and_withdrawn(announce):

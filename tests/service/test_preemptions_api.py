@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from page_world import NOW, api, running
+from page_world import NOW, api, running, world_fixture
 
 from gpuspawner.schedulers.base import Capabilities
 from gpuspawner.service.metrics.api import keep
@@ -10,13 +10,7 @@ from gpuspawner.service.metrics.api import keep
 EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0, 1)))
-    made.save(running("young", "bob", gpus=(2, 3), minutes=1))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0, 1)), running("young", "bob", gpus=(2, 3), minutes=1))
 
 
 def ask(world, name="admin", status=201, headers=None, **body):

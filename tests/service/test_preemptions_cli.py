@@ -3,9 +3,7 @@
 import json
 
 import pytest
-from page_world import NOW, running
-
-from gpuspawner.cli.main import main
+from page_world import NOW, command_fixture, running
 
 EXTERNAL = ("--external", "Training job train-77")
 
@@ -20,14 +18,7 @@ def world(make_web_world, monkeypatch):
     return made
 
 
-@pytest.fixture
-def preempt(world, monkeypatch, capsys):
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main(["admin", "preempt", *arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+preempt = command_fixture("preempt", "admin", "preempt")
 
 
 def test_a_dry_run_lists_the_evicted_users_and_their_losses(world, preempt):

@@ -1,12 +1,8 @@
 """The switch for messages about starts: on the inbox and on the page of a waiting workspace, for its user alone."""
 
-import pytest
-from page_world import Browser, api, running, waiting
+from page_world import Browser, api, running, waiting, world_fixture
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_it_is_switched_off_and_on_by_api_and_page(world, monkeypatch):

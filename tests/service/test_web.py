@@ -7,7 +7,7 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser
+from page_world import NOW, Browser, world_fixture
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
@@ -15,10 +15,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.calibration import Form, ShownStart
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_an_empty_home_says_what_to_do_next(world):

@@ -1,5 +1,6 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
+import builtins
 import re
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.calibration import Form, ShownStart
+from gpuspawner.service.web import base
 
 world = world_fixture(is_observed=False)
 
@@ -411,3 +413,16 @@ def test_a_restarted_workspace_was_not_stopped(world, name, who):
     text = Browser(world, name).look("workspaces/gone").text
     assert re.search(f"<h2[^>]*>{who} restarted it without a GPU at ", text)
     assert "because" not in text
+
+
+def test_no_template_is_read_from_its_file_once_the_service_has_started(monkeypatch):
+    def refuse(name, *_arguments, **_named):
+        pytest.fail(f"{name} is read again")
+
+    base.templates.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(builtins, "open", refuse)
+        found = {name: base.templates().get_template(name) for name in base._TEMPLATES}
+    assert {"home.html", "admin_overview.html"} < found.keys()
+    assert all(one.is_up_to_date for one in found.values())
+    assert found["home.html"].filename.endswith("templates/home.html"), "a traceback says where"

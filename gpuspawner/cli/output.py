@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gpuspawner.core import units
+from gpuspawner.core import calendar, units
 
 ID_LETTERS = 8
 """How much of an ID is shown. Users write as much of the ID of another user's workspace."""
@@ -145,6 +145,11 @@ def note_zone(headers: Mapping[str, str]) -> None:
 def show_time(at: float, now: float) -> str:
     """Return a time as the service's sentences have it: ``18:30``, with the date if it is not today."""
     return units.show_time(at, now, _Printed.zone)
+
+
+def show_end(at: float, now: float) -> str:
+    """Return an end as the service's sentences have it: midnight is the end of a day, ``Sun 29 Nov 24:00``."""
+    return calendar.show_end(at, now, _Printed.zone)
 
 
 def show_iso(at: float) -> str:

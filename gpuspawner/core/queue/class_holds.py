@@ -15,7 +15,7 @@ from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Opening, opening_within
+from gpuspawner.core.calendar import Opening, opening_within, show_end
 from gpuspawner.core.events import MaintenanceNear, ReachesInto
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.placement import count_free, is_grantable
@@ -56,7 +56,7 @@ class HeldGpus(NamedTuple):
         return f"reserved for {account.called(self.hold.group)}"
 
     def _until(self, now: float) -> str:
-        return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
+        return "" if self.opening.ends_at == inf else f" until {show_end(self.opening.ends_at, now)}"
 
     def note(self, count: int, now: float) -> str:
         """Return a short text why this many free GPUs are not granted to others."""

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.administration import Restriction, RestrictionKind, reservation_hold
-from gpuspawner.core.calendar import Opening
+from gpuspawner.core.calendar import Opening, show_end
 from gpuspawner.core.gpus.placement import count_all
 from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import transitions
@@ -268,7 +268,7 @@ def find_conflicts(
                     begins_at=fit.begins_at,
                     until=fit.ends_at,
                     words=f"{fit.gpus} {gpu_title(hold.kind, state.catalog)} "
-                    f"from {show_time(fit.begins_at, seen.now)} to {show_time(fit.ends_at, seen.now)}",
+                    f"from {show_time(fit.begins_at, seen.now)} to {show_end(fit.ends_at, seen.now)}",
                 )
                 for fit in fitting_reservations(hold.count, parts)
             ]
@@ -300,7 +300,7 @@ def _conflict(state: Parts, hold: ClassHold, part: FreePart, seen: Snapshot) -> 
     why = "".join(f" {rival_words(state, one)}." for one in part.others)
     missing = total - len(list(hold_candidates(hold, seen))) * kind.shares
     away = f" {missing} {'is' if missing == 1 else 'are'} out of service now." if missing else ""
-    time = f"{show_time(part.begins_at, seen.now)} to {show_time(part.ends_at, seen.now)}"
+    time = f"{show_time(part.begins_at, seen.now)} to {show_end(part.ends_at, seen.now)}"
     return models.ReservationConflict(
         begins_at=part.begins_at,
         until=part.ends_at,

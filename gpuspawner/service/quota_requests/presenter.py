@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.catalog.requests.visibility import gpu_title
-from gpuspawner.core.calendar import show_moment
+from gpuspawner.core.calendar import show_end, show_moment
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN, REMIND_SECONDS, QuotaRequest
@@ -76,7 +76,7 @@ def present_request(
         what=one.words,
         since=one.since,
         until=one.until,
-        until_words=show_moment(one.until, now, state.accounting.zone),
+        until_words=show_end(one.until, now, state.accounting.zone),
         why=one.why,
         made_at=one.made_at,
         state=one.state(now).value,
@@ -96,7 +96,7 @@ def request_words(state: Parts, one: QuotaRequest) -> str:
     """Return a request as a sentence without its full stop: ``40 GPU h more for alice until Sunday``."""
     now, zone = state.clock.now(), state.accounting.zone
     since = "" if one.since is None or one.since <= now else f" from {show_moment(one.since, now, zone)}"
-    return f"{one.words} more for {grantee(one.grant_of())}{since} until {show_moment(one.until, now, zone)}"
+    return f"{one.words} more for {grantee(one.grant_of())}{since} until {show_end(one.until, now, zone)}"
 
 
 # Facts for an answer

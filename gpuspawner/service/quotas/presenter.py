@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar import Per, date_of, milliseconds, show_moment
+from gpuspawner.core.calendar import Per, date_of, milliseconds, show_end, show_moment
 from gpuspawner.core.events import QuotaEvent
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, bare_amount_text, budget_text, decimal_text
@@ -181,7 +181,7 @@ def limit_amount_text(limit: Limit, number: Amount | float) -> str:
 def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
     """Return a grant, with what it adds in words."""
     now = state.clock.now()
-    until = show_moment(grant.until, now, state.accounting.zone)
+    until = show_end(grant.until, now, state.accounting.zone)
     taken_back = None
     if grant.taken_back_at is not None:
         taken_back = models.TakenBack(at=grant.taken_back_at, by=grant.taken_back_by, why=grant.taken_back_why)

@@ -6,6 +6,7 @@ from math import inf
 
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
 from gpuspawner.catalog.requests.visibility import gpu_title, prices, team_title
+from gpuspawner.core.calendar import show_end
 from gpuspawner.core.gpus.pools import counting_resource
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.leases.lease import Owner
@@ -54,7 +55,7 @@ def coming_reservations(state: Parts, asker: HoldUser) -> dict[str, str]:
         begins_at, ends_at = one.opening
         if begins_at <= now or (not one.hold.is_maintenance and may_use(asker, one.hold)):
             continue
-        until = "" if ends_at == inf else f" to {show_time(ends_at, begins_at)}"
+        until = "" if ends_at == inf else f" to {show_end(ends_at, begins_at)}"
         for kind, count in one.counts.items():
             if begins_at < now + longest.get(kind, 0):
                 found.setdefault(kind, []).append(f"{_coming(one, count, reader)} {show_time(begins_at, now)}{until}")

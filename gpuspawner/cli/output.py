@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gpuspawner.core import calendar, units
+from gpuspawner.core import units
 
 ID_LETTERS = 8
 """How much of an ID is shown. Users write as much of the ID of another user's workspace."""
@@ -149,7 +149,7 @@ def show_time(at: float, now: float) -> str:
 
 def show_end(at: float, now: float) -> str:
     """Return an end as the service's sentences have it: midnight is the end of a day, ``Sun 29 Nov 24:00``."""
-    return calendar.show_end(at, now, _Printed.zone)
+    return units.show_end(at, now, _Printed.zone)
 
 
 def show_iso(at: float) -> str:

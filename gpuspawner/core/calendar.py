@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import Reader, choice_reader
 from gpuspawner.core.number_fields import read_days
-from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration, show_time
+from gpuspawner.core.units import MOST_SECONDS, BadValue, OutOfRange, parse_duration
 
 # --- windows of the week or of some dates
 
@@ -249,20 +249,10 @@ def date_of(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(middle, zone).date().isoformat()
 
 
-def show_moment(at: float, now: float, zone: ZoneInfo | None) -> str:
+def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
     """Return the beginning of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
-
-
-def show_end(at: float, now: float, zone: ZoneInfo | None = None) -> str:
-    """Return the end of a time for display, as people wrote it: the end of Sunday is ``Sun 29 Nov 24:00``.
-
-    The time zone is ``zone``, or that of this process.
-    """
-    if datetime.fromtimestamp(at, zone).time() != time():
-        return show_time(at, now, zone)
-    return show_moment(at - 1, now, zone).replace("23:59", "24:00")
 
 
 def split_by_period(start_ms: int, end_ms: int, per: Per, zone: ZoneInfo) -> Iterator[tuple[TimeSpan, TimeSpan]]:

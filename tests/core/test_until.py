@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuspawner.core.calendar import day_end, day_start, parse_day, parse_from, parse_until, show_end
-from gpuspawner.core.units import BadValue
+from gpuspawner.core.calendar import day_end, day_start, parse_day, parse_from, parse_until
+from gpuspawner.core.units import BadValue, show_end
 
 ZURICH = ZoneInfo("Europe/Zurich")
 

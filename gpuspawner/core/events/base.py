@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import show_end
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration, show_end, show_time
 
 
 class Audience(Enum):

@@ -15,7 +15,7 @@ from math import ceil, inf
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import Opening, opening_within, show_end
+from gpuspawner.core.calendar import Opening, opening_within
 from gpuspawner.core.events import MaintenanceNear, ReachesInto
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.placement import count_free, is_grantable
@@ -23,7 +23,7 @@ from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
 from gpuspawner.core.rules import Account, ClassHold, LatestEnd
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 
 
 class HoldUser(NamedTuple):

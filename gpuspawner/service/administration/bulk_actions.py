@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuspawner.core import events
-from gpuspawner.core.calendar import show_end
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.placement import is_grantable
 from gpuspawner.core.leases import exits
@@ -19,7 +18,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.core.units import ordinal, show_count, show_duration, show_time
+from gpuspawner.core.units import ordinal, show_count, show_duration, show_end, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
 from gpuspawner.service.administration.restriction_effects import lease_title, present_affected
 from gpuspawner.service.parts import Parts

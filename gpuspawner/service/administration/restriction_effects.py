@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core import events
 from gpuspawner.core.administration import Restriction, RestrictionKind, reservation_hold
-from gpuspawner.core.calendar import Opening, show_end
+from gpuspawner.core.calendar import Opening
 from gpuspawner.core.gpus.placement import count_all
 from gpuspawner.core.idle.verdicts import reset_idle_time as without_idle_time
 from gpuspawner.core.leases import transitions
@@ -27,7 +27,7 @@ from gpuspawner.core.queue.class_holds import (
 )
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, ClassHold
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 from gpuspawner.service.administration import models
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tornado.web import HTTPError
 
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
-from gpuspawner.core.calendar import show_end
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
+from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox, present_message
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput

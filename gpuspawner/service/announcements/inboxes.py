@@ -19,12 +19,12 @@ from gpuspawner.core.administration import (
     merge_notices,
     notices_of,
 )
-from gpuspawner.core.calendar import show_end
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import QuotaGrant
+from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.hub.members import GroupMembers

@@ -16,11 +16,11 @@ from pydantic import Field
 
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RESERVING, Restriction, RestrictionKind, reservation_hold
-from gpuspawner.core.calendar import Opening, day_end, day_start, parse_day, shift_day, show_end, write_weekly_window
+from gpuspawner.core.calendar import Opening, day_end, day_start, parse_day, shift_day, write_weekly_window
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.queue.class_holds import HoldUser, may_use, openings_between
 from gpuspawner.core.rules import ClassHold
-from gpuspawner.core.units import BadValue, show_iso
+from gpuspawner.core.units import BadValue, show_end, show_iso
 from gpuspawner.service.api.rest.models import Answer, Query
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words

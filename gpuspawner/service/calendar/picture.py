@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RestrictionKind
-from gpuspawner.core.calendar import Opening, show_end
+from gpuspawner.core.calendar import Opening
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import end_at
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, gpus_words
 from gpuspawner.service.parts import Parts

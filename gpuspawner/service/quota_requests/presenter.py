@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuspawner.catalog.requests.visibility import gpu_title
-from gpuspawner.core.calendar import show_end, show_moment
+from gpuspawner.core.calendar import show_moment
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN, REMIND_SECONDS, QuotaRequest
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant
-from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.core.units import show_duration, show_end, show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests import models
 from gpuspawner.service.quotas.models import AnyBound, Limit

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.calendar import Per, date_of, milliseconds, show_end, show_moment
+from gpuspawner.core.calendar import Per, date_of, milliseconds, show_moment
 from gpuspawner.core.events import QuotaEvent
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.budgets import BudgetBalance, BudgetBalances, bare_amount_text, budget_text, decimal_text
@@ -17,7 +17,7 @@ from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, charged_amount
 from gpuspawner.core.quotas.limits import Amount, Requester, counted_account, entries_in_force, limit_line
 from gpuspawner.core.quotas.usage import LimitTotals, QuotaTally
 from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaGrant, QuotaScope, Rate
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_end
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing, unit_of

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title, team_title
-from gpuspawner.core.calendar import Window, show_end
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import gpu_hours_text as gpu_hours_words
 from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Hours, Limit, Quota, QuotaScope, Team
-from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.core.units import show_duration, show_end, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
 

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import Restriction, RestrictionKind, close_gpus, exemption_of, reservation_holds
-from gpuspawner.core.calendar import show_end
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Rules
+from gpuspawner.core.units import show_end
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.rows import RowWrite

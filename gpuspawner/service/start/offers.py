@@ -6,13 +6,12 @@ from math import inf
 
 from gpuspawner.catalog import Catalog, kinds_instead, teams_of
 from gpuspawner.catalog.requests.visibility import gpu_title, prices, team_title
-from gpuspawner.core.calendar import show_end
 from gpuspawner.core.gpus.pools import counting_resource
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration, show_end, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, planned_uses
 from gpuspawner.service.parts import Parts

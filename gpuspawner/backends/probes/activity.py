@@ -24,6 +24,8 @@ OPENED = "opened"
 """The field for whether a page was loaded. Older extensions do not write it."""
 NAMES_SHOWN = 2
 """Names of kernels in a sentence."""
+MOST_NAMES = 20
+"""The most kernels whose names are kept. A Jupyter server reports as many."""
 
 _LINE = re.compile(r"(kernels|terminal|now|used|ssh|editor)( .*)?")
 _KERNELS = re.compile(r"kernels ([0-9]{1,9}) (.*)")
@@ -63,6 +65,15 @@ def opened_reading(lines: Iterable[str], clock_seconds: float) -> bool | None:
         return True
     known = [one.opened is False and -1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own]
     return False if known and all(known) and None not in reports else None
+
+
+def kernel_names(lines: Iterable[str], clock_seconds: float) -> tuple[str, ...] | None:
+    """Return the names of the running kernels, None if a Jupyter server does not report them now."""
+    reports = [_read_report(line) for line in lines if line.startswith("kernels")]
+    own = [one for one in reports if one is not None and one.is_own]
+    if None in reports or not own or not all(-1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own):
+        return None
+    return tuple(kernel.name for report in own for kernel in report.kernels)[:MOST_NAMES]
 
 
 def _sessions(lines: list[str], name: str, title: str) -> SoftReading:

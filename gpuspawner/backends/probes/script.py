@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.activity import opened_reading, soft_readings
+from gpuspawner.backends.probes.activity import kernel_names, opened_reading, soft_readings
 from gpuspawner.backends.probes.monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
 from gpuspawner.backends.probes.nvidia_smi import (
     DECODER,
@@ -95,6 +95,7 @@ def parse_probe(
         sample,
         soft=soft_readings(lines, table.clock_seconds, interval_seconds),
         opened=opened_reading(lines, table.clock_seconds),
+        kernels=kernel_names(lines, table.clock_seconds),
         memory_kills=probe.processes.memory_kills,
         host_memory_bytes=probe.processes.memory_bytes,
         ended_cpu_cores=None if cores is None else table.ended_cores_since(previous),

@@ -30,7 +30,7 @@ def write_whole(path: Path, content: bytes) -> None:
     half.replace(path)
 
 
-def written_once(path: Path, make: Callable[[], str]) -> str:
+def write_once(path: Path, make: Callable[[], str]) -> str:
     """Return the text of a 0600 file. The first start writes it whole, or not at all."""
     try:
         text = path.read_text(encoding="ascii", errors="replace").strip() if path.exists() else ""
@@ -53,16 +53,16 @@ def written_once(path: Path, make: Callable[[], str]) -> str:
     return text
 
 
-def made_identity(data: Path, hub_id: str | None = None) -> tuple[str, str]:
+def make_identity(data: Path, hub_id: str | None = None) -> tuple[str, str]:
     """Return the secret and the hub ID of a folder. Make those that do not exist."""
-    take_hub_id(data, hub_id)
-    found = written_once(data / "hub-id", lambda: uuid.uuid4().hex)
-    secret = written_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES))
+    set_hub_id(data, hub_id)
+    found = write_once(data / "hub-id", lambda: uuid.uuid4().hex)
+    secret = write_once(data / "secret", lambda: secrets.token_hex(SECRET_BYTES))
     check_secret(data / "secret", secret)
     return secret, found
 
 
-def take_hub_id(data: Path, hub_id: str | None) -> None:
+def set_hub_id(data: Path, hub_id: str | None) -> None:
     """Give a new folder the hub's ID. A folder with another ID is unchanged, because its leases carry that one."""
     if hub_id is None:
         return
@@ -71,7 +71,7 @@ def take_hub_id(data: Path, hub_id: str | None) -> None:
             f"gpuspawner: configure(hub_id={hub_id!r}) is no hub id. Give the 32 hexadecimal digits that the service's "
             "log told, or that the label gpuspawner.io/hub of its pods has; or take hub_id out."
         )
-    found = written_once(data / "hub-id", lambda: hub_id)
+    found = write_once(data / "hub-id", lambda: hub_id)
     if found != hub_id:
         raise SystemExit(
             f"gpuspawner: configure(hub_id={hub_id!r}), but data_dir {data} belongs to the hub id {found}. If that one "

@@ -33,7 +33,7 @@ class GrantWait:
         self._answer: dict[str, Any] | None = None
         self._trouble: Conflict | Unavailable | None = None
         self._may_stay = True
-        """Whether a grant that comes at the last moment is taken. It is tried once."""
+        """Whether the start takes a grant that comes at the last moment. It tries once."""
 
     async def run(self) -> None:
         """Acquire, wait and acknowledge. Park when the time is over.
@@ -130,7 +130,7 @@ class GrantWait:
         except Gone as error:
             raise self._withdrawn(error) from error
         except (Conflict, RequestRefused, Unavailable) as error:
-            spawner.log.warning("the place of %s is not known to be parked: %s", spawner._log_name, error)
+            spawner.log.warning("The place of %s may not be parked: %s", spawner._log_name, error)
         self._spawner._gpu_change(outcome="parked")
         queue = answer["lease"]["queue"] or {}
         kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
@@ -151,7 +151,7 @@ async def send_heartbeats(spawner: GPUSpawnerMixin) -> None:
             await client.heartbeat(*spawner._gpu_attempt.key)
             spawner._gpu_change(heard_at=time.monotonic())
         except Conflict as error:
-            spawner.log.warning("this start of %s is over: %s", spawner._log_name, error)
+            spawner.log.warning("This start of %s is over: %s", spawner._log_name, error)
             return
         except (Unavailable, RequestRefused) as error:
-            spawner.log.warning("heartbeat of %s not heard: %s", spawner._log_name, error)
+            spawner.log.warning("A heartbeat of %s was not acknowledged: %s", spawner._log_name, error)

@@ -26,7 +26,7 @@ from traitlets.config import Application
 
 from gpuspawner.backends.ports import find_listener, first_free_after, is_free
 from gpuspawner.spawner.hub.settings import list_in_help
-from gpuspawner.spawner.kubernetes.configuration import is_here
+from gpuspawner.spawner.kubernetes.configuration import runs_in_chart
 
 LOCK = "hub.lock"
 NOT_LOCKABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -101,8 +101,8 @@ def _lock(descriptor: int, data: Path) -> None:
         if error.errno not in NOT_LOCKABLE:
             raise
         print(  # noqa: T201 - the hub has no log yet
-            f"gpuspawner: the file system of data_dir {data} has no locks ({error.strerror}): see to it that one hub "
-            "alone uses it.",
+            f"gpuspawner: the file system of data_dir {data} has no locks ({error.strerror}). Make sure that only "
+            "one hub uses it.",
             file=sys.stderr,
         )
 
@@ -115,7 +115,7 @@ def _holder(descriptor: int) -> str:
         where = f"on {told['machine']}, started {since} in {told['folder']}"
         return f"process {told['pid']} {where}, which serves {told['url']}"
     except (ValueError, KeyError, TypeError):
-        return "one that starts just now"
+        return "a hub that is starting"
 
 
 REFUSAL = """\
@@ -162,7 +162,7 @@ def watch_hub(ours: type) -> None:
     setting.validate = refuse
 
 
-def refuse_taken(port: int, host: str, data: Path) -> None:
+def refuse_taken_port(port: int, host: str, data: Path) -> None:
     """Check that this hub's service, which serves ``data``, will have its port.
 
     An older service of this hub, which a killed one left, is no reason to refuse: it sees that, and ends.
@@ -209,7 +209,7 @@ def other_cullers(
         arguments: Arguments of single-user servers (``args``, ``cmd``), by the setting's place.
         folders: Configuration folders of single-user servers on this machine. Empty if they run elsewhere.
     """
-    value = " (cull.enabled of the chart)" if is_here() else ""
+    value = " (cull.enabled of the chart)" if runs_in_chart() else ""
     for service in services:
         if _culls(service):
             yield (
@@ -221,8 +221,8 @@ def other_cullers(
         found = SETTING.search(line)
         if found and found[2].strip("\"'") not in {"0", "0.0", "None", "null"}:
             yield (
-                f"{where} sets {found[1]}={found[2]}: workspaces end what they run by themselves, also what a GPU "
-                f"computes, and without a warning. {REMEDY}"
+                f"{where} sets {found[1]}={found[2]}: workspaces end their own kernels or servers, even while "
+                f"a GPU computes, and without a warning. {REMEDY}"
             )
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 import yaml
 
-from gpuspawner.backends.data_folder import make_identity
+from gpuspawner.backends.machine import make_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.service.app import Options
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER

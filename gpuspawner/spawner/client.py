@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
-from gpuspawner.backends.data_folder import write_whole
+from gpuspawner.backends.machine import write_whole
 from gpuspawner.core.authentication import (
     PROOF_HEADER,
     RequestTarget,

@@ -18,18 +18,28 @@ from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
 from traitlets.utils.importstring import import_item
 
-from gpuspawner.backends.data_folder import data_folder
-from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
+from gpuspawner.backends.machine import SERVICE as SERVICE_COMMAND
+from gpuspawner.backends.machine import data_folder
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.load import refused
 from gpuspawner.catalog.requests.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import checks, service
+from gpuspawner.spawner.hub import service
 from gpuspawner.spawner.hub.catalog import CatalogFollower, follow_catalog, raise_problems
-from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
 from gpuspawner.spawner.hub.service import SERVICE, ServiceCredentials, add_roles, configured_value
-from gpuspawner.spawner.hub.settings import PORT, read_settings, refuse_unknown, refuse_unknown_of_spawner
+from gpuspawner.spawner.hub.settings import (
+    CONFIG_FOLDERS,
+    PORT,
+    hub_starts,
+    lock_data_folder,
+    note_configured,
+    other_cullers,
+    read_settings,
+    refuse_taken_port,
+    refuse_unknown,
+    refuse_unknown_of_spawner,
+)
 from gpuspawner.spawner.kubernetes.configuration import read_setting, service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import find_conflicts, find_weaknesses, read_menus
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
@@ -107,8 +117,8 @@ def _browser_prefix(c: Any, prefix: str) -> str:
 def _prepare_data_folder(c: Any, data_dir: Path) -> Path:
     """Return the data folder. A hub that starts locks it, so that no other hub uses it."""
     data = data_folder(data_dir)
-    if checks.hub_starts():
-        checks.hold(data, _hub_url(c))
+    if hub_starts():
+        lock_data_folder(data, _hub_url(c))
     return data
 
 
@@ -220,8 +230,8 @@ def _prepare_catalog(
 def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) -> str:
     """Return the listening address of a service that the hub starts."""
     host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
-    if checks.hub_starts():
-        checks.refuse_taken_port(port, host, data)
+    if hub_starts():
+        refuse_taken_port(port, host, data)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -27,10 +27,9 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
-from gpuspawner.spawner.hub.checks import watch_hub
-from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
+from gpuspawner.spawner.hub.settings import watch_hub
 from gpuspawner.spawner.servers import LocalServer, within
-from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
+from gpuspawner.spawner.waiting import GrantWait, Steps, ended_start, log_in_one_line, send_heartbeats
 from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.data_folder import write_whole
+from gpuspawner.backends.machine import write_whole
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.catalog.watched_file import IN_FORCE, LOOK_SECONDS, PROBLEM, CatalogFile, Prepared

@@ -18,7 +18,7 @@ from jupyterhub.log import log_request
 from jupyterhub.utils import isoformat
 from traitlets.config.loader import Config, LazyConfigValue
 
-from gpuspawner.backends.data_folder import check_secret, make_identity
+from gpuspawner.backends.machine import check_secret, make_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.core.errors import GpuspawnerError, quoted
 from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address

@@ -19,6 +19,7 @@ from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.requests.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
+from gpuspawner.spawner.kubernetes.clusters import WATCHES
 from gpuspawner.spawner.kubernetes.manifests import (
     CLAIM_API,
     START_MARK,
@@ -48,9 +49,8 @@ from gpuspawner.spawner.kubernetes.starting import (
     PodStart,
 )
 from gpuspawner.spawner.kubernetes.volumes import with_template
-from gpuspawner.spawner.kubernetes.watches import WATCHES
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 
 
 class KubePods(PodStart):

@@ -181,7 +181,7 @@ log = logging.getLogger("gpuspawner.outages")
 
 
 class OutageLog:
-    """Logs the begin and the end of each outage of one part. Times are in seconds since the epoch."""
+    """Logs the start and the end of each outage of one part. Times are in seconds since the epoch."""
 
     def __init__(self) -> None:
         self.outage: Outage | None = None

@@ -76,14 +76,14 @@ def set_hub_id(data: Path, hub_id: str | None) -> None:
         return
     if not isinstance(hub_id, str) or not re.fullmatch("[0-9a-f]{32}", hub_id):
         raise SystemExit(
-            f"gpuspawner: configure(hub_id={hub_id!r}) is no hub id. Give the 32 hexadecimal digits that the service's "
-            "log told, or that the label gpuspawner.io/hub of its pods has; or take hub_id out."
+            f"gpuspawner: configure(hub_id={hub_id!r}) is not a hub ID. Give the 32 hexadecimal digits from the "
+            "service's log or from the label gpuspawner.io/hub of its pods. For a new ID, remove hub_id."
         )
     found = write_once(data / "hub-id", lambda: hub_id)
     if found != hub_id:
         raise SystemExit(
             f"gpuspawner: configure(hub_id={hub_id!r}), but data_dir {data} belongs to the hub id {found}. If that one "
-            "was created after data_dir was lost, name a new, empty data_dir. Otherwise take hub_id out."
+            "was created after data_dir was lost, name a new, empty data_dir. Otherwise remove hub_id."
         )
 
 

@@ -74,7 +74,7 @@ class LeaseClient:
         return await self._call("POST", f"/internal/leases/{lease}/heartbeat", {"attempt": attempt})
 
     async def park(self, lease: str, attempt: int) -> dict[str, Any]:
-        """Stop to wait and keep the place in the queue."""
+        """Stop waiting and keep the place in the queue."""
         return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
 
     async def requeue(self, lease: str, attempt: int, why: str, node: str) -> dict[str, Any]:

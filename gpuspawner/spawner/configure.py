@@ -62,7 +62,7 @@ def configure(c: Any, **given: Any) -> None:
         **given: Settings of :class:`GPUService`. They count before those of ``c.GPUService``.
 
     Raises:
-        SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
+        SystemExit: The catalog or the configuration cannot be used. The message names the fault and the remedy.
     """
     own = read_settings(c, given)
     catalog, data_dir, fast = own.catalog, Path(own.data_dir), own.fast
@@ -103,7 +103,7 @@ def _read_section(c: Any, wrapped: Any) -> None:
 
 
 def _report_domain(c: Any) -> None:
-    """Say by which option a service that the hub does not start learns its domain."""
+    """Print the options that tell a separate service its domain."""
     if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
         print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet

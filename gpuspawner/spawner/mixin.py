@@ -50,7 +50,7 @@ class GPUSpawnerMixin(_Base):
     gpu_wait_in_hub_seconds = Float(
         120.0, min=0, help="How long start() waits for a GPU. Then start() ends, and the queue position is kept."
     ).tag(config=True)
-    # configure() sets these on the class. They are no settings.
+    # configure() sets these on the class. They are not settings.
     gpu_read_catalog: Callable[[], Catalog]
     gpu_take_added: Callable[[LeaseClient], Awaitable[None]] | None = None
     gpu_service_prefix = "/services/gpu/"
@@ -124,7 +124,7 @@ class GPUSpawnerMixin(_Base):
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
     def gpu_actor(self) -> str:
-        """Return the name of another person who starts the server for its user; "" without one."""
+        """Return the name of another person who starts the server. "" if its user does."""
         actor = getattr(self.handler, "current_user", None)
         return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
 
@@ -347,10 +347,7 @@ class GPUSpawnerMixin(_Base):
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:
-        """After a stop or a failure: release a lease that ended, not one that is parked or in flight.
-
-        Then the own hook.
-        """
+        """Release a lease that ended, unless it is parked or in flight. Then run the administrator's own hook."""
         self._gpu_forget_steps()
         attempt = self._gpu_attempt
         end = attempt.end(hub_shuts_down=hub_shuts_down())
@@ -382,7 +379,7 @@ class GPUSpawnerMixin(_Base):
             self.log.warning("The place of %s in the queue was not withdrawn: %s", self._log_name, error)
 
     async def delete_forever(self) -> None:
-        """The hub deletes this server or its user: withdraw a place in the queue, which would start it again."""
+        """Withdraw the place in the queue when the hub deletes this server or its user: it would start again."""
         await self._gpu_forget()
         result = super().delete_forever()
         if asyncio.iscoroutine(result):

@@ -20,7 +20,7 @@ from gpuspawner.core.leases.request import Request
 
 
 class Steps:
-    """The steps of one start for the hub's progress page. ``over``: there will be no more."""
+    """The steps of one start for the hub's progress page. ``over``: no more steps will come."""
 
     def __init__(self) -> None:
         """Begin without a step."""

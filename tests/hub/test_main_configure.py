@@ -500,7 +500,7 @@ def test_a_second_hub_id_is_refused_and_the_folder_stays_unchanged(configured, t
 
 @pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub"])
 def test_an_invalid_hub_id_is_refused_by_name(tmp_path, hub_id):
-    with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
+    with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is not a hub ID\. Give the 32 hexadecimal digits"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)
     assert not (tmp_path / "gpu" / "hub-id").exists()
 

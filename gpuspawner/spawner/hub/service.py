@@ -1,4 +1,4 @@
-"""What the hub configures for the service: token, roles and process. It also reports who stops servers."""
+"""The service in the hub's configuration: its token, its roles and its process. Reports of stopped servers."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
         user["scopes"] = ["self", *sorted(configured_value(c.JupyterHub, "extra_user_scopes", set()))]
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
-    sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
+    sections = [section for section in c.values() if isinstance(section, Config)]  # of any authenticator
     managed = any(section.get("manage_roles") for section in sections)  # then only the authenticator grants roles
     admins = {name for section in sections for name in configured_value(section, "admin_users", set()) if not managed}
     access = f"access:services!service={SERVICE}"

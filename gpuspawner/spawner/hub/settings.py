@@ -262,13 +262,13 @@ def note_configured(spawner: type) -> None:
 
 
 def watch_hub(ours: type) -> None:
-    """Have the hub that starts refuse a spawner class of ours that was not configured, whatever name names it.
+    """Make a starting hub refuse one of our spawner classes without ``configure()``, by whatever name it is set.
 
     JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500. The hub
     loads our entry point before it has an application to observe, so the check is in its setting itself.
 
     Args:
-        ours: the class of which every spawner that needs ``configure()`` is made.
+        ours: the base of all spawner classes that need ``configure()``.
     """
     if "jupyterhub.app" not in sys.modules:
         return  # no hub, or one that imports this module to configure it
@@ -288,10 +288,10 @@ def watch_hub(ours: type) -> None:
 def refuse_taken_port(port: int, host: str, data: Path) -> None:
     """Check that this hub's service, which serves ``data``, will have its port.
 
-    An older service of this hub, which a killed one left, is no reason to refuse: it sees that, and ends.
+    An older service that a killed hub left is accepted: it notices that its hub is gone, and ends.
 
     Raises:
-        SystemExit: another process listens there, with who it is and which port is free.
+        SystemExit: Another process listens there. The message names it and a free port.
     """
     if is_free(port, host):
         return

@@ -108,7 +108,7 @@ class PodMemory(LastingWatch, PodReflector):
         return self._changes.setdefault(key, asyncio.Event())
 
     def note_change(self, key: str) -> None:
-        """Wake those who wait for a change of this pod."""
+        """Wake the tasks that wait for a change of this pod."""
         if change := self._changes.pop(key, None):
             change.set()
 

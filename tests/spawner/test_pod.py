@@ -95,7 +95,7 @@ def test_no_container_leaves_a_limit_range_a_gpu_to_add(made, patch, own):
         assert {part: one["resources"][part]["nvidia.com/gpu"] for part in ("limits", "requests")} == {
             "limits": count, "requests": count,
         }  # fmt: skip
-    assert contradiction(pod, patch, "m1") == ""
+    assert find_contradiction(pod, patch, "m1") == ""
 
 
 def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made):

@@ -260,12 +260,25 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     text = alice.look("workspaces/mine").text
     assert "1 of 4 simulated A100 80 GB are free, and you need 2." in text
     assert "You are 1st of 1 in line" in text
+    assert "You are 1st in line." not in text, "its position is said once"
+    assert "Work without a GPU meanwhile" not in text, "its default workspace is the one that waits"
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
     assert (lease.phase, lease.reason) == (Phase.ENDED, ExitReason.CANCELLED)
     text = alice.look("workspaces/mine").text
     assert "You withdrew the request at " in text
     assert "Nothing was lost." in text
+
+
+def test_a_user_whose_default_workspace_is_free_may_work_there_without_a_gpu_meanwhile(world):
+    world.observe()
+    named = page_world.waiting("mine", user="alice")
+    world.save(replace(named, key=replace(named.key, server="big")))
+    text = Browser(world, "alice").look("workspaces/mine").text
+    link = re.search(r'href="([^"]+)"[^>]*>Start without GPU', text)[1].replace("&amp;", "&")
+    assert link.startswith("/hub/spawn/alice?opt-template=pytorch&opt-gpu=none")
+    world.save(page_world.running("runs", gpus=()))
+    assert "Start without GPU" not in Browser(world, "alice").look("workspaces/mine").text
 
 
 def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):

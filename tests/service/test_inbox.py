@@ -90,7 +90,7 @@ def test_users_get_no_notice_of_their_own_actions_and_answers(world):
 
 
 @pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Your workspace got its GPU"])])
-def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
+def test_a_grant_is_a_notice_only_after_a_long_wait(world, waited_seconds, titles):
     lease = page_world.running("came")
     lease = replace(lease, asked_at=lease.granted_at - waited_seconds)
     save(world, lease, (lease.granted_at, "gpuspawner", events.Granted(("GPU-1",))))

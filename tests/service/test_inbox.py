@@ -237,7 +237,7 @@ async def inbox_of(world):
     return {"notices": [{"title": one.title, "unread": one.unread} for one in found.notices]}
 
 
-def test_it_is_switched_off_and_on_by_api_and_page(world, monkeypatch):
+def test_messages_about_starts_are_switched_by_api_and_page(world, monkeypatch):
     assert api(world, "alice", "notifications").json() == {"start_mail": True, "reached": False}
     assert api(world, "alice", "notifications", "POST", {"start_mail": "x"}).status_code == 400
     assert "Turn off" not in Browser(world, "alice").look("inbox").text, "this hub sends no mail"

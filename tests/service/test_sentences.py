@@ -35,6 +35,10 @@ from gpuspawner.service.workspaces.presenter import phase_words, present_workspa
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+SHORT = IdlePolicy(for_seconds=30.0)
+IN_USE = "All 4 A100 80 GB are in use."
+TOO_FEW = "Too few past workspaces are known to estimate the start."
+UNKNOWN = "We do not know yet how long it takes."
 
 
 def test_before_a_request_the_sentence_is_conditional():
@@ -92,26 +96,26 @@ def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     ("request_", "offered", "sentence"),
     [
         (
-            a_request(lifetime_seconds=6 * 3600 + 1800),
+            a_request(lifetime_seconds=23400),
             offer(free=3),
-            "Starts now on 1 A100 80 GB (3 free). Ends at 18:30, after 6 h 30 min.",
+            "on 1 A100 80 GB (3 free). Ends at 18:30, after 6 h 30 min.",
         ),
         (
             a_request(gpu="half", count=2, lifetime_seconds=43200),
             offer(free=5),
-            "Starts now on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
+            "on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
         ),
         (
             a_request(count=2),
             offer(free=3, simulated=True),
-            "Starts now on 2 simulated A100 80 GB (3 free). Ends at 13:00, after 1 h.",
+            "on 2 simulated A100 80 GB (3 free). Ends at 13:00, after 1 h.",
         ),
-        (a_request(gpu=None), None, "Starts now without a GPU. Ends at 13:00, after 1 h."),
-        (a_request(), offer(free=None), "Starts now on 1 A100 80 GB. Ends at 13:00, after 1 h."),
+        (a_request(gpu=None), None, "without a GPU. Ends at 13:00, after 1 h."),
+        (a_request(), offer(free=None), "on 1 A100 80 GB. Ends at 13:00, after 1 h."),
     ],
 )
 def test_sentence_1_what_starts_now(request_, offered, sentence):
-    assert starts_now(request_, CATALOG, offered, NOON) == sentence
+    assert starts_now(request_, CATALOG, offered, NOON) == f"Starts now {sentence}"
 
 
 ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
@@ -120,100 +124,72 @@ YOUNG = " The first 1 min after its start does not count."
 
 
 @pytest.mark.parametrize(
-    ("request_", "policy", "sentence"),
+    ("request_", "changes", "sentence"),
     [
-        (a_request(), ENFORCED, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
-        (
-            a_request(count=2),
-            replace(ENFORCED, keep=KeepPolicy(times=0)),
-            f"If all 2 GPUs are idle for 30 min, {WARNED}.",
-        ),
+        (a_request(), {}, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
+        (a_request(count=2), {"keep": KeepPolicy(times=0)}, f"If all 2 GPUs are idle for 30 min, {WARNED}."),
         (
             a_request(gpu=None, lifetime_seconds=8 * 3600),
-            replace(ENFORCED, activity=ActivityPolicy()),
+            {"activity": ActivityPolicy()},
             f"If nothing runs in it for 2 h, {WARNED} unless you keep it.",
         ),
-        (a_request(gpu=None), ENFORCED, ""),
-        (
-            a_request(lifetime_seconds=2401),
-            ENFORCED,
-            f"If its GPU is idle for 30 min, {WARNED} unless you keep it.",
-        ),
+        (a_request(gpu=None), {}, ""),
+        (a_request(lifetime_seconds=2401), {}, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
+        (a_request(), {"idle": SHORT}, f"If its GPU is idle for 30 s, {WARNED} unless you keep it.{YOUNG}"),
         (
             a_request(),
-            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0)),
-            f"If its GPU is idle for 30 s, {WARNED} unless you keep it.{YOUNG}",
-        ),
-        (
-            a_request(),
-            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0, start_up_seconds=0.0)),
+            {"idle": replace(SHORT, start_up_seconds=0.0)},
             f"If its GPU is idle for 30 s, {WARNED} unless you keep it.",
         ),
-        (a_request(lifetime_seconds=2400), ENFORCED, ""),
-        (a_request(lifetime_seconds=60), ENFORCED, ""),
-        (a_request(), replace(ENFORCED, mode=Mode.WARN), ""),
-        (a_request(), replace(ENFORCED, mode=Mode.OBSERVE), ""),
+        (a_request(lifetime_seconds=2400), {}, ""),
+        (a_request(lifetime_seconds=60), {}, ""),
+        (a_request(), {"mode": Mode.WARN}, ""),
+        (a_request(), {"mode": Mode.OBSERVE}, ""),
     ],
 )
-def test_the_form_says_when_idleness_ends_a_workspace(request_, policy, sentence):
-    assert stops_when_idle(request_, policy) == sentence
+def test_the_form_says_when_idleness_ends_a_workspace(request_, changes, sentence):
+    assert stops_when_idle(request_, replace(ENFORCED, **changes)) == sentence
 
 
 @pytest.mark.parametrize(
     ("request_", "place", "offered", "sentence"),
     [
-        (
-            a_request(),
-            QueuePosition(2, 2, 1500.0, 1500.0),
-            offer(),
-            (
-                "All 4 A100 80 GB are in use. You are 2nd in line. Too few past workspaces are known to estimate "
-                "the start."
-            ),
-        ),
+        (a_request(), (2, 2, 1500.0, 1500.0), offer(), f"{IN_USE} You are 2nd in line. {TOO_FEW}"),
         (
             a_request(count=4),
-            QueuePosition(1, 1, 2400.0, 1200.0),
+            (1, 1, 2400.0, 1200.0),
             offer(free=2),
-            (
-                "2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. Too few past workspaces are "
-                "known to estimate the start."
-            ),
+            f"2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. {TOO_FEW}",
         ),
         (
             a_request(),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             offer(simulated=True),
-            ("All 4 simulated A100 80 GB are in use. You are 1st in line. We do not know yet how long it takes."),
+            f"All 4 simulated A100 80 GB are in use. You are 1st in line. {UNKNOWN}",
         ),
+        (a_request(), (11, 12, None, None), offer(), f"{IN_USE} You are 11th in line. {UNKNOWN}"),
         (
             a_request(),
-            QueuePosition(11, 12, None, None),
-            offer(),
-            ("All 4 A100 80 GB are in use. You are 11th in line. We do not know yet how long it takes."),
-        ),
-        (
-            a_request(),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             offer(free=None, total=None),
             "The A100 80 GB can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu="gone"),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             None,
             "The gone can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu=None),
-            QueuePosition(3, 3, 0.0, 0.0),
+            (3, 3, 0.0, 0.0),
             None,
             "Many workspaces start at this moment. You are 3rd in line. It starts by itself.",
         ),
     ],
 )
 def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
-    assert waits(place, request_, CATALOG, offered) == sentence
+    assert waits(QueuePosition(*place), request_, CATALOG, offered) == sentence
 
 
 def test_sentence_4_a_hard_quota():

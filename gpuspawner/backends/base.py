@@ -137,7 +137,8 @@ class Backend(Protocol):
         hold: terms are alternatives, so each of theirs gets the ``matchExpressions`` of each of ours. A workspace
         without GPUs has no ``"pod"`` part or an empty one. Labels and annotations are
         ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. ``"beside"`` holds additional fields for an
-        external scheduler. They replace nothing.
+        external scheduler. They replace nothing. ``"not_added"`` lists the GPU resources that a LimitRange would add to
+        containers that do not ask for them. The spawner asks for none of them there.
         """
         ...
 

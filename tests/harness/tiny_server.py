@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def tell():
     """Write the file of our Jupyter extension once a second, without a busy kernel."""
-    from gpuspawner.workspace.kernels import KernelFile  # noqa: PLC0415 - few tests ask for it, and it is slow to load
+    from gpuspawner.workspace.probe_reports import KernelFile  # noqa: PLC0415 - few tests ask for it, and it is slow to load
 
     file = KernelFile()
     while True:

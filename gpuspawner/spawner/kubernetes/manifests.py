@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from kubernetes_asyncio.client import models
+from kubernetes_asyncio.client import ApiException, models
 
 from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
 from gpuspawner.core.errors import Conflict
@@ -22,7 +23,7 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
     faults_of_server,
     is_privileged,
 )
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
 
 
 def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
@@ -174,6 +175,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
         raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
+    _ask_for_none(spec, patch.get("not_added", ()))
     if settings.shared_memory_bytes:
         _shared_memory(spec, server, settings.shared_memory_bytes)
     ours = patch.get("pod", {}).get("spec", {})
@@ -318,6 +320,14 @@ def _hide_gpus(spec: Json, server: Json) -> None:
             other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
 
 
+def _ask_for_none(spec: Json, resources: Iterable[str]) -> None:
+    """Ask for none of these resources in each container without them. A LimitRange changes no value that is there."""
+    none = dict.fromkeys(resources, "0")
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]] if none else ():
+        own = one.get("resources") or {}
+        one["resources"] = {**own, **{part: {**none, **(own.get(part) or {})} for part in ("requests", "limits")}}
+
+
 def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     mounts = server.get("volumeMounts") or []
     if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
@@ -379,3 +389,11 @@ def _restrict(spec: Json) -> None:
         if "seccompProfile" not in said:
             own["seccompProfile"] = {"type": "RuntimeDefault"}
         one["securityContext"] = own
+
+
+def message_of(error: ApiException) -> str:
+    """Return the message of the API server."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return short(str(error.reason))

@@ -85,7 +85,7 @@ def forget(world, status=201, **more):  # noqa: F811
     return answer.json()
 
 
-def test_the_words_cover_each_table_that_holds_something_of_a_person(lived):
+def test_each_table_with_personal_data_has_a_section(lived):
     named = {table.name for table in tables.metadata.sorted_tables} - NOT_PERSONAL
     assert named <= {*_SECTIONS}
 
@@ -185,7 +185,7 @@ def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
         assert [row for row in rows[table] if "'admin'" in row] == [], table
 
 
-def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):
+def test_a_user_with_a_live_workspace_or_no_data_cannot_be_forgotten(lived):
     begin(lived, "again", "alice")
     assert "Stop them first" in forget(lived, 409)["error"]["message"]
     end(lived, "again")

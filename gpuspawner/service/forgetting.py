@@ -8,6 +8,7 @@ from functools import partial
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.clock import settled_time
 from gpuspawner.service.notifications.sender import KEPT_SECONDS as OUTBOX_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.retention import OLD_ROWS, AgeLimits
@@ -20,10 +21,14 @@ PAUSE_SECONDS = 0.05
 async def forget(parts: Parts) -> None:
     """Thin old readings, and delete all rows that are older than the settings keep them, some at a time.
 
+    Nothing happens while the time is not certain: what is forgotten never returns.
+
     Raises:
         Unavailable: the database does not answer, or the hub, after all else was done.
     """
-    now, store, settings = parts.clock.now(), parts.store, parts.settings
+    now, store, settings = settled_time(parts.clock), parts.store, parts.settings
+    if now is None:
+        return
     ended, usage = now - settings.keep_ended_seconds, now - settings.keep_use_seconds
     for delete_some in (
         partial(store.readings.thin, now, THIN_AT_ONCE_SECONDS),

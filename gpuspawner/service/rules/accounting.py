@@ -188,7 +188,7 @@ class Accounting:
 
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store extra quota, which counts from then on."""
-        await self._registry.store.write(self._registry.store.ledger.save_grant, grant, [audit])
+        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
         self.count_grant(grant)
 
     def count_grant(self, grant: QuotaGrant) -> None:
@@ -196,8 +196,8 @@ class Accounting:
         self._grants = [*self._grants, grant]
 
     async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
-        """Store that extra quota is taken back. No running workspace ends earlier."""
-        await self._registry.store.write(self._registry.store.ledger.save_grant, grant, [audit])
+        """Store that extra quota is taken back. No running workspace ends earlier. Raises Conflict if it was before."""
+        await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
     async def correct(self, line: LedgerLine, audit: AuditLine) -> None:

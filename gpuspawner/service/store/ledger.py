@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.service.store import tables
@@ -81,9 +82,23 @@ class Ledger(StoredRows):
             query = query.where(t.until > now, t.taken_back_at.is_(None))
         return self._read_each(tables.quota_grants, query, _grant_of)
 
-    def save_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write extra quota, in place of its stored row, with audit entries."""
+    def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+        """Write extra quota with its audit entries."""
         self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
+
+    def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+        """Write that extra quota was taken back, with audit entries.
+
+        Raises:
+            Conflict: it was taken back before.
+        """
+        t, row = tables.quota_grants, tables.quota_grants.c.id == grant.id
+        values = {name: value for name, value in asdict(grant).items() if name.startswith("taken_back")}
+        with self._transaction(writes=True) as connection:
+            if not connection.execute(t.update().where(row & t.c.taken_back_at.is_(None)).values(**values)).rowcount:
+                by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
+                raise Conflict(f"{by} has taken it back already.")
+            write_audit(connection, audit)
 
 
 def _sum_of(row: Row) -> ChargeSum:

@@ -107,6 +107,10 @@ class RequestResolver:
             return ""
         return next((team for team in (await self._last_choices(owner)).teams if team in teams), "")
 
+    async def has_started_before(self, owner: Owner) -> bool:
+        """Return whether a user is known to have had a workspace, and so a home."""
+        return bool((await self._last_choices(owner)).teams)
+
     async def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
         """Return the substitutes that a user accepted at the last request for each template."""
         return (await self._last_choices(owner)).consents

@@ -220,7 +220,7 @@ class Operator:
     async def _asked(self, resource: Resource, key: Key) -> Lease:
         parts, user, options = self._parts, resource.place[0], resource.options
         groups = await parts.members.now(user, key.owner)
-        request = await parts.allocator.asking.request_of(key, user, options, groups)
+        request = await parts.allocator.resolver.request_of(key, user, options, groups)
         if parts.registry.of_key(key) is not None:
             raise Conflict(f"{user} has a workspace of this name already.")
         name, start = resource.own_lease, uuid.uuid4().hex
@@ -253,7 +253,7 @@ class Operator:
         groups = await self._parts.members.now(lease.user, lease.key.owner)
         refused: tuple[RequestRefused, ...] = ()
         try:
-            await self._parts.allocator.asking.resolve(resource.options, lease.user, lease.key.owner, groups)
+            await self._parts.allocator.resolver.resolve(resource.options, lease.user, lease.key.owner, groups)
         except AllRefused as error:
             refused = error.refused
         words = " ".join(str(one) for one in refused if one.field == "lifetime")

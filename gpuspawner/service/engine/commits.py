@@ -45,7 +45,7 @@ class LeaseCommits:
         stored = self._registry.save(*written, audit=lines, readings=readings, kept=kept, tells=retold)
         releases = not after.live or (before.phase in HOLDING and after.phase not in HOLDING)
         if releases and before.phase is not Phase.STOPPING:  # the backend was not asked whether processes are left
-            self._observed.give_back(before)
+            self._observed.note_release(before)
         return stored
 
     def finish(self, lease: Lease, how: Exit, *, gone: bool = False, evidence: bool = False) -> asyncio.Future[None]:

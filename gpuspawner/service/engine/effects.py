@@ -199,7 +199,7 @@ class EffectRunner:
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return None  # withdrawn or lapsed while the hub was asked
-        if group := self._allocator.asking.lost_group(newest, groups):
+        if group := self._allocator.resolver.lost_group(newest, groups):
             return exits.not_allowed(group)
         self.start_sent.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)

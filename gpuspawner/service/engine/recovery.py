@@ -26,7 +26,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.hub_client import HubClient, seconds_of
-from gpuspawner.service.engine.hub_state import Place, place_of
+from gpuspawner.service.engine.hub_state import ServerKey, server_key_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,
@@ -63,7 +63,7 @@ class LeaseRecovery:
         self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
         self._processes = processes
 
-    async def adopt(self, servers: Mapping[Place, HubServer], leased: set[Key]) -> None:
+    async def adopt(self, servers: Mapping[ServerKey, HubServer], leased: set[Key]) -> None:
         """Adopt ready servers that have no lease. Their GPUs are unknown, and they have no deadline.
 
         Args:
@@ -78,7 +78,7 @@ class LeaseRecovery:
                 if lease.user != server.user:
                     await self._registry.save(replace(lease, user=server.user))
             elif server.ready and key not in leased:
-                async with self._registry.of_ended:
+                async with self._registry.ended_lock:
                     await self._adopt(key, server)
 
     async def _adopt(self, key: Key, server: HubServer) -> None:
@@ -112,7 +112,7 @@ class LeaseRecovery:
         """Return the GPUs, kind and rate of a server that runs after all, without GPUs of other leases."""
         one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
-        free = self._allocator.observed.not_held(lease, slots)
+        free = self._allocator.observed.unheld(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         given = lease.given if one is None else claimed_kind(one, lease.request)
@@ -160,7 +160,9 @@ class OrphanWatch:
         """Forget since when servers are missing. The hub did not answer, and may be another process now."""
         self._absent_since, self.due = {}, frozenset()
 
-    def look(self, running: Sequence[Running], servers: Mapping[Place, HubServer], boot_id: str) -> Iterable[Running]:
+    def look(
+        self, running: Sequence[Running], servers: Mapping[ServerKey, HubServer], boot_id: str
+    ) -> Iterable[Running]:
         """Return the orphans without a live lease. ``due`` has the orphans with one.
 
         Args:
@@ -184,13 +186,13 @@ class OrphanWatch:
                 log.error("%s", sentence)
         return [self._absent[name] for name in self.due if self._registry.get(name) is None]
 
-    def _is_absent(self, one: Running, servers: Mapping[Place, HubServer]) -> bool:
+    def _is_absent(self, one: Running, servers: Mapping[ServerKey, HubServer]) -> bool:
         """Return whether the server of a workspace of this hub is missing in the hub's list."""
         lease = self._registry.get(one.lease_id)
         if lease is not None:
-            return lease.phase in UP | {Phase.STARTING} and place_of(lease) not in servers
+            return lease.phase in UP | {Phase.STARTING} and server_key_of(lease) not in servers
         carried = rebuilt_lease(one, self._identity, self._clock.now())
-        return carried is not None and (place_of(carried) not in servers or self._has_lease(carried.key))
+        return carried is not None and (server_key_of(carried) not in servers or self._has_lease(carried.key))
 
     def _has_lease(self, key: Key) -> bool:
         """Return whether a key's server belongs to a lease. The server of an adopted lease may be any process."""

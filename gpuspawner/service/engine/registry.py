@@ -80,7 +80,7 @@ class LeaseRegistry:
         """Whether a write failed since the engine last gave users time to react (``LeaseEngine.judge_sample``)."""
         self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
         """Returns the messages about a step of a lease, just before both are stored in one transaction."""
-        self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
+        self.on_stored: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Called with each audit line of a lease after it is stored."""
         self.charging: Accounting | None = None
         """Computes the charges of each step, and keeps their sums."""
@@ -88,7 +88,7 @@ class LeaseRegistry:
         """How many changes may have moved queue positions since this service started."""
         self.saves: Counter[Owner] = Counter()
         """How many changes of an owner's workspaces were stored since this service started."""
-        self.of_ended = asyncio.Lock()
+        self.ended_lock = asyncio.Lock()
         """Held while an ended lease is read, changed and written back, so that no change is lost."""
         self._leases = LiveLeases()
         self._id_of_key: dict[Key, str] = {}
@@ -114,9 +114,9 @@ class LeaseRegistry:
 
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over the live leases as they are now."""
-        return iter(self.seen())
+        return iter(self.view())
 
-    def seen(self) -> LeaseView:
+    def view(self) -> LeaseView:
         """Return the live leases as they are now."""
         return self._leases.seen()
 
@@ -317,7 +317,7 @@ class LeaseRegistry:
                 self.mismatches[found] += 1
             if line.lease in of_id:
                 with self.failures.isolating("telling of a step", line.lease, raises=()):
-                    self.told(of_id[line.lease], line)
+                    self.on_stored(of_id[line.lease], line)
 
     def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
         """Return to the state of the store. Undo all changes that could not be written, and all later ones."""

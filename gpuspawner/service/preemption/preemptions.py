@@ -264,7 +264,7 @@ class Preemptions:
             over = replace(claim, state=state, over_at=self._clock.now())
             await self._save(over, audit)
             await self._bring_about()
-        await self._allocator.give()
+        await self._allocator.grant_waiting()
         return over
 
     async def _save(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> None:

@@ -62,7 +62,7 @@ class BudgetBounds:
         )  # fmt: skip
         left_out = self._registry.get(without)
         if not instead and (left_out is None or left_out.phase in WAITING):  # a waiting request reserves nothing
-            return self._kept.of(now, self._registry.seen(), rules, accounts, grants)
+            return self._kept.of(now, self._registry.view(), rules, accounts, grants)
         leases = (instead.get(lease.id, lease) for lease in self._registry if lease.id != without)
         return BudgetBalances(now, leases, rules, accounts, grants)
 

@@ -63,7 +63,7 @@ async def list_offers(actor: Actor) -> models.Offers:
             for one in teams_of(state.catalog.rules, groups) or ("",)
         ],
     )
-    consents = await state.allocator.asking.last_consents(person.owner)
+    consents = await state.allocator.resolver.last_consents(person.owner)
     return models.Offers(
         offers=[
             present_offer(one, state, coming.get(one.kind, ""))

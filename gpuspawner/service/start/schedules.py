@@ -260,7 +260,7 @@ async def add_schedule(
         RequestRefused: the options are not possible now, or the user has too many schedules.
     """
     groups = await state.members.now(user, key.owner)
-    await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
+    await state.allocator.resolver.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
     one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
     entry = AuditLine(state.clock.now(), "", user, user, events.ScheduleAdded(one.words), origin, one.id)
@@ -291,7 +291,7 @@ async def estimate(parts: Parts, owner: Owner, schedule: Schedule) -> Estimate:
     """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
         groups = await parts.members.now(schedule.user, owner)
-        request = await parts.allocator.asking.resolve(dict(schedule.options), schedule.user, owner, groups)
+        request = await parts.allocator.resolver.resolve(dict(schedule.options), schedule.user, owner, groups)
         would = await parts.queue.offers_for(
             Claim("", owner.user_created, request, parts.clock.now(), user=schedule.user)
         )

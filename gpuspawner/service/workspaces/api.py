@@ -177,7 +177,7 @@ async def start_workspace(actor: Actor, *, body: StartInput) -> models.Workspace
     server = await state.hub.check_server_name(user, options.pop("server", ""))
     key = Key(*owner, server)
     groups = await state.members.now(user, owner)
-    request = await state.allocator.asking.request_of(key, user, options, groups)
+    request = await state.allocator.resolver.request_of(key, user, options, groups)
     lease = state.registry.of_key(key)
     if lease is not None and lease.phase in WAITING and lease.request == request:
         return present_workspace(state, lease, person)

@@ -143,7 +143,7 @@ class SizeChanges:
         Raises:
             Unavailable: the scheduler does not answer.
         """
-        others = self._observed.others_than(lease.id)
+        others = self._observed.others_without(lease.id)
         return await self._scheduler.offers(
             replace(self._observed.snapshot(), others=others), claim_of_change(lease, change)
         )

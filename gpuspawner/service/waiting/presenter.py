@@ -147,10 +147,12 @@ def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
 
 
 def start_times(place: QueuePosition, shown: ShownStart | None, now: float) -> dict[str, Any]:
-    """Return the times of a start as fields of a model. Unknown times are None."""
+    """Return the fields of ``models.StartTimes``. Unknown times are None."""
     most = place.unchanged_seconds
     has_range = shown is not None and shown.form is not Form.LONG and shown.to_seconds < inf
     return {
+        "place": place.number,
+        "of": place.of,
         "form": "" if shown is None else shown.form.value,
         "likely_seconds": None if shown is None else shown.seconds,
         "unchanged_seconds": most,
@@ -268,8 +270,6 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = state.allocator.observed.decides(lease) if others else ""
     return models.Standing(
-        place=place.number,
-        of=place.of,
         **start_times(place, shown, now),
         hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease),
@@ -325,8 +325,6 @@ def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> 
         gpu=lease.request.gpu,
         count=lease.request.count,
         asked=gpus_asked(lease.request, state.catalog, simulated=simulated),
-        place=place.number,
-        of=place.of,
         sentence=told.sentence if told else None,
         wait_reason=told.wait_reason if told else None,
         changed=told.changed if told else None,

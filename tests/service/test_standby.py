@@ -14,8 +14,8 @@ from service_process import SERVE, Process
 
 from demo.ports import pick_free
 from gpuspawner.core.errors import Conflict
-from gpuspawner.service.health import Health
-from gpuspawner.service.standby import SILENT_SECONDS
+from gpuspawner.service.loops import Health
+from gpuspawner.service.process.standby import SILENT_SECONDS
 
 ALONE = SERVE.replace("if hub else None, ", "if hub else None, stands_by=True, ")
 TAKEN_OVER_SECONDS = 10.0

@@ -379,7 +379,7 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
 def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, words):
     until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
-    assert found.replace(", but none of this template is that short", "") == words.format(until)
+    assert found.replace(", but your template does not allow such a short run time", "") == words.format(until)
     sentence = waits(
         QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, then="A message comes."
     )

@@ -106,9 +106,9 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
 
 
 def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
-    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
+    """Return when any GPU was active, in seconds since the start, as the policy judged each measurement at its time.
 
-    Of readings older than a day it is the ten minutes around it, as in :func:`steps_of`: the rest is not known.
+    Readings older than a day are stored for ten minutes each, as in :func:`steps_of`. Work in them lasts ten minutes.
     """
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])

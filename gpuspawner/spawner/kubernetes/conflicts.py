@@ -50,7 +50,7 @@ def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             continue
         yield from _of_settings(partial(_overridden, override, spawner), named)
         if "namespace" in override.settings and not all_namespaces(c, spawner):
-            yield f"{override.where}: namespace: the service would not see its workspaces there. Take it out."
+            yield f"{override.where}: namespace: the service would not see its workspaces there. Remove this line."
 
 
 def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
@@ -59,8 +59,8 @@ def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
         where, amount = written(c, spawner, setting, None)
         if amount:
             yield (
-                f"{where} is not used: a workspace is guaranteed what its user asks, within the template's bounds, or "
-                "the part of it that the template's guarantee says."
+                f"{where} is not used: a workspace gets what its user requests within the bounds of its template. "
+                "Write guarantee in the template to guarantee only a part of that."
             )
     if callable(written(c, spawner, "profile_list", [])[1]):
         yield (

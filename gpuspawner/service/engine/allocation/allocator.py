@@ -194,7 +194,7 @@ class Allocator:
         await self.granting.lapse_expired()
 
     async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
-        """End a lease as :meth:`finish` does, and give what it held to who waits."""
+        """End a lease as :meth:`finish` does, and give its GPUs to waiting requests."""
         await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
 
     def returns(self, lease: Lease) -> bool:

@@ -211,8 +211,8 @@ def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a user's servers. JupyterHub leaves out what it may not tell, which must not look like "no servers"."""
     if not {"servers", "created"} <= user.keys():
         raise Unavailable(
-            f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
-            "read:users."
+            f"The hub does not show the servers of {user['name']}. Give the role of this service the scopes "
+            "read:servers and read:users."
         )
     return user["servers"] or {}
 

@@ -280,9 +280,10 @@ class RealHub:
         return self.gpu(f"/workspaces?all=1&ended={ended}")["workspaces"]
 
     def lease(self, user: str, server: str = "") -> dict[str, Any]:
-        """Return the live lease of a user. Raise KeyError without a live lease."""
+        """Return the live lease of a user, as stored: tests kill the service next. Raise KeyError without one."""
         for lease in self.workspaces():
             if lease["user"] == user and lease["server"] == server:
+                self.gpu(f"/workspaces/{lease['id']}")  # this answer waits for the database, a list does not
                 return lease
         raise KeyError(user)
 

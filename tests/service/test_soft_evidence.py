@@ -65,6 +65,25 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     assert world.now_of(lease).reason is ExitReason.IDLE
 
 
+async def test_the_names_of_kernels_are_shown_while_it_runs_and_after_its_end(make_world):
+    world = make_world()
+    lease = await world.up("alice")
+    workspace = Workspace(world, lease)
+    workspace.busy = "train.ipynb"
+    await world.go_on(120)
+    assert view(world, lease)["kernels"] == ["train.ipynb"]
+    workspace.extension = False  # its server hangs: the last names stay
+    await world.go_on(120)
+    assert view(world, lease)["kernels"] == ["train.ipynb"]
+    await world.go_on(40 * 60)
+    assert view(world, lease)["end"] is not None
+    world.boot()
+    ended = world.parts.store.leases.get(lease.id)
+    assert present_workspace(world.parts, ended).kernels == ["train.ipynb"]
+    again = await world.up("alice")
+    assert view(world, again)["kernels"] is None, "of another server"
+
+
 async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them(make_world):
     world = make_world(policy=COUNTS)
     lease = await world.up("alice")

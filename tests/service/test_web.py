@@ -14,6 +14,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.request import Next, SizeChange
 from gpuspawner.core.queue.calibration import Form, ShownStart
 
 
@@ -309,6 +310,62 @@ def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
     without = re.search(r'href="([^"]+)"[^>]*><svg[^>]*><use[^>]*></svg>Start without GPU', text)[1]
     assert "opt-gpu=none" in without
     assert "opt-count" not in without
+
+
+@pytest.mark.parametrize(
+    ("names", "lost", "page", "asks"),
+    [
+        pytest.param(
+            ("a.ipynb",),
+            ["<b>1 running kernel</b> a.ipynb, with its variables", "<b>3 GiB</b> of GPU memory that it held"],
+            "<dt>Kernels</dt><dd>a.ipynb</dd>",
+            "You lose 1 running kernel, terminals and 3 GiB of GPU memory.",
+            id="one",
+        ),
+        pytest.param(
+            ("<b>", "c", "d", "e", "f"),
+            ["<b>5 running kernels</b> &lt;b&gt;, c, d and 2 more, with their variables"],
+            "<dt>Kernels</dt><dd>&lt;b&gt;, c, d, e, f</dd>",
+            "You lose 5 running kernels, terminals and 3 GiB of GPU memory.",
+            id="many",
+        ),
+        pytest.param(
+            (),
+            ["<b>3 GiB</b> of GPU memory that programs held"],
+            "<dt>Kernels</dt><dd>No kernel runs</dd>",
+            "You lose terminals and 3 GiB of GPU memory.",
+            id="none",
+        ),
+    ],
+)
+def test_pages_name_the_kernels_that_run_and_those_that_were_lost(world, names, lost, page, asks):
+    for lease in (page_world.running("runs", kernels=names), page_world.reclaimed("gone", kernels=names)):
+        world.save(lease, readings=page_world.readings(lease, [1] * 5, until=lease.sampled_at))
+    alice = Browser(world, "alice")
+    running, ended = (alice.look(f"workspaces/{name}").text for name in ("runs", "gone"))
+    assert page in running
+    assert asks in running
+    assert all(words in ended for words in lost)
+    assert ("running kernel" in ended) is bool(names)
+
+
+@pytest.mark.parametrize(("step", "stops"), [("at once", True), ("withdraw", False)])
+def test_the_notice_of_a_new_size_restarts_it_now_or_keeps_it(world, step, stops):
+    world.observe()
+    after = Next(page_world.request(count=2), {"template": "pytorch", "gpu": "a100", "count": 2})
+    change = SizeChange(after, NOW - 900, "alice", "its page", NOW + 480)
+    world.save(page_world.running("runs", size_change=change, assigned=(Slot(page_world.GPUS[1].id),)))
+    alice = Browser(world, "alice")
+    for page in ("", "workspaces/runs"):
+        text = alice.look(page).text
+        at = time.strftime("%H:%M:%S", time.localtime(NOW + 480))
+        assert f"This workspace restarts at {at}, in 8 min. Save your work." in text
+        assert "We tell you before it restarts" not in text
+        assert [words for words in ("Restart now", "Not now") if words in text] == ["Restart now", "Not now"]
+    alice.submit("workspaces/runs/size", step=step)
+    lease = world.lease("runs")
+    assert (lease.size_change, lease.assigned) == (None, ())
+    assert lease.reason is (ExitReason.CHANGED if stops else None)
 
 
 def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):

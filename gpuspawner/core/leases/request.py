@@ -115,10 +115,12 @@ class Next:
 class SizeChange:
     """A new size of a running workspace, which runs on until that size can start.
 
-    ``actor`` asked for it from ``where``.
+    ``actor`` asked for it from ``where``. ``restarts_at`` is when the workspace restarts, in seconds since the epoch;
+    None while the new size is not free.
     """
 
     after: Next
     asked_at: float
     actor: str
     where: str
+    restarts_at: float | None = None

@@ -14,11 +14,13 @@ from urllib.parse import quote, urlencode
 from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.catalog.requests.visibility import given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.units import GIBIBYTE, ordinal, show_cpu, show_duration, show_time, show_wait
+from gpuspawner.core.units import GIBIBYTE, ordinal, show_bytes, show_cpu, show_duration, show_time, show_wait
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.workspaces.models import Workspace
 
 HOUR_SECONDS = 3600.0
+NAMES_SHOWN = 3
+"""The most names of kernels in a sentence."""
 WINDOW_END_PERCENT = 97.0
 """The last place of a mark on the bar of a waiting workspace, so that a short range is still seen."""
 SECONDS_COUNT_BELOW = 600.0
@@ -86,6 +88,11 @@ class Card:
     sooner: Sequence[SoonerOption] = ()
     ssh: str = ""
     mine: bool = True
+
+    @property
+    def loses(self) -> str:
+        """What it loses when it stops."""
+        return loss_of(self.shown)
 
     @property
     def gauges(self) -> list[Gauge]:
@@ -230,6 +237,31 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
     return " · ".join(parts)
 
 
+def loss_of(shown: Workspace) -> str:
+    """Return what a running workspace loses when it stops."""
+    return lost_words(shown.kernels, sum(gpu.memory_used_bytes or 0 for gpu in shown.gpus))
+
+
+def kernel_words(names: Sequence[str] | None) -> str:
+    """Return ``2 running kernels``, "" if none runs."""
+    if names is None:
+        return "running kernels"
+    return f"{len(names)} running kernel{'s' if len(names) > 1 else ''}" if names else ""
+
+
+def names_words(names: Sequence[str]) -> str:
+    """Return the names of kernels in a few words: ``a.ipynb, b.ipynb, c.ipynb and 3 more``."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
+
+
+def lost_words(kernels: Sequence[str] | None, gpu_memory_bytes: float) -> str:
+    """Return what a running workspace loses when it stops: ``1 running kernel, terminals and 3 GiB of GPU memory``."""
+    held = f"{show_bytes(gpu_memory_bytes)} of GPU memory" if gpu_memory_bytes else ""
+    parts = [part for part in (kernel_words(kernels), "terminals", held) if part]
+    return f"{', '.join(parts[:-1])}{' and ' if len(parts) > 1 else ''}{parts[-1]}"
+
+
 def _memory_gauge(words: str, used_bytes: float, most_bytes: float, kind: str) -> Gauge:
     percent = round(min(100.0, 100 * used_bytes / most_bytes), 1)
     return Gauge(words, _gib(used_bytes), _gib(most_bytes), "GiB", percent, kind)
@@ -280,7 +312,7 @@ def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[Sooner
             idle = "" if other.idle is None else f", idle for {show_duration(round(other.idle.idle_seconds))}"
             count = len(other.gpus)
             has = f"has {count} GPU{'s' if count > 1 else ''} of this kind"
-            asks = f"You lose running kernels and GPU memory in {other.name}. Its files stay."
+            asks = f"{other.name} loses {loss_of(other)}. Its files stay."
             text = f"It is yours{idle}, and {has}."
             found.append(
                 SoonerOption("stop", f"Stop {other.name}", text, "Stop it", f"workspaces/{other.id}/stop", (), asks)

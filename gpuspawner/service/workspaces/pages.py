@@ -27,6 +27,8 @@ from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.cards import (
     Card,
     given_instead_words,
+    kernel_words,
+    names_words,
     open_links,
     server_link,
     sooner_options,
@@ -160,10 +162,14 @@ def _lost(shown: Workspace, chart: ChartView | None) -> list[tuple[bool, str, st
     ]
     if shown.running_at is None:
         return [*kept[:1], (True, "Nothing was lost.", "It had not started.")]
-    lost = [(False, "Running kernels", "and their variables")]
+    names = shown.kernels
+    kernels = kernel_words(names)
+    named = f"{names_words(names)}, with {'its' if len(names) == 1 else 'their'} variables" if names else ""
+    lost = [(False, kernels[:1].upper() + kernels[1:], named or "and their variables")] if kernels else []
     held = None if chart is None else chart.held_bytes
     if held:
-        lost.append((False, show_bytes(held), "of GPU memory that they held"))
+        holder = "it" if names is not None and len(names) == 1 else "they" if kernels else "programs"
+        lost.append((False, show_bytes(held), f"of GPU memory that {holder} held"))
     return [*kept, *lost]
 
 

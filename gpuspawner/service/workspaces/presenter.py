@@ -61,6 +61,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         gpus=_present_gpus(state, lease),
         cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
         host_memory_used_bytes=newest.host_memory_bytes if newest and lease.phase in UP else None,
+        kernels=None if lease.kernels is None else list(lease.kernels),
         simulated=simulated,
         queue=present_waiting(state, lease, is_own=person is None or person.owns(lease)),
         policy=present_policy(state, lease.request.policy),

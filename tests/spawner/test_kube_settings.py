@@ -103,8 +103,8 @@ def test_settings_that_a_lease_replaces_are_named_and_the_hub_starts(configured,
     c.Authenticator.admin_users = {"admin"}
     configured(c, mem_guarantee="1G")
     assert capsys.readouterr().err == (
-        "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace gets what its user requests within the bounds "
-        "of its template. Write guarantee in the template to guarantee only a part of that.\n"
+        "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace gets what its user requests within the "
+        "bounds of its template. Write guarantee in the template to guarantee only a part of that.\n"
     )
 
 

@@ -159,8 +159,8 @@ def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
     if lease.unasked and lease.running_at is not None:
         yield (
             "It was started before the GPU service was installed, or while the service was away. The service took it "
-            f"over at {show_time(lease.running_at, now)}. It has no set end until it is started again, and earlier idle "
-            "time does not count."
+            f"over at {show_time(lease.running_at, now)}. It has no set end until it is started again, and earlier "
+            "idle time does not count."
         )
 
 

@@ -22,6 +22,14 @@ def data_folder(data: Path) -> Path:
     return data
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600 whole or not at all. Raises OSError."""
+    half = path.with_name(f"{path.name}.{os.getpid()}.half")
+    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+    half.replace(path)
+
+
 def written_once(path: Path, make: Callable[[], str]) -> str:
     """Return the text of a 0600 file. The first start writes it whole, or not at all."""
     try:

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
+from gpuspawner.backends.data_folder import write_whole
 from gpuspawner.core.authentication import (
     PROOF_HEADER,
     RequestTarget,
@@ -123,7 +124,7 @@ class LeaseClient:
         )
         response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
-        if response.code != 200:  # noqa: PLR2004 - HTTP's own number
+        if response.code != HTTPStatus.OK:
             raise _told(response.code, answer["error"])
         return answer
 
@@ -150,7 +151,7 @@ async def ask_service(
     except (OSError, HTTPClientError) as error:
         raise Unavailable(AWAY) from error
     if not is_proven(response, secret, nonce, RequestTarget(method, target_of(url))):
-        raise Unavailable(AWAY if response.code >= 500 else NOT_OURS)  # noqa: PLR2004 - HTTP's own number
+        raise Unavailable(AWAY if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else NOT_OURS)
     return response
 
 
@@ -167,9 +168,9 @@ def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: RequestT
 
 def _told(status: int, error: Mapping[str, Any]) -> Exception:
     message = error["message"]
-    if status == 410:  # noqa: PLR2004 - HTTP's own number
+    if status == HTTPStatus.GONE:
         return Gone(message)
-    if status == 409:  # noqa: PLR2004 - HTTP's own number
+    if status == HTTPStatus.CONFLICT:
         return Conflict(message)
     if {"field", "asked", "limit", "remedy"} <= set(error):
         return RequestRefused(error["field"], error["asked"], error["limit"], error["remedy"], status=status)
@@ -187,11 +188,7 @@ def leave(data: Path, release: ReleaseReport) -> None:
     """Write a report whole or not at all, as a file that only this user may read. Raises OSError."""
     folder = data / RELEASE_SPOOL
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{uuid.uuid4().hex}.json"
-    half = path.with_suffix(".half")
-    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(release.to_json())
-    half.replace(path)
+    write_whole(folder / f"{uuid.uuid4().hex}.json", release.to_json().encode())
 
 
 def tell_later(data: Path, client: LeaseClient) -> None:

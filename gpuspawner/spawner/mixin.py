@@ -17,6 +17,7 @@ from traitlets import Float, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
+from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.core.errors import RequestRefused, Unavailable
@@ -24,14 +25,13 @@ from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempts import Attempt
+from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
-from gpuspawner.spawner.environment import variables_of, with_patch
 from gpuspawner.spawner.hub.checks import watch_hub
 from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
 from gpuspawner.spawner.servers import LocalServer, within
 from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
-from gpuspawner.spawner.web.options import SpawnForm
+from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
@@ -190,7 +190,7 @@ class GPUSpawnerMixin(_Base):
         except RequestRefused as error:
             message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
-        self._gpu_attempt = replace(self._gpu_attempt, own_timeout_seconds=self.start_timeout)
+        self._gpu_change(own_timeout_seconds=self.start_timeout)
         pod_seconds = self._gpu_pod_seconds(request)
         self.start_timeout = int(
             self.start_timeout + self.http_timeout + self.gpu_wait_in_hub_seconds + FENCE_SECONDS + pod_seconds
@@ -204,6 +204,10 @@ class GPUSpawnerMixin(_Base):
         """Return the seconds that its pod may wait in a queue of the cluster, or 0."""
         queues = self.gpu_catalog.scheduler
         return queues.wait_seconds if isinstance(queues, PodQueues) and request.gpu else 0.0
+
+    def _gpu_change(self, **changes: Any) -> None:
+        """Change fields of the record of this start."""
+        self._gpu_attempt = replace(self._gpu_attempt, **changes)
 
     def _gpu_begin_attempt(self) -> None:
         """Replace the record of the last start, however it ended."""
@@ -221,13 +225,12 @@ class GPUSpawnerMixin(_Base):
     def _gpu_restore_timeout(self) -> None:
         own_seconds = self._gpu_attempt.own_timeout_seconds
         if own_seconds is not None:
-            self.start_timeout, self._gpu_attempt = own_seconds, replace(self._gpu_attempt, own_timeout_seconds=None)
+            self.start_timeout = own_seconds
+            self._gpu_change(own_timeout_seconds=None)
 
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""
-        self._gpu_attempt = replace(
-            self._gpu_attempt, outcome="in flight", waits_until=time.monotonic() + self.gpu_wait_in_hub_seconds
-        )
+        self._gpu_change(outcome="in flight", waits_until=time.monotonic() + self.gpu_wait_in_hub_seconds)
         try:
             await self._gpu_wait_for_grant()
             if self._gpu_attempt.lease:
@@ -278,7 +281,7 @@ class GPUSpawnerMixin(_Base):
                 f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
                 "ask your administrator."
             )
-            self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=message)
+            self._gpu_change(outcome="failed", message=message)
             raise ended_start(message, reason="timeout", status=504) from error
         self._gpu_step(80, "The server is starting; waiting until it answers.")
         await self._gpu_server.wait_until_up(started)
@@ -308,16 +311,18 @@ class GPUSpawnerMixin(_Base):
 
     def get_env(self) -> dict[str, str]:
         """Return the environment: the template's tools first, then everything else, then the lease's patch."""
-        request = self._gpu_current_request()
-        template = self.gpu_catalog.templates.get(request.template)
-        ours = variables_of(request, template, self._gpu_volumes(), self.default_url)
+        ours = variables_of(self._gpu_current_request(), self._gpu_template(), self._gpu_volumes(), self.default_url)
         environment = with_patch({**super().get_env(), **ours}, self._gpu_attempt.patch)
-        self._gpu_attempt = replace(self._gpu_attempt, environment=environment)
+        self._gpu_change(environment=environment)
         return environment
+
+    def _gpu_template(self) -> Template | None:
+        """Return the template of the request, None if the catalog no longer has it."""
+        return self.gpu_catalog.templates.get(self._gpu_current_request().template)
 
     def _gpu_volumes(self) -> dict[str, Volume]:
         """Return the volumes that the template adds for this user, by name."""
-        template = self.gpu_catalog.templates.get(self._gpu_current_request().template)
+        template = self._gpu_template()
         if template is None or not template.volumes:
             return {}
         groups = {group.name for group in self.user.groups}
@@ -335,11 +340,11 @@ class GPUSpawnerMixin(_Base):
     def clear_state(self) -> None:
         """Remove the saved lease."""
         super().clear_state()
-        self._gpu_attempt = replace(self._gpu_attempt, is_saved=False)
+        self._gpu_change(is_saved=False)
 
     async def stop(self, now: bool = False) -> Any:
         """Note that the hub stopped it. A server that ended by itself is never stopped."""
-        self._gpu_attempt = replace(self._gpu_attempt, is_stopped_by_hub=True)
+        self._gpu_change(is_stopped_by_hub=True)
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from html import escape
+from http import HTTPStatus
 from typing import Any
 
 from tornado.log import app_log
@@ -106,7 +107,7 @@ class OneLineRefusals(logging.Filter):
             return True
         if record.exc_info:
             record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
-        if error.status_code < 500 and record.levelno > logging.INFO:  # noqa: PLR2004 - HTTP's own number
+        if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR and record.levelno > logging.INFO:
             record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
         return True
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
@@ -36,9 +35,6 @@ class GrantWait:
         self._may_stay = True
         """Whether a grant that comes at the last moment is taken. It is tried once."""
 
-    def _note(self, **changes: Any) -> None:
-        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, **changes)
-
     async def run(self) -> None:
         """Acquire, wait and acknowledge. Park when the time is over.
 
@@ -47,7 +43,7 @@ class GrantWait:
         """
         spawner = self._spawner
         spawner._gpu_step(5, "Asking for a GPU" if spawner._gpu_asks_for_gpu() else "Asking for a place")
-        self._note(is_asked=True)
+        spawner._gpu_change(is_asked=True)
         ask = {
             **spawner._gpu_key(),
             "user": spawner.user.name,
@@ -66,7 +62,7 @@ class GrantWait:
         spawner = self._spawner
         try:
             answer = self._answer = await self._next_answer(ask)
-            self._note(lease=answer["lease"]["id"], number=answer["attempt"])
+            self._spawner._gpu_change(lease=answer["lease"]["id"], number=answer["attempt"])
             if answer["lease"]["phase"] in WAITING:
                 spawner._gpu_step(20, answer["lease"]["queue"]["sentence"])
                 return False
@@ -74,7 +70,7 @@ class GrantWait:
             self._grant(Request.from_json(answer["request"]), answer["patch"])
             spawner._gpu_step(50, f"{answer['lease']['words']}.")
         except RequestRefused as error:
-            self._note(outcome="cancelled", is_asked=False)
+            self._spawner._gpu_change(outcome="cancelled", is_asked=False)
             raise ended_start(str(error), reason="refused", status=error.status) from error
         except Gone as error:
             raise self._withdrawn(error) from error
@@ -110,7 +106,7 @@ class GrantWait:
         return False
 
     def _withdrawn(self, error: Gone) -> Any:
-        self._note(outcome="gone")
+        self._spawner._gpu_change(outcome="gone")
         return ended_start(str(error), reason="withdrawn", status=409)
 
     async def _park(self) -> None:
@@ -120,7 +116,7 @@ class GrantWait:
         """
         spawner, answer, trouble = self._spawner, self._answer, self._trouble
         if answer is None:
-            self._note(outcome="parked")
+            self._spawner._gpu_change(outcome="parked")
             if isinstance(trouble, Conflict):
                 still = str(trouble).partition(";")[0].rstrip(".")
                 raise ended_start(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
@@ -135,7 +131,7 @@ class GrantWait:
             raise self._withdrawn(error) from error
         except (Conflict, RequestRefused, Unavailable) as error:
             spawner.log.warning("the place of %s is not known to be parked: %s", spawner._log_name, error)
-        self._note(outcome="parked")
+        self._spawner._gpu_change(outcome="parked")
         queue = answer["lease"]["queue"] or {}
         kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
         message = f"{queue.get('sentence', kept)} It starts by itself."
@@ -153,7 +149,7 @@ async def send_heartbeats(spawner: GPUSpawnerMixin) -> None:
             return
         try:
             await client.heartbeat(*spawner._gpu_attempt.key)
-            spawner._gpu_attempt = replace(spawner._gpu_attempt, heard_at=time.monotonic())
+            spawner._gpu_change(heard_at=time.monotonic())
         except Conflict as error:
             spawner.log.warning("this start of %s is over: %s", spawner._log_name, error)
             return

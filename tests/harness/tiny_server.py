@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def tell():
     """Keep the file of our Jupyter server extension, as a server does whose kernels rest."""
-    from gpuspawner.workspace.kernels import KernelFile  # noqa: PLC0415 - few tests ask for it, and it is slow to load
+    from gpuspawner.workspace.probe_reports import KernelFile  # noqa: PLC0415 - few tests ask for it, and it is slow to load
 
     file = KernelFile()
     while True:

@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).parents[2]
 KEEPER = """
 import json, logging, os, sys, time
 from pathlib import Path
-from gpuspawner.workspace import monitor as module
-from gpuspawner.workspace.kernels import KernelFile
+from gpuspawner.workspace import probe_reports as module
+from gpuspawner.workspace.probe_reports import KernelFile
 module.EVERY_SECONDS, module.AGAIN_SECONDS = 0.5, 1.0
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
 file, monitor = KernelFile(), module.Monitor(os.environ, logging.getLogger())

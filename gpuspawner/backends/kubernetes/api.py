@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -31,7 +32,6 @@ APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 """Content types of a patch. JSON is valid YAML."""
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR = range(4)
-FORBIDDEN = 403
 NOT_ALLOWED = (
     ": the service needs the right pods/exec there. With the chart, the pod's name must begin with "
     "workspaces.podNamePrefix"
@@ -116,7 +116,7 @@ class Api:
         # A proxy that accepts the connection and stays silent is neither connecting nor reading.
         timeout = aiohttp.ClientTimeout(connect=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
         async with self._request("GET", path, {**query, "watch": "1"}, timeout=timeout) as response:
-            if response.status != 200:  # noqa: PLR2004
+            if response.status != HTTPStatus.OK:
                 raise _refusal(response.status, await response.read(), path)
             yield {}
             rest = b""
@@ -161,7 +161,9 @@ class Api:
                     with contextlib.suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(socket.close(), CLOSE_SECONDS)  # endless output would never let it end
         except aiohttp.WSServerHandshakeError as error:
-            why = NOT_ALLOWED if error.status == FORBIDDEN else ""  # the answer's own message is lost by then
+            why = (
+                NOT_ALLOWED if error.status == HTTPStatus.FORBIDDEN else ""
+            )  # the answer's own message is lost by then
             raise ApiRefused(error.status, f"HTTP {error.status}{why}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise _no_answer(error) from error
@@ -199,7 +201,7 @@ class Api:
             method, path, query or {}, body=body, timeout=timeout, content_type=content_type
         ) as response:
             content = await response.read()
-            if response.status not in {200, 201, 202}:
+            if response.status not in {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED}:
                 raise _refusal(response.status, content, path)
             return _json(content, path)
 

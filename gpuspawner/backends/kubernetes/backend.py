@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -138,7 +139,6 @@ def vendor_of_pod(pod: Pod) -> Vendor:
     return next(filter(None, map(vendor_of, pod.requests)), NVIDIA)
 
 
-NOT_FOUND, CONFLICT = 404, 409
 POLL_SECONDS = 0.2
 """Interval between checks whether a pod is gone."""
 
@@ -340,7 +340,10 @@ class KubernetesBackend:
         try:
             await self.api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", options)
         except ApiRefused as error:
-            if error.status not in {NOT_FOUND, CONFLICT}:  # it is gone, or another pod has its name now
+            if error.status not in {
+                HTTPStatus.NOT_FOUND,
+                HTTPStatus.CONFLICT,
+            }:  # it is gone, or another pod has its name now
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
 
 

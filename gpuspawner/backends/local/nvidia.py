@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from gpuspawner.backends.local.processes import Process, kill_group
 from gpuspawner.backends.local.records import GPUS
+from gpuspawner.backends.probes.gpu_tools import UUID, is_whole
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
 from gpuspawner.core.outages import GpuHealth
+from gpuspawner.core.units import MEBIBYTE
 
 _GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -104,7 +106,6 @@ class GpuUsers:
         return ""
 
 
-MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"
 TIMEOUT_SECONDS = 30.0
 """Time limit of one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
@@ -112,7 +113,6 @@ MIG_ON, MIG_MARK = "Enabled", "-mig-"
 """The value of an active MIG mode, and the part that only names of MIG devices have."""
 LOST = "[GPU is lost]"
 """The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
-_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
 _VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+\.[0-9]+)$", re.MULTILINE)
@@ -190,7 +190,7 @@ async def listing(command: str) -> list[Row]:
     rows = []
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 7 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
+        if len(cells) != 7 or not is_whole(cells[0]) or not UUID.fullmatch(cells[1]):  # noqa: PLR2004
             raise Unavailable(f"nvidia-smi printed a GPU that is not understood: {quoted(line)}. Nothing is granted.")
         total_mib, used_mib, ecc_errors = map(_number, cells[4:])
         unread = cells[4] if total_mib is None else ""
@@ -215,7 +215,7 @@ async def health(command: str) -> Mapping[str, GpuHealth]:
     found = {}
     for line in text.splitlines():
         uuid, *cells = (cell.strip() for cell in line.split(","))
-        if len(cells) == len(HEALTH) and _UUID.fullmatch(uuid):
+        if len(cells) == len(HEALTH) and UUID.fullmatch(uuid):
             celsius, watts, limit, clock = (float(one) if _AMOUNT.fullmatch(one) else None for one in cells[:4])
             found[uuid] = GpuHealth(celsius, watts, limit, clock, _number(cells[4]), _number(cells[5]))
     return found
@@ -241,7 +241,7 @@ async def compute_processes(command: str) -> list[tuple[str, int]]:
     """Return UUID and pid of each compute process that the driver lists. Raises Unavailable."""
     text = await _run(command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits")
     pairs = (line.split(",") for line in text.splitlines() if line.count(",") == 1)
-    return [(uuid.strip(), int(pid)) for uuid, pid in pairs if _is_whole(pid.strip())]
+    return [(uuid.strip(), int(pid)) for uuid, pid in pairs if is_whole(pid.strip())]
 
 
 async def read_mig_devices(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[MigDevice, ...]]:
@@ -269,11 +269,11 @@ def to_gpus(
     for row in rows:
         devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
         if not devices:
-            gpus.append(_gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, driver, node))
+            gpus.append(_gpu(row, None, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, driver, node))
             continue
         # The driver does not list which process uses which MIG device.
         strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)
-        gpus += [_mig_gpu(row, device, strangers, kinds, driver, node) for device in devices]
+        gpus += [_gpu(row, device, strangers, kinds, driver, node) for device in devices]
     return tuple(gpus)
 
 
@@ -294,43 +294,28 @@ def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
     return next((k.name for k in whole if fnmatchcase(plain, _plain(k.match))), "")
 
 
-def _gpu(row: Row, foreign: str, kinds: list[GpuKind], driver: DriverVersion, node: str) -> Gpu:
-    unwell, (pool, old) = _unwell(find_fault(row, ())), kind_and_note(row.name, kinds, driver)
-    return Gpu(
-        id=row.uuid,
-        pool=pool,
-        node=node,
-        index=row.index,
-        model=row.name,
-        memory_bytes=(row.total_mib or 0) * MIB,
-        healthy=not unwell,
-        foreign=bool(foreign),
-        note="; ".join(filter(None, (unwell, foreign, old))),
-    )
-
-
 def find_fault(row: Row, devices: Sequence[MigDevice]) -> Fault | None:
     """Return why a GPU with these MIG devices cannot be granted in this state."""
     return NO_MIG_DEVICE if row.mig == MIG_ON and not devices else row.fault
 
 
-def _unwell(fault: Fault | None) -> str:
-    return "" if fault is None else f"{fault.words}: {fault.remedy}"
-
-
-def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], driver: DriverVersion, node: str) -> Gpu:
-    model = f"{row.name} MIG {device.profile}"
+def _gpu(
+    row: Row, device: MigDevice | None, foreign: str, kinds: list[GpuKind], driver: DriverVersion, node: str
+) -> Gpu:
+    """Return a GPU, or one of its MIG devices."""
+    fault = row.fault if device else find_fault(row, ())
+    model = f"{row.name} MIG {device.profile}" if device else row.name
     pool, old = kind_and_note(model, kinds, driver)
     return Gpu(
-        id=device.uuid,
+        id=device.uuid if device else row.uuid,
         pool=pool,
         node=node,
         index=row.index,
         model=model,
-        memory_bytes=device.memory_bytes,
-        healthy=row.fault is None,
+        memory_bytes=device.memory_bytes if device else (row.total_mib or 0) * MEBIBYTE,
+        healthy=fault is None,
         foreign=bool(foreign),
-        note="; ".join(filter(None, (_unwell(row.fault), foreign, old))),
+        note="; ".join(filter(None, (f"{fault.words}: {fault.remedy}" if fault else "", foreign, old))),
     )
 
 
@@ -361,9 +346,5 @@ def _plain(name: str) -> str:
     return name.replace(" ", "-").lower()
 
 
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 (more digits than any pid or index)
-
-
 def _number(text: str) -> int | None:
-    return int(text) if _is_whole(text) else None
+    return int(text) if is_whole(text) else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuspawner.backends.data_folder import write_whole
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.catalog.watched_file import IN_FORCE, LOOK_SECONDS, PROBLEM, CatalogFile, Prepared
@@ -122,13 +122,9 @@ def _kept(path: Path) -> tuple[Added, ...]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file with mode 0600 whole or not at all."""
-    if path.exists() and path.read_bytes() == content:
-        return
-    half = path.with_name(f"{path.name}.{os.getpid()}.half")
-    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-    half.replace(path)
+    """Write a file unless it has this content."""
+    if not path.exists() or path.read_bytes() != content:
+        write_whole(path, content)
 
 
 def refuse(file: str, sentences: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -68,7 +68,6 @@ def _metadata(pod: Json) -> dict[str, Any]:
 
 AGAIN_SECONDS = 5.0
 ASK_SECONDS, ASK_AGAIN_SECONDS = 10.0, 1.0
-NOT_FOUND, CONFLICT = 404, 409
 TO_HUB = ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL", "GPUSPAWNER_SERVICE_URL")
 """Variables with the addresses of hub and service."""
 
@@ -135,7 +134,7 @@ class OtherCluster:
             self._spawner.log.warning("no address of %s yet: %s", self._spawner._log_name, str(error) or "time-out")
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             return
-        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, node_port=port)
+        self._spawner._gpu_change(node_port=port)
 
     async def _lead_to(self, pod: Mapping[str, Any], route: Route | None) -> int:
         """Make the objects that lead to a pod unless they exist. Return the port."""
@@ -167,7 +166,7 @@ class OtherCluster:
     def is_no_answer(self, status: int) -> bool:
         """Return whether an answer comes from a route that does not lead to the workspace yet."""
         cluster = self._cluster
-        return status == NOT_FOUND and cluster is not None and cluster.route is not None
+        return status == HTTPStatus.NOT_FOUND and cluster is not None and cluster.route is not None
 
     def with_hub(self, environment: dict[str, str]) -> dict[str, str]:
         """Return the environment, with the hub's address for the other cluster."""
@@ -192,6 +191,6 @@ async def _made(making: Awaitable[Any]) -> Any:
     try:
         return await making
     except ApiException as error:
-        if error.status != CONFLICT:
+        if error.status != HTTPStatus.CONFLICT:
             raise
         return None

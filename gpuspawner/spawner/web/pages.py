@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -102,7 +103,7 @@ class ServiceView:
             response = await ask_service(self.secret, method, url, nonce, headers, sent, ANSWER_SECONDS)
         except Unavailable:
             return None
-        return json.loads(response.body) if response.code < 500 else None  # noqa: PLR2004 - HTTP's own
+        return json.loads(response.body) if response.code < HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
 def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:

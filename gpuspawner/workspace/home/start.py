@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
-from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
+from gpuspawner.workspace.home.packages import Tool, install_tool, show_kernels, ticked
 from gpuspawner.workspace.service import ServiceClient
 
 SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
@@ -138,7 +138,7 @@ async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], 
         if tool.is_whole:
             continue
         notes.busy = f"Installing the tool {tool.name} into your home…"
-        failure, line = await install(tool, environ)
+        failure, line = await install_tool(tool, environ)
         if failure:
             log = f"~/{tool.folder.relative_to(folder_of(environ).parent)}.log"
             notes.tell(f"The tool {tool.name} was not installed: {failure}. {GOES_ON} See {log}.", line)

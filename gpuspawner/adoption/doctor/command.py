@@ -21,7 +21,7 @@ from gpuspawner.adoption.doctor.hub_checks import running_hubs
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice
-from gpuspawner.backends.ports import find_listener, is_own_address
+from gpuspawner.backends.machine import find_listener, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token

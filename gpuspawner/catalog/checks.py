@@ -21,6 +21,8 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
+CLAIM_DRIVER = "gpu.nvidia.com"
+"""NVIDIA's DRA driver."""
 _OTHER_VENDORS = tuple(f"{vendor.domain}/" for vendor in VENDORS if vendor is not NVIDIA)
 
 
@@ -45,6 +47,9 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
         title=own.title or name,
         memory_bytes=own.memory_bytes or whole.memory_bytes // own.shares,
         compute=own.compute or whole.compute,
+        driver=own.driver or whole.driver,
+        cuda=own.cuda or whole.cuda,
+        claim=own.claim and replace(own.claim, selectors=(*own.claim.selectors, *_version_selectors(own))),
         price_per_hour=price,
         price_changes=changes,
         resource=own.claim.counted_as(name) if own.claim else own.resource or whole.resource,
@@ -53,6 +58,15 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
         counts=counts,
         spot=own.spot if "spot" in written else whole.spot,
     )
+
+
+def _version_selectors(kind: GpuKind) -> Iterator[str]:
+    """Yield the CEL expressions by which claims ask for a driver, by the attributes of NVIDIA's DRA driver."""
+    for attribute, version in (("driverVersion", kind.driver), ("cudaDriverVersion", kind.cuda)):
+        if version:
+            major, minor, patch = [*map(int, version.split(".")), 0, 0][:3]
+            semantic = f"semver('{major}.{minor}.{patch}')"
+            yield f"device.attributes['{CLAIM_DRIVER}'].{attribute}.compareTo({semantic}) >= 0"
 
 
 def _counts(kind: GpuKind) -> Fraction | None:
@@ -77,7 +91,7 @@ def check_kinds(checked: CheckedFile) -> Iterator[Issue]:
             yield from _check_share(loc, kind, checked)
             continue
         yield from _check_whole(name, kind, checked)
-        matched = kind.match, kind.resource, kind.claim, kind.spot
+        matched = kind.match, kind.resource, kind.claim, kind.spot, kind.driver, kind.cuda
         if any(matched[:3]) and matches.setdefault(matched, name) != name:
             key = "match" if kind.match else "resource" if kind.resource else "claim"
             right = "let each GPU match one kind; divide a kind with of and shares"

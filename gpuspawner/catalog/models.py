@@ -30,7 +30,9 @@ from gpuspawner.core.number_fields import (
     ComputeCapability,
     Cores,
     CoresRange,
+    CudaVersion,
     Days,
+    DriverVersion,
     Flag,
     GpuCount,
     GpuCountRange,
@@ -154,6 +156,10 @@ class Needs:
     """Memory of one GPU."""
     compute: ComputeCapability = ""
     """Compute capability of the GPU."""
+    driver: DriverVersion = ""
+    """The oldest driver. Its kinds must say `driver`."""
+    cuda: CudaVersion = ""
+    """The CUDA version that the driver must support. Its kinds must say `cuda`."""
     memory_isolated: Flag = False
     """Whether no other workspace may use the memory of its GPU. Then every share needs `memory_enforced`."""
 

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from urllib.parse import urlencode
 
+import pytest
 import requests
 from databases import Database
 from jupyterhub.services.auth import HubOAuth
@@ -20,6 +21,7 @@ from tornado.web import Application, RequestHandler
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
+from gpuspawner.cli.main import main
 from gpuspawner.core import events
 from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers
 from gpuspawner.core.gpus.fleet import Slot
@@ -189,6 +191,36 @@ class World:
         self._thread.join(10)
         self._loop.close()
         HubOAuth.clear_instance()
+
+
+def world_fixture(*leases, catalog=None, is_observed=True):
+    """Return the fixture ``world``: the service's pages with these leases, once the GPUs were observed."""
+
+    @pytest.fixture(name="world")
+    def made(make_web_world):
+        world = make_web_world(catalog)
+        if is_observed:
+            world.observe()
+        for lease in leases:
+            world.save(lease)
+        return world
+
+    return made
+
+
+def command_fixture(fixture, *words, user="admin"):
+    """Return a fixture of this name: a function that runs a command, and returns its exit code, output and errors."""
+
+    @pytest.fixture(name=fixture)
+    def made(world, monkeypatch, capsys):
+        def run(*arguments, name=user):
+            monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
+            code = main([*words, *arguments, "--url", world.home.rstrip("/")])
+            return code, *capsys.readouterr()
+
+        return run
+
+    return made
 
 
 class HubHandler(RequestHandler):

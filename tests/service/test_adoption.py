@@ -13,7 +13,7 @@ from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 
-async def test_a_pending_server_is_not_adopted_and_a_lease_follows_its_user_s_new_name(world):
+async def test_a_pending_server_is_not_adopted_and_a_lease_keeps_its_renamed_user(world):
     lease = await world.up("alice")
     world.hub.put("bob")
     world.hub.rename("alice", "alicia")
@@ -65,7 +65,7 @@ async def test_a_server_whose_process_carries_an_ended_lease_is_adopted_not_ende
 @pytest.mark.parametrize(
     "document", ["", "{", "[]", '{"user": 1}', '{"user": "a", "slots": 3}', '{"slots": [["x"]]}', '{"slots": {"a": 1}}']
 )
-async def test_variables_that_say_nothing_believable_rebuild_nothing_and_are_left_alone(world, document):
+async def test_a_process_with_unreadable_lease_variables_is_left_alone(world, document):
     world.backend.run("odd", 1, {"GPUSPAWNER_HUB_ID": world.hub_id, "GPUSPAWNER_LEASE": document})
     await world.go_on(900, step=30)
     assert list(world.registry) == []

@@ -1,12 +1,13 @@
 """The catalog in the console: versions, preview, saving, conflicts and going back, by API."""
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
-from page_world import CATALOG, NOW, api, running, waiting
+from page_world import CATALOG, NOW, api, command_fixture, running, waiting
 
 from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
 from gpuspawner.service.rules.catalog_reload import reload_of
@@ -321,3 +322,48 @@ def test_the_service_answers_while_it_compares_a_file_with_very_many_empty_lines
         assert ask(world, "/versions")["versions"][0]["number"] == 2
         signs = [line["sign"] for line in compared.result(20)["diff"]]
     assert (signs[:2], signs[-1]) == (["-", "+"], "+")
+
+
+SMALL = "gpus: {t4: 1}\n"
+
+
+run = command_fixture("run", "admin", "catalog")
+
+
+def test_an_entry_is_tried_saved_compared_and_restored(run, path, tmp_path):
+    first, entry = path.read_text(), tmp_path / "small.yaml"
+    entry.write_text(SMALL)
+    change = ("save", str(entry), "--entry", "templates.small", "--base", "1", "--reason", "for the class")
+    code, out, _ = run(*change, "--dry-run")
+    assert (code, out.splitlines()[0]) == (0, "It would be version 2: templates: added small.")
+    assert "+   small:" in out
+    assert path.read_text() == first
+    assert "Saved version 2: templates: added small." in run(*change)[1]
+    assert run("show")[1] == path.read_text()
+    assert run("show", "--version", "1")[1] == first
+    assert "+   small:" in run("diff", "2")[1]
+    assert run("restore", "1", "--reason", "too small")[0] == 0
+    assert path.read_text() == first
+    listed = json.loads(run("versions", "--json")[1])["versions"]
+    assert [one["reason"] for one in listed] == ["too small", "for the class", ""]
+
+
+def test_a_wrong_catalog_and_an_old_base_are_refused(run, path, tmp_path):
+    before, entry = path.read_text(), tmp_path / "wrong.yaml"
+    entry.write_text("gpu: 1\n")
+    code, _, err = run("save", str(entry), "--entry", "templates.x", "--base", "1", "--reason", "x")
+    assert (code, "templates.x.gpu: unknown key" in err) == (2, True)
+    entry.write_text(SMALL)
+    code, _, err = run("save", str(entry), "--entry", "templates.x", "--base", "7", "--reason", "x")
+    assert (code, "after you loaded version 7" in err) == (2, True)
+    assert path.read_text() == before
+    code, _, err = run("save", str(tmp_path / "none.yaml"), "--base", "1", "--reason", "x")
+    assert (code, "No such file" in err) == (1, True)
+
+
+def test_the_catalog_is_edited_in_an_editor(run, path, monkeypatch):
+    monkeypatch.setattr("click.edit", lambda text, **_: text.replace("title: PyTorch", "title: Torch"))
+    assert "Saved version 2: templates: changed pytorch" in run("edit", "--reason", "shorter")[1]
+    assert "title: Torch" in path.read_text()
+    monkeypatch.setattr("click.edit", lambda _text, **_: None)
+    assert run("edit", "--reason", "shorter")[1] == "Nothing was changed.\n"

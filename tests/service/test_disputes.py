@@ -5,7 +5,7 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser, api
+from page_world import NOW, Browser, api, world_fixture
 
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, Phase
@@ -16,9 +16,7 @@ DECIDING = AT - 40 * 60
 SENTENCE = "My training reads data for an hour before it computes."
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from harness.nvidia import simulated_driver
 from harness.waiting import eventually
-from page_world import Browser, api, running
+from page_world import Browser, api, running, world_fixture
 from prometheus import prometheus
 from test_dcgm import exporter, line
 
@@ -21,12 +21,7 @@ from gpuspawner.service.engine.sampling.gpu_health import read_exported
 WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)
 
 
-@pytest.fixture
-def world(make_web_world):
-    world = make_web_world()
-    world.observe()
-    world.save(running())
-    return world
+world = world_fixture(running())
 
 
 def look(world, **health):

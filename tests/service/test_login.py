@@ -6,9 +6,8 @@ import re
 import stat
 import threading
 
-import pytest
 import requests
-from page_world import PEOPLE, Browser, api, running
+from page_world import PEOPLE, Browser, api, running, world_fixture
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.authentication import CONFIRMED_SECONDS, sign_confirmation
@@ -25,14 +24,7 @@ from gpuspawner.service.sign_in.tokens import (
 )
 from gpuspawner.service.store import tables
 
-
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs"))
-    made.save(running("bobs", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs"), running("bobs", "bob", gpus=(1,)))
 
 
 def begin(world, status=201, **query):

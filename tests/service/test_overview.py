@@ -7,7 +7,7 @@ from html import unescape
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser
+from page_world import NOW, Browser, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
@@ -21,11 +21,7 @@ from gpuspawner.service.custom_resources.relay import Relay
 IMAGE = "The server did not start: registry.example.org/ml/pytorch:2.9 cannot be pulled."
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def overview(world, query=""):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from lease_builders import a_lease, a_request, slots
-from page_world import NOW, Browser, api
+from page_world import NOW, Browser, api, world_fixture
 from service_process import SERVE, call
 from service_world import open_gate
 from tornado.testing import bind_unused_port
@@ -156,9 +156,7 @@ def as_spawner(target="/", method="GET"):
 SHORT = "Content-Length: 2\r\nExpect: 100-continue\r\n"
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def sent_to(world, headers):

@@ -5,10 +5,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from page_world import CATALOG, NOW, Browser, api, running, waiting
+from page_world import CATALOG, NOW, Browser, api, command_fixture, running, waiting
 
 from gpuspawner.catalog import load_catalog
-from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Key
 from gpuspawner.core.queue.calibration import Form, ShownStart
 from gpuspawner.core.queue.decisions import BlockingRule
@@ -32,14 +31,7 @@ def world(make_web_world):
     return made
 
 
-@pytest.fixture
-def queue(world, monkeypatch, capsys):
-    def run(*arguments, name="alice"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main(["queue", *arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+queue = command_fixture("queue", "queue", user="alice")
 
 
 def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):

@@ -6,19 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from page_world import Browser, api
+from page_world import Browser, api, world_fixture
 from test_cli_using import cli  # noqa: F401 - a fixture
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.schedules import FIRST_START_SECONDS
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
 
-
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def alice_of(world):

@@ -2,9 +2,8 @@
 
 import logging
 
-import pytest
 import requests
-from page_world import Browser, api, running
+from page_world import Browser, api, running, world_fixture
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
@@ -16,11 +15,7 @@ VALUE = "hf_s3cret-value-that-nobody-reads"
 TOKEN = "gpuws-token-of-the-workspace"
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def save(world, name="HF_TOKEN", value=VALUE, who="alice", status=201):

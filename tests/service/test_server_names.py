@@ -2,7 +2,7 @@
 
 import pytest
 from jupyterhub import slugs
-from page_world import api
+from page_world import api, world_fixture
 
 from gpuspawner.core.errors import RequestRefused
 from gpuspawner.service.rules.server_names import read_server
@@ -10,11 +10,7 @@ from gpuspawner.service.rules.server_names import read_server
 NAMES = ["", "train", "t", "train-2", "a" * 30, "a" * 31, "-a", "a-", "a--b", "2nd", "Train", "weird name!", "a/b", "é"]
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 @pytest.mark.parametrize("name", [*NAMES, None, 3, "\ud800"])

@@ -1,11 +1,13 @@
 """The hub's signed calls: each is served once, and only within a time of its signing."""
 
+import asyncio
 import json
 
 import pytest
 import requests
 from page_world import PREFIX, spawner
 
+from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.core.authentication import (
     NONCE_HEADER,
     TIME_HEADER,
@@ -81,3 +83,22 @@ async def test_clocks_that_differ_by_less_than_the_window_are_no_hindrance(web_w
 
 def test_a_call_without_a_time_is_refused():
     assert "does not say when" in SignedRequests().refuse({NONCE_HEADER: "x", TIME_HEADER: ""}, 0.0)
+
+
+BIG = Added("u-1", "templates", "big", {"extends": "pytorch"}, "2026-11-26T08:00:00Z", {"title": "the one before"})
+
+
+def test_promise_9_the_spawner_alone_is_told_what_is_added_and_that_once(make_web_world):
+    web_world = make_web_world()
+    url = web_world.home.rstrip("/")
+    client = LeaseClient(url, web_world.parts.secret, web_world.clock.wall)
+    nothing = asyncio.run(client.added(""))
+    assert nothing["added"] == []
+    web_world.parts.in_force.used = (BIG,)
+    told = asyncio.run(client.added(nothing["version"]))
+    assert [Added(**one) for one in told["added"]] == [BIG]
+    assert asyncio.run(client.added(told["version"])) == {"version": told["version"], "added": None}
+    for headers in ({}, {"Authorization": f"token {web_world.token('alice')}"}):
+        assert (
+            requests.post(f"{url}/internal/added", json={"known": ""}, headers=headers, timeout=20).status_code == 403
+        )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from page_world import CATALOG, NOW, api, running
+from page_world import CATALOG, NOW, api, command_fixture, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
@@ -351,14 +351,7 @@ def test_of_credits_of_one_moment_no_more_is_credited_than_was_charged(world):
 # The command line
 
 
-@pytest.fixture
-def cli(world, monkeypatch, capsys):
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main([*arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+cli = command_fixture("cli")
 
 
 def test_the_command_line_says_the_same(world, cli):

@@ -1,5 +1,6 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
+import builtins
 import re
 import time
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser
+from page_world import NOW, Browser, world_fixture
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
@@ -15,11 +16,9 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.request import Next, SizeChange
 from gpuspawner.core.queue.calibration import Form, ShownStart
+from gpuspawner.service.web import base
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_an_empty_home_says_what_to_do_next(world):
@@ -471,3 +470,16 @@ def test_a_restarted_workspace_was_not_stopped(world, name, who):
     text = Browser(world, name).look("workspaces/gone").text
     assert re.search(f"<h2[^>]*>{who} restarted it without a GPU at ", text)
     assert "because" not in text
+
+
+def test_no_template_is_read_from_its_file_once_the_service_has_started(monkeypatch):
+    def refuse(name, *_arguments, **_named):
+        pytest.fail(f"{name} is read again")
+
+    base.templates.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(builtins, "open", refuse)
+        found = {name: base.templates().get_template(name) for name in base._TEMPLATES}
+    assert {"home.html", "admin_overview.html"} < found.keys()
+    assert all(one.is_up_to_date for one in found.values())
+    assert found["home.html"].filename.endswith("templates/home.html"), "a traceback says where"

@@ -83,6 +83,21 @@ def test_gpus_are_limits_in_whole_numbers_with_cpu_and_memory_requests(made):
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
 
 
+@pytest.mark.parametrize(
+    ("patch", "own"), [pytest.param(WITHOUT, "0", id="without a GPU"), pytest.param(PATCH, "2", id="with GPUs")]
+)
+def test_no_container_leaves_a_limit_range_a_gpu_to_add(made, patch, own):
+    before = made(extra_containers=[{"name": "log", "image": "log:1"}], init_containers=[{"name": "i", "image": "i:1"}])
+    pod = patched(before, {**patch, "not_added": ["nvidia.com/gpu"]})
+    server, log = pod["spec"]["containers"]
+    (init,) = pod["spec"]["initContainers"]
+    for one, count in ((server, own), (log, "0"), (init, "0")):
+        assert {part: one["resources"][part]["nvidia.com/gpu"] for part in ("limits", "requests")} == {
+            "limits": count, "requests": count,
+        }  # fmt: skip
+    assert find_contradiction(pod, patch, "m1") == ""
+
+
 def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made):
     wanted = {
         "labels": {"queue": "research", "component": "theirs", "gpuspawner.io/lease": "another"},

@@ -265,7 +265,9 @@ class KubernetesBackend:
             must_be_there=self.settings.placement == "required",
             instead=instead,
         )
-        return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        patch = {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        added = sorted({limit.resource for limit in self._view.room().limits if limit.added})
+        return {**patch, "not_added": added} if added else patch
 
     def pods_of(self, lease_id: str) -> Sequence[Pod]:
         """Return the pods of one lease, as last observed."""

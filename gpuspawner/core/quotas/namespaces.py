@@ -29,7 +29,8 @@ Amounts = Mapping[str, int]
 class NamespaceLimit:
     """The range of a resource for one workspace: a cluster's LimitRange. ``most`` None is no limit.
 
-    ``cluster`` has the namespace; "" is the hub's own.
+    ``added`` is the amount that the cluster gives to each container that does not ask for the resource. ``cluster`` has
+    the namespace; "" is the hub's own.
     """
 
     name: str
@@ -37,6 +38,7 @@ class NamespaceLimit:
     least: int = 0
     most: int | None = None
     cluster: str = ""
+    added: int = 0
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def show_resource(resource: str, amount: int) -> str:
 
 def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
     field = resource.removeprefix("limits.") if resource in COMMON_RESOURCES else "count"
-    whole, could = _in_their_terms(asked, resource, possible)
+    whole, could = _in_their_terms(asked, resource, possible) if asked[resource] else (0, possible)
     ask = f"Ask for {show_resource(resource, could)}" if possible else "Ask an administrator to raise it"
     remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
     limit = bound.format(_guaranteed(asked, resource, possible))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -177,6 +177,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
         raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
+    _ask_for_none(spec, patch.get("not_added", ()))
     if settings.shared_memory_bytes:
         _shared_memory(spec, server, settings.shared_memory_bytes)
     ours = patch.get("pod", {}).get("spec", {})
@@ -319,6 +320,14 @@ def _hide_gpus(spec: Json, server: Json) -> None:
     for other in [*(spec.get("initContainers") or []), *spec["containers"]]:
         if other is not server and all(v["name"] != VISIBLE for v in other.get("env") or []):
             other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
+
+
+def _ask_for_none(spec: Json, resources: Iterable[str]) -> None:
+    """Ask for none of these resources in each container without them. A LimitRange changes no value that is there."""
+    none = dict.fromkeys(resources, "0")
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]] if none else ():
+        own = one.get("resources") or {}
+        one["resources"] = {**own, **{part: {**none, **(own.get(part) or {})} for part in ("requests", "limits")}}
 
 
 def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:

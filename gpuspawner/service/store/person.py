@@ -152,11 +152,16 @@ def _rows_of(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement
     columns = [column for column in table.c if column.name not in SECRET_COLUMNS]
     documents = [column for column in columns if isinstance(column.type, sa.JSON)]
     rows = read_with_damaged_json(connection, sa.select(*columns).where(where), *documents)
-    found = [{column.name: getattr(row, column.name) for column in columns} for row in rows]
+    found = [{column.name: _readable(getattr(row, column.name)) for column in columns} for row in rows]
     for row in found:
         if isinstance(row.get("document"), dict):
             row["document"].pop("token_hash", None)
     return found
+
+
+def _readable(value: Any) -> Any:
+    """Return a value that JSON can hold. SQLite stores bytes in any column."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _messages_to(connection: sa.Connection, name: str) -> list[str]:

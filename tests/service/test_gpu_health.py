@@ -16,7 +16,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import GpuHealth
 from gpuspawner.service.administration.gpu_health import quarantine_round
-from gpuspawner.service.engine.sampling.gpu_health import read_exported
+from gpuspawner.service.engine.sampling.gpu_health import parse_exported_health
 
 WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)
 
@@ -37,7 +37,7 @@ def health_of(world, gpu, name="admin"):
     return next(one for one in answer["gpus"] if one["id"] == gpu.id)
 
 
-def test_health_is_told_and_a_value_that_is_not_known_is_no_zero(world):
+def test_health_is_reported_and_unknown_values_are_absent(world):
     gpu = look(world, clock_mhz=None)
     told = health_of(world, gpu)
     assert (told["state"], told["celsius"], told["watts"], told["clock_mhz"]) == ("healthy", 64.0, 358.0, None)
@@ -147,10 +147,10 @@ def test_an_exporter_tells_a_faulty_gpu_and_its_node_is_drained_where_gpus_are_o
     assert drain.reason.startswith("GPU 1: Xid 79: the GPU has fallen off the bus. The cluster does not tell")
 
 
-def test_an_answer_that_is_none_of_prometheus_is_not_believed():
+def test_an_invalid_answer_of_prometheus_is_refused():
     for body in (b"", b"{}", b'{"data": {"result": [{"metric": {"UUID": "a"}}]}}'):
         with pytest.raises(Unavailable, match="is not understood"):
-            read_exported(body)
+            parse_exported_health(body)
 
 
 def test_nvidia_smi_tells_the_health_of_nvidias_simulated_gpus(tmp_path):

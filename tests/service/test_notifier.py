@@ -12,7 +12,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
@@ -32,7 +32,7 @@ async def sending():
         return world.parts.notifier
 
     yield send
-    await cancelled(tasks)
+    await cancel_all(tasks)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     await until(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
 
 
-async def test_who_wants_no_message_about_starts_gets_warnings_all_the_same(world, mailbox):
+async def test_warnings_are_mailed_without_messages_about_starts(world, mailbox):
     first, second = await world.up("bob", count=2), await world.start("ann")
     world.parts.store.preferences.set_start_mail(second.key.owner, wanted=False)
     world.allocator.registry.note_heard(second.id, 0.0)
@@ -105,7 +105,7 @@ async def test_who_wants_no_message_about_starts_gets_warnings_all_the_same(worl
     await until(lambda: len(mailbox.received("ann@example.org")) == 2)
 
 
-async def test_a_coming_end_is_told_once_however_often_the_service_starts(world, mailbox, sending):
+async def test_a_coming_end_is_mailed_once_despite_restarts(world, mailbox, sending):
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)
 

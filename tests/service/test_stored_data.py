@@ -14,7 +14,7 @@ from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.person import StoredPerson
+from gpuspawner.service.store.retention import StoredPerson
 from gpuspawner.service.stored_data.api import _SECTIONS, pseudonym_of
 
 NOT_PERSONAL = {
@@ -85,7 +85,7 @@ def forget(world, status=201, **more):  # noqa: F811
     return answer.json()
 
 
-def test_the_words_cover_each_table_that_holds_something_of_a_person(lived):
+def test_each_table_with_personal_data_has_a_section(lived):
     named = {table.name for table in tables.metadata.sorted_tables} - NOT_PERSONAL
     assert named <= {*_SECTIONS}
 
@@ -185,7 +185,7 @@ def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
         assert [row for row in rows[table] if "'admin'" in row] == [], table
 
 
-def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):
+def test_a_user_with_a_live_workspace_or_no_data_cannot_be_forgotten(lived):
     begin(lived, "again", "alice")
     assert "Stop them first" in forget(lived, 409)["error"]["message"]
     end(lived, "again")

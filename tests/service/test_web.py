@@ -233,7 +233,7 @@ def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
 
 
 @pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
-def test_a_get_changes_nothing(world, action):
+def test_a_get_request_changes_nothing(world, action):
     before = world.save(page_world.in_grace("mine"))
     ended = world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
@@ -243,7 +243,7 @@ def test_a_get_changes_nothing(world, action):
 
 
 @pytest.mark.parametrize("token", ["", "forged"])
-def test_a_form_from_elsewhere_does_nothing(world, token):
+def test_a_forged_form_changes_nothing(world, token):
     before = world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
@@ -363,7 +363,7 @@ def test_the_notice_of_a_new_size_restarts_it_now_or_keeps_it(world, step, stops
     assert lease.reason is (ExitReason.CHANGED if stops else None)
 
 
-def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
+def test_only_its_user_marks_an_end_as_read(world):
     world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")
     assert "Mark as read" not in admin.look("workspaces/gone").text

@@ -79,7 +79,7 @@ def find_problems(state: Parts, ended: Iterable[Lease], disputed: Iterable[Lease
 
 def _service_problems(state: Parts) -> Iterator[Problem]:
     now, fleet = state.clock.now(), state.scheduler.fleet
-    for outage in state.queue.outages.under_way():
+    for outage in state.queue.outages():
         why = f" {outage.why}" if outage.why else ""
         yield Problem(f"{outage.words(now)}{why}", REMEDIES.get(outage.part, REMEDY), grave=True)
     if not state.allocator.observed.hub_answers and state.allocator.observed.hub_outage is None:

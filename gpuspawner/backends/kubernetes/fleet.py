@@ -178,7 +178,7 @@ def _gpus(
     elif kind is None and not model.replicas:
         no_kind = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
     gpus = []
-    for index in range(total):
+    for index, domains in enumerate(node.domains(resource)):
         is_foreign = index >= total - len(holders)
         is_sick = not is_foreign and index >= total - len(holders) - sick
         note = away or no_kind
@@ -203,6 +203,7 @@ def _gpus(
                 reachable=node.ready,
                 spot=node.spot,
                 holder=holders[total - 1 - index] if is_foreign else "",
+                domains=domains,
             )
         )
     return gpus

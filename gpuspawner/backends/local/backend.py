@@ -59,6 +59,8 @@ class LocalBackend:
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
+        self._domains: tuple[list[str], Mapping[int, tuple[str, ...]]] = [], {}
+        """The GPUs' UUIDs, and their NVLink and NUMA domains by index. Both change only with the hardware."""
         self._vendors: dict[str, Vendor] = {}
         """Vendors of the simulated GPUs by UUID. Real ones of this machine are NVIDIA's."""
 
@@ -133,6 +135,8 @@ class LocalBackend:
         self,
         slots: tuple[Slot, ...],
         instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - part of the interface
+        *,
+        one_domain: bool = False,  # noqa: ARG002 - part of the interface
     ) -> dict[str, Any]:
         """Return the variables that show a workspace its own GPUs only, and the stand-in's folder for its PATH."""
         uuids = ",".join(dict.fromkeys(slot.gpu for slot in slots))
@@ -205,7 +209,9 @@ class LocalBackend:
         mig = await nvidia.read_mig_devices(self._command, rows)
         self._parents = {device.uuid: uuid for uuid, devices in mig.items() for device in devices}
         found = await asyncio.to_thread(processes.scan)
-        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig)
+        if self._domains[0] != (uuids := [row.uuid for row in rows]):
+            self._domains = uuids, await nvidia.read_domains(self._command) if len(uuids) > 1 else {}
+        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig, self._domains[1])
 
     def _parameters(
         self, own: list[processes.Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float

@@ -8,9 +8,10 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpuspawner.backends.local.processes import Process, kill_group
@@ -115,6 +116,8 @@ LOST = "[GPU is lost]"
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
+_TERMINAL_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_GPU_COLUMN, _NVLINK, _NUMA_COLUMN = re.compile(r"GPU[0-9]{1,3}"), re.compile(r"NV[0-9]{1,3}"), "NUMA Affinity"
 _VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 
 
@@ -234,6 +237,41 @@ async def compute_capabilities(command: str) -> Mapping[str, str]:
     return {uuid: compute for uuid, compute in pairs if _COMPUTE.fullmatch(compute)}
 
 
+def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
+    """Return the NVLink domain and the NUMA domain of each GPU by index, from the output of ``nvidia-smi topo -m``.
+
+    All GPUs of an NVLink domain are linked to each other directly. Where links form a mesh without all pairs, a GPU is
+    in the first domain whose GPUs it is linked to. What is not printed is unknown.
+    """
+    header, *lines = _TERMINAL_STYLE.sub("", text).splitlines() or [""]
+    columns = [cell.strip() for cell in header.split("\t")]
+    linked, found = list[list[int]](), dict[int, tuple[str, ...]]()
+    for line in lines:
+        cells = dict(zip(columns, (cell.strip() for cell in line.split("\t")), strict=False))
+        name = cells.get("", "")
+        if not _GPU_COLUMN.fullmatch(name):
+            continue
+        links = (key for key, value in cells.items() if _NVLINK.fullmatch(value))
+        peers = {int(key[3:]) for key in links if _GPU_COLUMN.fullmatch(key)}
+        index, numa = int(name[3:]), cells.get(_NUMA_COLUMN, "")
+        domain = next((one for one in linked if peers.issuperset(one)), None)
+        if domain is not None:
+            domain.append(index)
+        elif peers:
+            linked.append([index])
+        found[index] = (f"NUMA {numa}",) if numa not in {"", "N/A"} else ()
+    nvlink = {index: (f"NVLink {number}",) for number, one in enumerate(linked) if len(one) > 1 for index in one}
+    return {index: (*nvlink.get(index, ()), *numa) for index, numa in found.items()}
+
+
+async def read_domains(command: str) -> Mapping[int, tuple[str, ...]]:
+    """Return the NVLink and NUMA domains of each GPU by index. They are unknown if ``nvidia-smi`` fails."""
+    try:
+        return domains_of(await _run(command, "topo", "-m"))
+    except Unavailable:
+        return {}
+
+
 async def compute_processes(command: str) -> list[tuple[str, int]]:
     """Return UUID and pid of each compute process that the driver lists. Raises Unavailable."""
     text = await _run(command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits")
@@ -255,16 +293,19 @@ def to_gpus(
     kinds: Iterable[GpuKind],
     node: str,
     mig: Mapping[str, tuple[MigDevice, ...]] | None = None,
+    domains: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of the fleet, matched to kinds, with notes on those that cannot be granted.
 
-    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole.
+    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole. ``domains``
+    are those of the GPUs by index. MIG devices have none.
     """
     users, kinds, gpus = GpuUsers(apps, processes), list(kinds), []
     for row in rows:
         devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
         if not devices:
-            gpus.append(_gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node))
+            gpu = _gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node)
+            gpus.append(replace(gpu, domains=domains.get(row.index, ())))
             continue
         # The driver does not list which process uses which MIG device.
         strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)

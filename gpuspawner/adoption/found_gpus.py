@@ -11,8 +11,9 @@ from typing import Any
 from gpuspawner.adoption.discovered_gpus import Discovery, FoundGpus, KindKey, literal
 from gpuspawner.backends.kubernetes.nodes import Model, Node, model_of, says_shared, says_slice, to_node
 from gpuspawner.backends.local import nvidia
-from gpuspawner.backends.local.nvidia import MIB, MIG_ON, MigDevice, Row
+from gpuspawner.backends.local.nvidia import MIG_ON, MigDevice, Row
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.units import MEBIBYTE
 
 NO_NODES = (
     "No node advertises GPUs. If nodes have GPUs, install the vendor's device plugin. kubectl describe node then shows "
@@ -170,7 +171,7 @@ def of_rows(
             left_out = "" if is_offered else " It is not in the catalog."
             notes.append(f"GPU {row.index} ({row.name}): {fault.words}.{left_out} Remedy: {fault.remedy}.")
     found = [
-        FoundGpus(name, literal(name), count, count, total * MIB, compute=capability.get(name, ""))
+        FoundGpus(name, literal(name), count, count, total * MEBIBYTE, compute=capability.get(name, ""))
         for (name, total), count in _merged(whole).items()
     ]
     found += [

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import BEGIN, END
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.leases.observations import Running
 from gpuspawner.core.outages import GpuHealth
+from gpuspawner.core.units import MEBIBYTE
 
 
-def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MIB) -> tuple[Gpu, ...]:
+def fake_gpus(pool: str, count: int, memory_bytes: int = 80 * 1024 * MEBIBYTE) -> tuple[Gpu, ...]:
     """Return GPUs of one kind, named ``GPU-...`` by kind and index as a real one is."""
     code = f"{sum(pool.encode()) % 65536:04x}"
     return tuple(
@@ -135,7 +135,7 @@ class FakeBackend:
         return results.pop(0) if len(results) > 1 else results[0]
 
     async def gpu_health(self) -> Mapping[str, GpuHealth]:
-        """Return what a test set."""
+        """Return the health that a test set."""
         return self.health
 
     async def run_script(

@@ -231,6 +231,8 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.MaintenanceNear: "Maintenance of the node of your workspace",
     events.MovedInQueue: "An administrator moved your request",
     events.PassedByMove: "An administrator moved another request before yours",
+    events.SizeChangeNear: "Your workspace restarts with its new size soon",
+    events.SizeChangePostponed: "Your workspace does not restart yet",
     events.SizeChangeRefused: "Your workspace keeps its size",
 }
 """Titles of events whose own words are too short for an inbox."""

@@ -17,6 +17,7 @@ from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueu
 from gpuspawner.catalog.requests.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
+from gpuspawner.core.rules import Rules
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.clusters import BoundedScheduler, ClusterScheduler, ClustersScheduler, SharedGpus
 from gpuspawner.schedulers.http.client import SchedulerClient
@@ -204,7 +205,8 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
             if kind.resource and not is_gpu_resource(kind.resource, named)
         )
         waits = (f"GPUs that nodes call {', '.join(new)} are seen after a restart of the hub.",) if new else ()
-        return replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=menus), waits
+        rules = _rules_in_namespace(catalog.rules, settings)
+        return replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=menus, rules=rules), waits
 
     try:
         catalog, _ = prepare(catalog)
@@ -223,6 +225,20 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
         await backend.close()
 
     return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+
+
+def _rules_in_namespace(rules: Rules, settings: ClusterSettings) -> Rules:
+    """Return the rules for the workspaces' namespace.
+
+    Raises:
+        CatalogError: a quota names a namespace, and each user has one.
+    """
+    if settings.all_namespaces and rules.quotas_of_namespaces:
+        first = next(iter(rules.quotas_of_namespaces.values()))[0].name
+        wrong = "each user has a namespace of their own here (enable_user_namespaces)"
+        problem = Problem("catalog", None, f"quotas.{first}.namespace", wrong, "Limit the user by user: instead.")
+        raise CatalogError((problem,))
+    return rules.in_namespace(settings.namespace)
 
 
 def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: ClusterSettings) -> ClusterBackend:

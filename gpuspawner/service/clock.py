@@ -16,7 +16,7 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Return the machine's wall time, in seconds since the epoch. It may jump.
 
-        Use it only for times that other processes signed.
+        Use it only for times that other processes signed, and to find a wrong time of the service.
         """
         ...
 
@@ -51,6 +51,20 @@ class WallWatch:
         before, self._ahead_seconds = self._ahead_seconds, self._clock.wall() - self._clock.now()
         back = before - self._ahead_seconds
         return back if back >= SET_BACK_SECONDS else 0.0
+
+
+SETTLED_SECONDS = 600.0
+"""A machine that starts with a wrong time gets the right one within this time. Arbitrary: time servers need seconds."""
+
+
+def settled_time(clock: Clock) -> float | None:
+    """Return the time for steps that cannot be undone, None while it is not certain.
+
+    A machine may start months ahead, until a time server corrects it. The service's own time stays ahead then, so the
+    earlier one of both counts.
+    """
+    now = clock.now()
+    return min(now, clock.wall()) if now - clock.awake_since() >= SETTLED_SECONDS else None
 
 
 class SteadyClock:

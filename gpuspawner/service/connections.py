@@ -22,7 +22,7 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 
-from gpuspawner.backends.ports import find_listener
+from gpuspawner.backends.machine import find_listener
 from gpuspawner.core.errors import NoPort
 
 log = logging.getLogger("gpuspawner")

@@ -9,6 +9,7 @@ from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.quotas.months import month_of
 from gpuspawner.service.api.rest.keys import KEPT_SECONDS
+from gpuspawner.service.clock import settled_time
 from gpuspawner.service.notifications.sender import KEPT_SECONDS as OUTBOX_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.personal import OwnedRows
@@ -21,10 +22,14 @@ PAUSE_SECONDS = 0.05
 async def forget(parts: Parts) -> None:
     """Thin old readings, and forget what is older than the settings keep it, a chunk at a time.
 
+    Nothing happens while the time is not certain: what is forgotten never returns.
+
     Raises:
         Unavailable: the database does not answer, or the hub, after all else was done.
     """
-    now, store, settings = parts.clock.now(), parts.store, parts.settings
+    now, store, settings = settled_time(parts.clock), parts.store, parts.settings
+    if now is None:
+        return
     ended_before = now - settings.keep_ended_seconds
     for chunk in (
         partial(store.readings.thin, now, THIN_AT_ONCE_SECONDS),

@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 import yaml
 
-from gpuspawner.backends.data_folder import made_identity
+from gpuspawner.backends.machine import make_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.service.app import Options
 from gpuspawner.service.backend_choice import BACKEND, CLUSTER
@@ -211,7 +211,7 @@ def _identity(options: ServeOptions, data: Path) -> tuple[bytes, float, str]:
         # The age of the secret says what may be rebuilt with it. A mounted file is as old as its mount.
         return secret, 0.0, options.hub_id or derive_hub_id(secret)
     try:
-        text, hub_id = made_identity(data, options.hub_id)  # the first of hub and service makes them
+        text, hub_id = make_identity(data, options.hub_id)  # the first of hub and service makes them
     except SystemExit as error:
         raise StartError(str(error).removeprefix("gpuspawner: ")) from None
     return bytes.fromhex(text), (data / "secret").stat().st_mtime, hub_id

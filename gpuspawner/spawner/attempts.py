@@ -1,14 +1,20 @@
-"""One start of a server as a frozen record. Each start begins with a new one, so no value outlives it.
+"""One start of a server: its record, and the variables that its request and its template add to the environment.
 
-Times are in seconds of ``time.monotonic()``.
+Each start begins with a new record, so no value outlives it. Times are in seconds of ``time.monotonic()``.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuspawner.catalog import SSH, default_url
+from gpuspawner.catalog.models import Template
+from gpuspawner.catalog.pod_models import Volume
+from gpuspawner.catalog.requests.start_options import variables_in
 from gpuspawner.core.leases.request import Request
 
 if TYPE_CHECKING:
@@ -100,23 +106,23 @@ class Attempt:
         return self.lease, self.number
 
     def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
-        """The server may be made for ``request`` with the changes of ``patch``."""
+        """Return the record with a grant of ``request`` and the changes of ``patch``."""
         return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
 
     def started(self) -> Attempt:
-        """The server runs."""
+        """Return the record of a running server."""
         return replace(self, outcome="started", is_saved=True)
 
     def broken_off(self, outcome: Literal["cancelled", "failed"], message: str = "") -> Attempt:
-        """``start()`` raised: set ``outcome`` unless a more exact outcome is known."""
+        """Return the record after ``start()`` raised. A more exact outcome is kept."""
         return replace(self, outcome=outcome, message=message) if self.outcome == "in flight" else self
 
     def with_pod(self, **changes: Any) -> Attempt:
-        """Change the record of the pod."""
+        """Return the record with changes of its pod."""
         return replace(self, pod=replace(self.pod, **changes))
 
     def with_new_pod(self, mark: str) -> Attempt:
-        """Begin the record of another pod, with a new mark."""
+        """Return the record with a new pod and its mark."""
         return replace(self, pod=PodAttempt(mark), node_port=0)
 
     def end(self, *, hub_shuts_down: bool) -> str | None:
@@ -126,3 +132,57 @@ class Attempt:
         if self.outcome == "started":
             return "stopped" if self.is_stopped_by_hub else self.died_as
         return self.outcome if self.outcome in {"failed", "cancelled"} else None
+
+
+SSH_VARIABLE = "GPUSPAWNER_SSH"
+"""Set in workspaces whose template allows SSH. Without it `gpuspawner.workspace` refuses each connection."""
+REPOSITORY_VARIABLE = "GPUSPAWNER_REPOSITORY"
+"""The repository that `gpuspawner.workspace` clones into the home."""
+SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
+"""The script that `gpuspawner.workspace` runs once the server has started."""
+TOOLS_VARIABLE = "GPUSPAWNER_TOOLS"
+"""The packages of which `gpuspawner.workspace` makes kernels, as JSON: the template's name and packages by tool."""
+FOLDERS_VARIABLE = "GPUSPAWNER_FOLDERS"
+"""The folders of this machine that `gpuspawner.workspace` links into the home, as JSON: the folder by its link."""
+
+
+def variables_of(
+    request: Request, template: Template | None, volumes: Mapping[str, Volume], own_page: str
+) -> dict[str, str]:
+    """Return the template's variables, and those for the user's own choices.
+
+    Args:
+        request: the request of the lease.
+        template: its template, None if the catalog no longer has it.
+        volumes: the volumes that the template adds for this user, by name.
+        own_page: the hub's ``default_url``. A page within the opened tool, for example /lab/tree/first.ipynb, is kept.
+    """
+    opens = request.opens or ()
+    page = default_url(opens)
+    offered = template.tools if template else {}
+    tools = {name: offered[name] for name in request.tools if name in offered}  # a template may lose a tool
+    folders = {one.mount: one.folder for one in volumes.values() if one.folder}
+    found = {**dict(template.environment if template else ()), **variables_in(request.variables)}
+    # In JupyterHub's own variable: `default_url` would remain for the next start, which may have no tool.
+    if page and not own_page.startswith(page):
+        found = {"JUPYTERHUB_DEFAULT_URL": page, **found}
+    if SSH in opens:
+        found = {SSH_VARIABLE: "1", **found}
+    if request.repository:
+        found[REPOSITORY_VARIABLE] = request.repository
+    if request.script:
+        found[SCRIPT_VARIABLE] = request.script
+    if folders:
+        found[FOLDERS_VARIABLE] = json.dumps(folders)
+    if tools:
+        found[TOOLS_VARIABLE] = json.dumps({"template": request.template, "tools": tools})
+    return found
+
+
+def with_patch(environment: Mapping[str, str], patch: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment with the variables and the program folder of a lease's patch."""
+    found: dict[str, str] = {**environment, **patch.get("environment", {})}
+    if prefix := patch.get("path_prefix", ""):
+        path = found.get("PATH") or os.environ.get("PATH", os.defpath)
+        found["PATH"] = f"{prefix}{os.pathsep}{path}"
+    return found

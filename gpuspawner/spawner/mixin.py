@@ -17,6 +17,7 @@ from traitlets import Float, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
+from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.requests.visibility import named_groups
 from gpuspawner.core.errors import RequestRefused, Unavailable
@@ -24,14 +25,12 @@ from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.attempts import Attempt
-from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
-from gpuspawner.spawner.environment import variables_of, with_patch
-from gpuspawner.spawner.hub.checks import watch_hub
-from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
+from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
+from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
+from gpuspawner.spawner.hub.settings import watch_hub
 from gpuspawner.spawner.servers import LocalServer, within
-from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
-from gpuspawner.spawner.web.options import SpawnForm
+from gpuspawner.spawner.waiting import GrantWait, Steps, ended_start, log_in_one_line, send_heartbeats
+from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
 """Nothing is created unless a heartbeat was acknowledged within this time (design, section 6)."""
@@ -51,7 +50,7 @@ class GPUSpawnerMixin(_Base):
     gpu_wait_in_hub_seconds = Float(
         120.0, min=0, help="How long start() waits for a GPU. Then start() ends, and the queue position is kept."
     ).tag(config=True)
-    # configure() sets these on the class. They are no settings.
+    # configure() sets these on the class. They are not settings.
     gpu_read_catalog: Callable[[], Catalog]
     gpu_take_added: Callable[[LeaseClient], Awaitable[None]] | None = None
     gpu_service_prefix = "/services/gpu/"
@@ -125,7 +124,7 @@ class GPUSpawnerMixin(_Base):
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
     def gpu_actor(self) -> str:
-        """Return the name of another person who starts the server for its user; "" without one."""
+        """Return the name of another person who starts the server. "" if its user does."""
         actor = getattr(self.handler, "current_user", None)
         return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
 
@@ -157,7 +156,7 @@ class GPUSpawnerMixin(_Base):
     def _gpu_client(self) -> LeaseClient:
         client = LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
         if self.gpu_folder != Path(self.gpu_secret_file).parent:
-            tell_later(self.gpu_folder, client)
+            send_spooled_later(self.gpu_folder, client)
         return client
 
     def _gpu_step(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
@@ -173,7 +172,7 @@ class GPUSpawnerMixin(_Base):
         self._gpu_steps = Steps()
 
     async def run_pre_spawn_hook(self) -> None:
-        """Validate the options and add the time to wait to the start's limit. Then run the administrator's own hook."""
+        """Validate the options, run the administrator's own hook, and add the time to wait to the start's limit."""
         self._gpu_begin_attempt()
         await self.gpu_follow_catalog()
         try:
@@ -188,9 +187,9 @@ class GPUSpawnerMixin(_Base):
         try:
             request = self._gpu_current_request()
         except RequestRefused as error:
-            message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
+            message = f"This hub is set up wrongly: its pre_spawn_hook sets options that are not allowed: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
-        self._gpu_attempt = replace(self._gpu_attempt, own_timeout_seconds=self.start_timeout)
+        self._gpu_change(own_timeout_seconds=self.start_timeout)
         pod_seconds = self._gpu_pod_seconds(request)
         self.start_timeout = int(
             self.start_timeout + self.http_timeout + self.gpu_wait_in_hub_seconds + FENCE_SECONDS + pod_seconds
@@ -204,6 +203,10 @@ class GPUSpawnerMixin(_Base):
         """Return the seconds that its pod may wait in a queue of the cluster, or 0."""
         queues = self.gpu_catalog.scheduler
         return queues.wait_seconds if isinstance(queues, PodQueues) and request.gpu else 0.0
+
+    def _gpu_change(self, **changes: Any) -> None:
+        """Change fields of the record of this start."""
+        self._gpu_attempt = replace(self._gpu_attempt, **changes)
 
     def _gpu_begin_attempt(self) -> None:
         """Replace the record of the last start, however it ended."""
@@ -221,13 +224,12 @@ class GPUSpawnerMixin(_Base):
     def _gpu_restore_timeout(self) -> None:
         own_seconds = self._gpu_attempt.own_timeout_seconds
         if own_seconds is not None:
-            self.start_timeout, self._gpu_attempt = own_seconds, replace(self._gpu_attempt, own_timeout_seconds=None)
+            self.start_timeout = own_seconds
+            self._gpu_change(own_timeout_seconds=None)
 
     async def start(self) -> Any:
         """Wait for a lease, then start the server on its GPUs."""
-        self._gpu_attempt = replace(
-            self._gpu_attempt, outcome="in flight", waits_until=time.monotonic() + self.gpu_wait_in_hub_seconds
-        )
+        self._gpu_change(outcome="in flight", waits_until=time.monotonic() + self.gpu_wait_in_hub_seconds)
         try:
             await self._gpu_wait_for_grant()
             if self._gpu_attempt.lease:
@@ -278,7 +280,7 @@ class GPUSpawnerMixin(_Base):
                 f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
                 "ask your administrator."
             )
-            self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=message)
+            self._gpu_change(outcome="failed", message=message)
             raise ended_start(message, reason="timeout", status=504) from error
         self._gpu_step(80, "The server is starting; waiting until it answers.")
         await self._gpu_server.wait_until_up(started)
@@ -308,16 +310,18 @@ class GPUSpawnerMixin(_Base):
 
     def get_env(self) -> dict[str, str]:
         """Return the environment: the template's tools first, then everything else, then the lease's patch."""
-        request = self._gpu_current_request()
-        template = self.gpu_catalog.templates.get(request.template)
-        ours = variables_of(request, template, self._gpu_volumes(), self.default_url)
+        ours = variables_of(self._gpu_current_request(), self._gpu_template(), self._gpu_volumes(), self.default_url)
         environment = with_patch({**super().get_env(), **ours}, self._gpu_attempt.patch)
-        self._gpu_attempt = replace(self._gpu_attempt, environment=environment)
+        self._gpu_change(environment=environment)
         return environment
+
+    def _gpu_template(self) -> Template | None:
+        """Return the template of the request, None if the catalog no longer has it."""
+        return self.gpu_catalog.templates.get(self._gpu_current_request().template)
 
     def _gpu_volumes(self) -> dict[str, Volume]:
         """Return the volumes that the template adds for this user, by name."""
-        template = self.gpu_catalog.templates.get(self._gpu_current_request().template)
+        template = self._gpu_template()
         if template is None or not template.volumes:
             return {}
         groups = {group.name for group in self.user.groups}
@@ -335,18 +339,15 @@ class GPUSpawnerMixin(_Base):
     def clear_state(self) -> None:
         """Remove the saved lease."""
         super().clear_state()
-        self._gpu_attempt = replace(self._gpu_attempt, is_saved=False)
+        self._gpu_change(is_saved=False)
 
     async def stop(self, now: bool = False) -> Any:
         """Note that the hub stopped it. A server that ended by itself is never stopped."""
-        self._gpu_attempt = replace(self._gpu_attempt, is_stopped_by_hub=True)
+        self._gpu_change(is_stopped_by_hub=True)
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:
-        """After a stop or a failure: release a lease that ended, not one that is parked or in flight.
-
-        Then the own hook.
-        """
+        """Release a lease that ended, unless it is parked or in flight. Then run the administrator's own hook."""
         self._gpu_forget_steps()
         attempt = self._gpu_attempt
         end = attempt.end(hub_shuts_down=hub_shuts_down())
@@ -365,20 +366,20 @@ class GPUSpawnerMixin(_Base):
             try:
                 await self._gpu_client().release(release)
             except Unavailable:
-                leave(self.gpu_folder, release)
-                self._gpu_client()  # has it told later
-        except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
-            self.log.warning("the end of %s was not reported: %s", self._log_name, error)
+                spool_release(self.gpu_folder, release)
+                self._gpu_client()  # sends spooled reports later
+        except Exception as error:  # noqa: BLE001 - a stop must go on: the service observes the end itself
+            self.log.warning("The end of %s was not reported: %s", self._log_name, error)
 
     async def _gpu_forget(self) -> None:
         """Withdraw a place in the queue that would start a server by itself although its user wants none."""
         try:
             await self._gpu_client().forget(self._gpu_key())
         except Exception as error:  # noqa: BLE001 - a deletion, or a stop, must go on
-            self.log.warning("the place of %s in the queue was not withdrawn: %s", self._log_name, error)
+            self.log.warning("The place of %s in the queue was not withdrawn: %s", self._log_name, error)
 
     async def delete_forever(self) -> None:
-        """The hub deletes this server or its user: withdraw a place in the queue, which would start it again."""
+        """Withdraw the place in the queue when the hub deletes this server or its user: it would start again."""
         await self._gpu_forget()
         result = super().delete_forever()
         if asyncio.iscoroutine(result):

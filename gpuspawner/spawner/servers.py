@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS, likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin
@@ -152,7 +152,7 @@ class LocalServer:
         """Record the last lines as their user may see them."""
         environment = self.environment()
         output = "" if environment is None else mask_output(await self.last_output(), environment)
-        self._spawner._gpu_attempt = replace(self._spawner._gpu_attempt, output=output)
+        self._spawner._gpu_change(output=output)
 
     async def save_end(self, end: str) -> None:
         """Record the last lines of a server that ended, and its likely cause if nothing else explains the end."""
@@ -162,7 +162,7 @@ class LocalServer:
         cause = likely_cause(spawner._gpu_attempt.output)
         if end == "died" and cause and not spawner._gpu_attempt.message:
             message = f"Its server ended by itself: {cause}. Your files are untouched."
-            spawner._gpu_attempt = replace(spawner._gpu_attempt, died_as=end, message=message)
+            spawner._gpu_change(died_as=end, message=message)
         self.output.forget()
 
 

@@ -14,12 +14,11 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import Any
 
 from tornado.escape import url_escape
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPResponse
-
-from gpuspawner.workspace.sshd import SBIN
 
 DEADLINE_SECONDS = 5.0
 """Time limit of an answer. Arbitrary: the interval of the page's requests, so that they never pile up."""
@@ -117,11 +116,11 @@ def _reply(response: HTTPResponse) -> Reply:
         body = None
     if not isinstance(body, dict):
         return _away(f"HTTP {response.code} and no JSON object, as from a proxy in between")
-    if 200 <= response.code < 300:  # noqa: PLR2004 - HTTP's own classes of status
+    if HTTPStatus.OK <= response.code < HTTPStatus.MULTIPLE_CHOICES:
         return Reply(200, body)
     error = body.get("error")
     message = str(error.get("message", "")) if isinstance(error, dict) else ""
-    if 400 <= response.code < 500:  # noqa: PLR2004
+    if HTTPStatus.BAD_REQUEST <= response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return Reply(response.code, {"error": {"message": message or f"refused with HTTP {response.code}"}})
     return _away(message or f"HTTP {response.code}")
 
@@ -130,9 +129,8 @@ def _away(message: str) -> Reply:
     return Reply(200, {"away": True, "message": message})
 
 
-if TYPE_CHECKING:
-    from gpuspawner.workspace.service import ServiceClient
-
+SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""Folders of sshd, which are seldom on a user's PATH."""
 TRIES, AGAIN_SECONDS = 5, 30.0
 """Number of reports while the service is away. Arbitrary: usually it is back within minutes."""
 

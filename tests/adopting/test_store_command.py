@@ -17,7 +17,7 @@ from manifests import opened
 from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.spawner.hub import checks
+from gpuspawner.spawner.hub import settings
 
 DONE, INVALID, REFUSED = 0, 1, 2
 
@@ -172,12 +172,12 @@ def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path
 
 def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):
     assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
-    checks.hold(data, "http://hub.example.org/")
+    settings.lock_data_folder(data, "http://hub.example.org/")
     try:
         assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
         assert "which serves http://hub.example.org/. Stop it first" in capsys.readouterr().err
     finally:
-        checks._held.clear()
+        settings._held.clear()
 
 
 def test_a_service_of_its_own_that_beats_is_not_restored_under(data, tmp_path, capsys):

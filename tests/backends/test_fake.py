@@ -6,10 +6,10 @@ import pytest
 
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
-from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
+from gpuspawner.core.units import MEBIBYTE
 
 GPUS = fake_gpus("a100", 2)
 U = tuple(gpu.id for gpu in GPUS)
@@ -55,7 +55,7 @@ async def test_probes_are_what_the_parser_reads(fake: FakeBackend) -> None:
     sample, _ = parse_probe(await fake.probe("b", 1, U, 10.0), U, table, interval_seconds=1, age_seconds=1)
     assert [gpu.utilization_percent for gpu in sample.gpus] == [90.0, None]
     assert [gpu.holders for gpu in sample.gpus] == [1, 0]
-    assert sample.gpus[0].memory_used_bytes == 5 * MIB
+    assert sample.gpus[0].memory_used_bytes == 5 * MEBIBYTE
     assert sample.cpu_cores is not None
     assert sample.cpu_cores > 0
     assert [(await fake.probe("b", 1, U, 10.0)).problem for _ in range(2)] == ["timed out", "timed out"]

@@ -6,7 +6,7 @@ import pytest
 from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.nvidia_smi import ENCODER, GPU, Buffer, read_reports
+from gpuspawner.backends.probes.gpu_tools import ENCODER, GPU, Buffer, read_reports
 from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.evidence import read_evidence

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.nvidia_smi import MIB, read_reports
+from gpuspawner.backends.probes.gpu_tools import read_reports
 from gpuspawner.backends.probes.script import parse_probe
+from gpuspawner.core.units import MEBIBYTE
 
 COLUMNS = (
     "index",
@@ -32,8 +33,8 @@ def test_real_values(capture: dict[str, list[str]], state: str) -> None:
     )
     sample, _ = parse_probe(ProbeResult(text), (real["uuid"],), None, interval_seconds=60, age_seconds=600)
     (gpu,) = sample.gpus
-    assert gpu.memory_used_bytes == int(bare[5]) * MIB
-    assert gpu.memory_total_bytes == int(bare[6]) * MIB
+    assert gpu.memory_used_bytes == int(bare[5]) * MEBIBYTE
+    assert gpu.memory_total_bytes == int(bare[6]) * MEBIBYTE
     if real["mig.mode.current"] == "Enabled":
         assert (gpu.utilization_percent, gpu.encoder_percent, gpu.decoder_percent) == (None, None, None)
         assert gpu.problem.startswith("a GPU in MIG mode has no utilization; ")

@@ -8,10 +8,10 @@ import pytest
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.processes import ProcessTable, ProcessTime
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.units import MEBIBYTE
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
@@ -49,8 +49,8 @@ def test_golden() -> None:
     )
     assert not sample.problem
     first, second = sample.gpus
-    assert (first.gpu, first.utilization_percent, first.memory_used_bytes) == (A, 97.0, 2048 * MIB)
-    assert (first.memory_total_bytes, first.holders, first.shared, first.problem) == (143771 * MIB, 1, False, "")
+    assert (first.gpu, first.utilization_percent, first.memory_used_bytes) == (A, 97.0, 2048 * MEBIBYTE)
+    assert (first.memory_total_bytes, first.holders, first.shared, first.problem) == (143771 * MEBIBYTE, 1, False, "")
     assert (second.gpu, second.utilization_percent, second.memory_used_bytes, second.holders) == (B, 1.0, 0, 0)
     assert second.shared
     assert sample.cpu_cores is None, "CPU use needs a probe before"
@@ -89,7 +89,7 @@ def test_a_utilization_that_is_no_number_is_unknown(value: str) -> None:
     first, second = sample.gpus
     assert first.utilization_percent is None
     assert first.problem.startswith("utilization: ")
-    assert first.memory_used_bytes == 2048 * MIB
+    assert first.memory_used_bytes == 2048 * MEBIBYTE
     assert second.utilization_percent == 1.0, "one GPU's fault is not the other's"
 
 
@@ -155,7 +155,7 @@ def test_output_cut_off_anywhere_is_unknown(end: int) -> None:
 def test_mig() -> None:
     row = f"smi 0, {A}, NVIDIA H100 80GB HBM3, Enabled, [N/A], 11125, 81559, 433.78"
     first = parse(GOLDEN.replace(ROW, row)).gpus[0]
-    assert (first.utilization_percent, first.memory_used_bytes) == (None, 11125 * MIB)
+    assert (first.utilization_percent, first.memory_used_bytes) == (None, 11125 * MEBIBYTE)
 
 
 def test_more_and_fewer_gpus_than_leased_are_shown() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probes.activity import is_soft, soft_readings
+from gpuspawner.backends.probes.activity import MOST_NAMES, is_soft, kernel_names, soft_readings
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import PROBED, SoftReading
 
@@ -98,6 +98,27 @@ def test_nothing_at_all() -> None:
 )
 def test_kernels(lines: list[str], active: bool | None, words: str) -> None:
     assert read(*lines)["kernel"] == SoftReading("kernel", active, words)
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        pytest.param([], None, id="no server"),
+        pytest.param([kernels()], (), id="none"),
+        pytest.param([kernels(("a.ipynb", False, 900.0), ("b.ipynb", True, 0.0))], ("a.ipynb", "b.ipynb"), id="two"),
+        pytest.param(
+            [kernels(("a", True, 0.0)), kernels(("b", None, 0.0), pid=9, holder=9)], ("a", "b"), id="two servers"
+        ),
+        pytest.param([kernels(("a", True, 0.0), pid=8)], None, id="a child that kept its parent's file"),
+        pytest.param([kernels(("a", True, 0.0), uptime=900.0)], None, id="a server that hangs"),
+        pytest.param([kernels(("a", True, 0.0)), "kernels x {}"], None, id="one report that is not understood"),
+        pytest.param(
+            [kernels(*((str(n), True, 0.0) for n in range(40)))], tuple(map(str, range(MOST_NAMES))), id="many"
+        ),
+    ],
+)
+def test_names_of_kernels(lines: list[str], names: tuple[str, ...] | None) -> None:
+    assert kernel_names(lines, CLOCK) == names
 
 
 @pytest.mark.parametrize(

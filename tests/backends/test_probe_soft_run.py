@@ -46,7 +46,7 @@ while True:
 
 KERNELS = """
 import sys, time
-from gpuspawner.workspace.kernels import KernelFile
+from gpuspawner.workspace.probe_reports import KernelFile
 file, told = KernelFile(), [dict(name=sys.argv[1], busy=sys.argv[2] == "busy", idle_seconds=9000.0)]
 file.write(told, opened=False)
 print("up", flush=True)

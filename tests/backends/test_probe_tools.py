@@ -13,11 +13,11 @@ from harness.waiting import until
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
-from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.units import MEBIBYTE
 
 POD = ("node/amd.com/gpu/0", "node/amd.com/gpu/1")
 AMD_SMI = """\
@@ -65,9 +65,9 @@ def test_output_of_each_tool(tool: str) -> None:
     sample = parse(told(tool, GOLDEN[tool], GOLDEN[tool]))
     assert sample.problem == ""
     first, second = sample.gpus
-    assert (first.gpu, first.utilization_percent, first.memory_used_bytes) == (POD[0], 97.0, 2048 * MIB)
-    assert (second.gpu, second.utilization_percent, second.memory_used_bytes) == (POD[1], 0.0, 285 * MIB)
-    total = None if tool == "xpu-smi" else 206141652992 if tool == "rocm-smi" else 196592 * MIB
+    assert (first.gpu, first.utilization_percent, first.memory_used_bytes) == (POD[0], 97.0, 2048 * MEBIBYTE)
+    assert (second.gpu, second.utilization_percent, second.memory_used_bytes) == (POD[1], 0.0, 285 * MEBIBYTE)
+    total = None if tool == "xpu-smi" else 206141652992 if tool == "rocm-smi" else 196592 * MEBIBYTE
     assert {gpu.memory_total_bytes for gpu in sample.gpus} == {total}
     assert [(gpu.problem, gpu.holders, gpu.persistence) for gpu in sample.gpus] == [("", 1, True)] * 2
 

@@ -11,12 +11,12 @@ from harness.verdicts import judge_sample
 
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
-from gpuspawner.backends.probes.nvidia_smi import MIB
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.evidence import read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy, Mode
 from gpuspawner.core.idle.readings import Sample, SoftReading
 from gpuspawner.core.idle.verdicts import SampleKind, Streak, Verdict, judge
+from gpuspawner.core.units import MEBIBYTE
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000001"
@@ -203,5 +203,5 @@ def test_sentences_where_a_number_stood_are_unknown(cell: str) -> None:
 
 def test_memory_is_in_mebibytes() -> None:
     """Captures: units are in the header or the cell, depending on ``nounits``. A cell with a unit is no number."""
-    assert sampled(reading(0, memory_mib=2)).gpus[0].memory_used_bytes == 2 * MIB
+    assert sampled(reading(0, memory_mib=2)).gpus[0].memory_used_bytes == 2 * MEBIBYTE
     assert sampled(reading(0).replace(" 1024,", " 1024 MiB,")).gpus[0].memory_used_bytes is None

@@ -48,9 +48,9 @@ def show(world, browser):
 
     def show() -> Page:
         ticket = sign_ticket(b"s" * 32, "alice", "alice born", world.clock.now(), form=True)
-        html = form.render(
+        html = form.FormView(
             CATALOG, user="alice", server="", ticket=ticket, service_prefix=f"{pages.PREFIX}/", chosen={}
-        )
+        ).render()
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         document = f"<!doctype html><html lang=en><title>Form</title><main><form>{html}</form></main></html>"

@@ -30,9 +30,9 @@ CHECKED = {"substitutes": [], "quota": []}
 def asked(browser: Browser):
     """Return the page, and the options of each check it asked for."""
     checks: list[dict[str, str]] = []
-    html = form.render(
+    html = form.FormView(
         CATALOG, user="alice", server="", ticket="t", own_ticket="own", service_prefix="/services/gpu/", chosen={}
-    )
+    ).render()
     presets: dict[str, dict[str, str]] = {}
 
     def of_presets(route: Route) -> None:

@@ -33,9 +33,9 @@ def asked(browser: Browser):
     """Return the page, and the options of each check it asked for."""
     checks: list[dict[str, object]] = []
     live = Live({}, "Starts now.")
-    html = form.render(
+    html = form.FormView(
         CATALOG, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}, live=live, teams=TEAMS
-    )
+    ).render()
     quota = [{"words": words} for words in QUOTA]
 
     def answer(route: Route) -> None:

@@ -68,7 +68,9 @@ def test_a_template_that_needs_isolated_memory_may_not_offer_a_share_of_which_ot
 
 def test_the_form_says_that_it_is_not_enforced():
     def text(catalog):
-        return form.render(catalog, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
+        return form.FormView(
+            catalog, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}
+        ).render()
 
     assert "40 GiB each (not enforced), others on the same GPU may use up its memory" in text(SLICED)
     assert "not enforced" not in text(ENFORCED)

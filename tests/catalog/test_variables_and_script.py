@@ -5,7 +5,7 @@ import pytest
 from gpuspawner.catalog import load_catalog, resolve, to_options
 from gpuspawner.catalog.requests.start_options import MOST_BYTES, MOST_VARIABLES, RESERVED_NAMES
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.spawner.environment import variables_of
+from gpuspawner.spawner.attempts import variables_of
 from gpuspawner.workspace.home.own_files import REFUSED
 
 CATALOG = load_catalog({"version": 1, "templates": {"lab": {"environment": {"A": "template", "B": "template"}}}})

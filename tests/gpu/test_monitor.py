@@ -23,7 +23,7 @@ REST_SECONDS, LOOK_SECONDS, PROBE_SECONDS = 20, 5.0, 60.0
 BELOW_PERCENT = 5.0
 FOLLOWS = """
 import json, logging, os, time
-from gpuspawner.workspace.monitor import EVERY_SECONDS, Monitor
+from gpuspawner.workspace.probe_reports import EVERY_SECONDS, Monitor
 monitor = Monitor(os.environ, logging.getLogger())
 monitor.start()
 while True:

@@ -1,6 +1,6 @@
 """GPU work is seen, and an idle GPU is seen as idle: a training loop, a burst, a pause, other users' processes."""
 
-from gpuspawner.backends.probes.nvidia_smi import read_reports
+from gpuspawner.backends.probes.gpu_tools import read_reports
 from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
 

@@ -122,7 +122,7 @@ async def test_resources_that_the_service_may_not_see_are_reported(a_scheduler):
     scheduler = await a_scheduler()
     assert scheduler.unseen == ()
     view = scheduler._cluster._view
-    view._record_refusal(view._pods_here, "Pods outside namespace jhub are not seen.")
+    view._all_pods.limit = "Pods outside namespace jhub are not seen."
     assert scheduler.unseen == ("Pods outside namespace jhub are not seen.",)
 
 

@@ -162,7 +162,7 @@ async def test_a_failing_step_is_retried_with_a_growing_pause():
     assert failures.counts["step"] == len(tries)
 
 
-def test_a_loop_whose_rounds_all_fail_is_no_whole_round_and_both_probes_say_why():
+def test_both_health_probes_report_a_loop_whose_rounds_fail():
     now = [0.0]
     health = Health(lambda: "", lambda: now[0])
     health.went_round("round", 0.3)
@@ -177,7 +177,7 @@ def test_a_loop_whose_rounds_all_fail_is_no_whole_round_and_both_probes_say_why(
     assert health.hanging() == []
 
 
-async def test_a_loop_that_fails_goes_no_round_and_one_that_waits_does():
+async def test_a_failing_loop_is_unhealthy_and_a_waiting_one_is_not():
     now = [0.0]
     health, failures = Health(lambda: "", lambda: now[0]), Failures(lambda: now[0])
     loops = Loops(health, failures, lambda _why: None)

@@ -91,7 +91,7 @@ def test_recorded_readings_of_sources_are_judged_again_alike(store, source, perc
     assert judge_sample(step.sample, POLICY) == judge_sample(sample, POLICY)
 
 
-def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):
+def test_a_simulated_policy_stops_what_the_live_rule_would_stop(store):
     one, steps = read(store, rows_of([50.0, *60 * [0.0], 50.0, *60 * [0.0]]), now=START + 9000)
     seen, replays = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)
     assert [(stop.at, stop.wrong) for stop in seen.stops] == [(41 * 60.0, False), (102 * 60.0, False)]
@@ -99,7 +99,7 @@ def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_
     assert seen.stops[0].wanted_at == 61 * 60.0
 
 
-def test_a_draft_that_is_wrong_is_told_so(store):
+def test_a_simulated_policy_reports_wrong_stops(store):
     hasty = replace(POLICY, below_percent=60.0)
     one, steps = read(store, rows_of(60 * [50.0]), now=START + 4000)
     seen, _ = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, hasty)
@@ -147,7 +147,7 @@ def test_reading_it_neither_writes_nor_supersedes_the_service(store):
     assert store.epoch == 1
 
 
-def test_only_what_has_readings_since_then(store):
+def test_only_workspaces_with_readings_since_then_are_read(store):
     store.save([a_lease("two", Phase.RUNNING)], readings=rows_of([1.0], lease="two", start=START - 5 * DAY))
     read(store, rows_of([1.0]), since=START)
     assert [one.lease.id for one in recorded(store.at.url, 0.0, told, store.at.password_file)] == ["two", "one"]

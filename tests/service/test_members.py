@@ -72,7 +72,7 @@ async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatc
         await asked_by(hub).now("ann", ANN)
 
 
-async def test_groups_missing_in_the_hub_are_reported_and_so_is_an_unknown_membership(hub):
+async def test_groups_missing_in_the_hub_and_unknown_groups_are_reported(hub):
     who = asked_by(hub)
     assert who.missing() == ()
     with pytest.raises(Unavailable, match="not read yet"):

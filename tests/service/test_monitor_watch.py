@@ -31,7 +31,7 @@ def seen(watch, *samples):
     return watch.runs("mine")
 
 
-def test_it_does_not_run_after_some_samples_without_it_and_runs_with_the_first():
+def test_the_monitor_counts_as_missing_after_some_samples_without_it():
     watch = MonitorWatch()
     assert watch.runs("mine") is None
     assert seen(watch, *[sample()] * (SAMPLES - 1)) is None, "a server takes a minute to start"
@@ -43,7 +43,7 @@ def test_it_does_not_run_after_some_samples_without_it_and_runs_with_the_first()
     assert watch.runs("mine") is None
 
 
-def test_it_is_not_missed_where_dcgm_exporter_tells_activity():
+def test_the_monitor_is_not_missed_beside_dcgm_exporter():
     assert seen(MonitorWatch(), *[sample(ACTIVITY)] * (2 * SAMPLES)) is None
 
 

@@ -42,7 +42,7 @@ def test_returning_requests_and_those_with_priority_are_reported_apart():
     assert told("ab", "ba", "b") == "you go before 1 by priority, share or use."
 
 
-def test_a_place_that_is_the_same_has_no_change_and_one_that_changed_says_from_where():
+def test_a_changed_queue_position_names_the_earlier_one():
     assert told("ab", "ab", "b") == ""
     changes = PlaceChanges()
     changes.see(*line("a", "b"), KINDS, NOW)

@@ -2,21 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 import requests
-from page_world import NOW, Browser, running, waiting
+from page_world import NOW, Browser, running, waiting, world_fixture
 
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases.lease import Key
 
-
-@pytest.fixture
-def world(make_web_world):
-    """Return a world in which alice and bob have a GPU each, and carl waits for four."""
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0,)))
-    made.save(running("bobs", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0,)), running("bobs", "bob", gpus=(1,)))
+"""Return a world in which alice and bob have a GPU each, and carl waits for four."""
 
 
 def ask(world, path="workspaces/runs", method="GET", body=None, who="alice"):
@@ -45,6 +38,12 @@ def test_a_holder_is_asked_only_while_somebody_waits_for_such_a_gpu_and_only_onc
     assert question(world, "bobs", "bob")["asked"] is True
     assert ask(world, "workspaces/bobs/done", "POST", {"minutes": 0}, "bob").status_code == 200
     assert question(world, "bobs", "bob") is None, "not soon: not asked again"
+
+
+def test_who_has_not_opened_a_new_workspace_is_not_asked(world):
+    world.save(waiting("waits", user="carl", count=4))
+    world.save(replace(world.lease("runs"), arrival=Arrival(1800.0)))
+    assert question(world) is None
 
 
 def test_only_its_user_answers_and_only_in_a_day(world):

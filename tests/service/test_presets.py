@@ -4,7 +4,7 @@ import re
 
 import pytest
 import requests
-from page_world import NOW, api
+from page_world import NOW, api, world_fixture
 
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
@@ -30,9 +30,7 @@ def names(world, who="alice"):
     return [one["name"] for one in ask(world, who=who)["presets"]]
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 @pytest.mark.postgresql

@@ -37,7 +37,7 @@ def counted(compute, name, computed):
     return count
 
 
-async def test_everybody_who_looks_is_answered_by_one_computation_until_something_changes(world):
+async def test_one_computation_of_positions_serves_all_readers_until_a_change(world):
     up = await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(5)]
     queue, version = world.parts.queue, world.parts.queue.version
@@ -90,7 +90,7 @@ class Times:
         return self.used
 
 
-async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypatch):
+async def test_slow_positions_are_recomputed_rarely(world, monkeypatch):
     monkeypatch.setattr(queue_view, "time", times := Times())
     await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(3)]

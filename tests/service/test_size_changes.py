@@ -5,7 +5,9 @@ from service_world import Killed, Life
 
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.exits import ExitReason
-from gpuspawner.core.leases.lease import UP, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Phase
+from gpuspawner.service.engine.allocation.size_changes import NOTICE_SECONDS
+from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -14,6 +16,22 @@ from gpuspawner.service.workspaces.sizes import SizeInput, SizeQuery, change_siz
 
 async def change(world, lease, **size):
     await change_size(world.parts, lease.user, lease, SizeInput(**size), "its page")
+
+
+async def passes(world, seconds):
+    """Let time pass, with a look of the service each 10 seconds."""
+    for _ in range(int(seconds // 10) + 1):
+        world.clock.advance(10)
+        await world.round()
+
+
+async def notice_passes(world, lease):
+    """Let the time of a notice pass, until the workspace stops."""
+    for _ in range(int(NOTICE_SECONDS // 10) + 6):
+        await passes(world, 0)
+        if world.phase(lease) not in UP:
+            return
+    raise AssertionError(f"{lease.id} did not restart")
 
 
 async def goes_up(world, lease):
@@ -49,7 +67,7 @@ async def test_more_gpus_that_are_free_restart_it_at_once_with_its_own_and_the_s
     assert present_workspace(world.parts, ended).end.sentence.startswith("You restarted it in another size")
 
 
-async def test_it_runs_on_until_the_new_size_is_free_and_then_goes_before_later_requests(make_world):
+async def test_a_workspace_runs_until_its_new_size_is_free(make_world):
     world = make_world(gpus=2)
     lease, other = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2)
@@ -61,9 +79,87 @@ async def test_it_runs_on_until_the_new_size_is_free_and_then_goes_before_later_
     assert "You are 1st in line" in shown.sentence
     assert world.phase(lease) is Phase.RUNNING
     await world.hub_stops(world.registry.get(other.id))
+    await notice_passes(world, lease)
     up = await goes_up(world, lease)
     assert len(up.slots) == 2
     assert world.phase(later) in {Phase.QUEUED, Phase.PARKED}
+
+
+async def announced(world, user="alice"):
+    """Return a workspace whose new size became free while it waited for it."""
+    lease, other = await world.up(user), await world.up("bob")
+    await change(world, lease, count=2)
+    await world.hub_stops(world.registry.get(other.id))
+    await passes(world, 10)
+    assert world.now_of(lease).size_change.restarts_at is not None
+    return lease
+
+
+async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus_meanwhile(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    later = await world.start("carol")
+    await passes(world, 300)
+    shown = present_workspace(world.parts, world.now_of(lease))
+    assert (shown.phase, len(shown.gpus), world.phase(later) in WAITING) == ("running", 1, True)
+    assert shown.warning.kind == "size"
+    assert shown.warning.ends_at == shown.size_change.restarts_at
+    assert shown.warning.text.startswith("Your new size is free: 2 A100 80 GB, ")
+    assert world.did(lease).count("size change near") == 1
+    line = next(one for one in world.parts.store.audit_log.latest(lease.id) if one.event.name == "size change near")
+    assert "This workspace restarts at " in message_of(world.parts, world.now_of(lease), line).text
+    world.boot()
+    await passes(world, 10)
+    assert world.phase(lease) is Phase.RUNNING, "a restart of the service does not end the notice"
+    await notice_passes(world, lease)
+    assert len((await goes_up(world, lease)).slots) == 2
+
+
+async def test_restart_now_does_not_wait_for_the_end_of_the_notice(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    await change(world, world.now_of(lease), count=2)  # asks the same again, and says nothing about the notice
+    assert world.phase(lease) is Phase.RUNNING
+    await change(world, world.now_of(lease), at_once=True)
+    assert world.now_of(lease).reason is ExitReason.CHANGED
+    assert len((await goes_up(world, lease)).slots) == 2
+    assert world.did(lease).count("size change") == 1
+
+
+async def test_not_now_gives_the_gpus_to_the_next_in_line(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    later = await world.start("carol")
+    assert world.phase(later) in WAITING
+    await withdraw_size(world.parts, "alice", lease, "its page")
+    assert world.phase(later) is Phase.RESERVED
+    await passes(world, NOTICE_SECONDS)
+    assert world.phase(lease) is Phase.RUNNING
+
+
+async def test_a_stop_within_the_notice_gives_the_gpus_to_the_next_in_line(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    later = await world.start("carol")
+    await act(world.parts, Person("alice", lease.key.owner), world.now_of(lease), "stop", "its page")
+    await passes(world, 10)
+    assert world.phase(later) is Phase.RESERVED
+
+
+async def test_gpus_that_are_closed_within_the_notice_postpone_the_restart_and_its_user_is_told(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    gpu = world.now_of(lease).assigned[0].gpu
+    world.backend.change_gpu(gpu, healthy=False)
+    await passes(world, 20)
+    after = world.now_of(lease)
+    assert (after.size_change.restarts_at, after.assigned, after.phase) == (None, (), Phase.RUNNING)
+    line = world.parts.store.audit_log.latest(lease.id)[0]
+    assert line.event.name == "size change postponed"
+    assert "does not restart yet" in message_of(world.parts, after, line).text
+    world.backend.change_gpu(gpu, healthy=True)
+    await notice_passes(world, lease)
+    assert len((await goes_up(world, lease)).slots) == 2
 
 
 async def test_requests_that_came_before_go_first(make_world):
@@ -79,7 +175,7 @@ async def test_requests_that_came_before_go_first(make_world):
     assert world.phase(lease) is Phase.RUNNING
 
 
-async def test_less_of_what_it_has_waits_for_nobody(make_world):
+async def test_a_smaller_size_does_not_wait(make_world):
     world = make_world(gpus=2)
     lease = await world.up("alice", count=2)
     await world.start("bob", count=2)
@@ -125,7 +221,7 @@ async def test_a_workspace_that_ends_takes_its_change_with_it(make_world):
         await change(world, world.now_of(lease), cpu=4)
 
 
-async def test_at_once_it_stops_first_and_waits_in_the_queue(make_world):
+async def test_a_change_at_once_stops_the_workspace_first(make_world):
     world = make_world(gpus=2)
     lease, _ = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2, at_once=True)

@@ -41,7 +41,7 @@ def view(world, lease):
     return present_workspace(world.parts, world.now_of(lease)).model_dump()
 
 
-async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
+async def test_a_busy_kernel_counts_as_use_for_its_budget(make_world):
     world = make_world(policy=COUNTS)
     lease = await world.up("alice")
     workspace = Workspace(world, lease)
@@ -65,7 +65,26 @@ async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_
     assert world.now_of(lease).reason is ExitReason.IDLE
 
 
-async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them(make_world):
+async def test_the_names_of_kernels_are_shown_while_it_runs_and_after_its_end(make_world):
+    world = make_world()
+    lease = await world.up("alice")
+    workspace = Workspace(world, lease)
+    workspace.busy = "train.ipynb"
+    await world.go_on(120)
+    assert view(world, lease)["kernels"] == ["train.ipynb"]
+    workspace.extension = False  # its server hangs: the last names stay
+    await world.go_on(120)
+    assert view(world, lease)["kernels"] == ["train.ipynb"]
+    await world.go_on(40 * 60)
+    assert view(world, lease)["end"] is not None
+    world.boot()
+    ended = world.parts.store.leases.get(lease.id)
+    assert present_workspace(world.parts, ended).kernels == ["train.ipynb"]
+    again = await world.up("alice")
+    assert view(world, again)["kernels"] is None, "of another server"
+
+
+async def test_softer_evidence_is_stored_with_readings_and_replayed(make_world):
     world = make_world(policy=COUNTS)
     lease = await world.up("alice")
     workspace = Workspace(world, lease)
@@ -117,7 +136,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
 
 
 @pytest.mark.parametrize("use", ["kernel", "terminal", "ssh", "editor", "hub"])
-async def test_any_activity_keeps_it(make_world, use):
+async def test_any_activity_keeps_a_workspace_without_a_gpu(make_world, use):
     world = make_world(policy=ACTIVITY)
     lease = await world.up("bob", gpu="none")
     workspace = Workspace(world, lease)
@@ -148,7 +167,7 @@ async def test_unknown_is_never_idle_without_a_gpu_either(make_world, unknown):
     assert view(world, lease)["idle"]["state"] == "unknown"
 
 
-async def test_modes_bind_activity_too(make_world):
+async def test_observe_stops_no_workspace_without_a_gpu(make_world):
     world = make_world(policy={**ACTIVITY, "mode": "observe"})
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)
@@ -188,7 +207,7 @@ async def test_a_restart_keeps_the_countdown_of_a_workspace_without_a_gpu(make_w
     assert world.now_of(lease).reason is ExitReason.IDLE
 
 
-async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_world):
+async def test_a_wall_clock_moved_back_hides_no_activity_at_the_hub(make_world):
     world = make_world(policy={"activity": {"none_for": "40m", "grace": "5m"}})
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)
@@ -203,7 +222,7 @@ async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_w
         assert world.now_of(lease).phase is Phase.RUNNING
 
 
-async def test_a_workspace_that_the_catalog_judges_no_more_leaves_its_grace(make_world):
+async def test_a_workspace_without_a_policy_leaves_its_grace(make_world):
     world = make_world(policy=ACTIVITY)
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)

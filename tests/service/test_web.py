@@ -1,5 +1,6 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
+import builtins
 import re
 import time
 from dataclasses import replace
@@ -7,18 +8,17 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser
+from page_world import NOW, Browser, world_fixture
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.leases.request import Next, SizeChange
 from gpuspawner.core.queue.calibration import Form, ShownStart
+from gpuspawner.service.web import base
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_an_empty_home_says_what_to_do_next(world):
@@ -233,7 +233,7 @@ def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
 
 
 @pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
-def test_a_get_changes_nothing(world, action):
+def test_a_get_request_changes_nothing(world, action):
     before = world.save(page_world.in_grace("mine"))
     ended = world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
@@ -243,7 +243,7 @@ def test_a_get_changes_nothing(world, action):
 
 
 @pytest.mark.parametrize("token", ["", "forged"])
-def test_a_form_from_elsewhere_does_nothing(world, token):
+def test_a_forged_form_changes_nothing(world, token):
     before = world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
@@ -260,12 +260,25 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     text = alice.look("workspaces/mine").text
     assert "1 of 4 simulated A100 80 GB are free, and you need 2." in text
     assert "You are 1st of 1 in line" in text
+    assert "You are 1st in line." not in text, "its position is said once"
+    assert "Work without a GPU meanwhile" not in text, "its default workspace is the one that waits"
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
     assert (lease.phase, lease.reason) == (Phase.ENDED, ExitReason.CANCELLED)
     text = alice.look("workspaces/mine").text
     assert "You withdrew the request at " in text
     assert "Nothing was lost." in text
+
+
+def test_a_user_whose_default_workspace_is_free_may_work_there_without_a_gpu_meanwhile(world):
+    world.observe()
+    named = page_world.waiting("mine", user="alice")
+    world.save(replace(named, key=replace(named.key, server="big")))
+    text = Browser(world, "alice").look("workspaces/mine").text
+    link = re.search(r'href="([^"]+)"[^>]*>Start without GPU', text)[1].replace("&amp;", "&")
+    assert link.startswith("/hub/spawn/alice?opt-template=pytorch&opt-gpu=none")
+    world.save(page_world.running("runs", gpus=()))
+    assert "Start without GPU" not in Browser(world, "alice").look("workspaces/mine").text
 
 
 def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
@@ -294,7 +307,63 @@ def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
     assert "opt-count" not in without
 
 
-def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
+@pytest.mark.parametrize(
+    ("names", "lost", "page", "asks"),
+    [
+        pytest.param(
+            ("a.ipynb",),
+            ["<b>1 running kernel</b> a.ipynb, with its variables", "<b>3 GiB</b> of GPU memory that it held"],
+            "<dt>Kernels</dt><dd>a.ipynb</dd>",
+            "You lose 1 running kernel, terminals and 3 GiB of GPU memory.",
+            id="one",
+        ),
+        pytest.param(
+            ("<b>", "c", "d", "e", "f"),
+            ["<b>5 running kernels</b> &lt;b&gt;, c, d and 2 more, with their variables"],
+            "<dt>Kernels</dt><dd>&lt;b&gt;, c, d, e, f</dd>",
+            "You lose 5 running kernels, terminals and 3 GiB of GPU memory.",
+            id="many",
+        ),
+        pytest.param(
+            (),
+            ["<b>3 GiB</b> of GPU memory that programs held"],
+            "<dt>Kernels</dt><dd>No kernel runs</dd>",
+            "You lose terminals and 3 GiB of GPU memory.",
+            id="none",
+        ),
+    ],
+)
+def test_pages_name_the_kernels_that_run_and_those_that_were_lost(world, names, lost, page, asks):
+    for lease in (page_world.running("runs", kernels=names), page_world.reclaimed("gone", kernels=names)):
+        world.save(lease, readings=page_world.readings(lease, [1] * 5, until=lease.sampled_at))
+    alice = Browser(world, "alice")
+    running, ended = (alice.look(f"workspaces/{name}").text for name in ("runs", "gone"))
+    assert page in running
+    assert asks in running
+    assert all(words in ended for words in lost)
+    assert ("running kernel" in ended) is bool(names)
+
+
+@pytest.mark.parametrize(("step", "stops"), [("at once", True), ("withdraw", False)])
+def test_the_notice_of_a_new_size_restarts_it_now_or_keeps_it(world, step, stops):
+    world.observe()
+    after = Next(page_world.request(count=2), {"template": "pytorch", "gpu": "a100", "count": 2})
+    change = SizeChange(after, NOW - 900, "alice", "its page", NOW + 480)
+    world.save(page_world.running("runs", size_change=change, assigned=(Slot(page_world.GPUS[1].id),)))
+    alice = Browser(world, "alice")
+    for page in ("", "workspaces/runs"):
+        text = alice.look(page).text
+        at = time.strftime("%H:%M:%S", time.localtime(NOW + 480))
+        assert f"This workspace restarts at {at}, in 8 min. Save your work." in text
+        assert "We tell you before it restarts" not in text
+        assert [words for words in ("Restart now", "Not now") if words in text] == ["Restart now", "Not now"]
+    alice.submit("workspaces/runs/size", step=step)
+    lease = world.lease("runs")
+    assert (lease.size_change, lease.assigned) == (None, ())
+    assert lease.reason is (ExitReason.CHANGED if stops else None)
+
+
+def test_only_its_user_marks_an_end_as_read(world):
     world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")
     assert "Mark as read" not in admin.look("workspaces/gone").text
@@ -414,3 +483,16 @@ def test_a_restarted_workspace_was_not_stopped(world, name, who):
     text = Browser(world, name).look("workspaces/gone").text
     assert re.search(f"<h2[^>]*>{who} restarted it without a GPU at ", text)
     assert "because" not in text
+
+
+def test_no_template_is_read_from_its_file_once_the_service_has_started(monkeypatch):
+    def refuse(name, *_arguments, **_named):
+        pytest.fail(f"{name} is read again")
+
+    base.templates.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(builtins, "open", refuse)
+        found = {name: base.templates().get_template(name) for name in base._TEMPLATES}
+    assert {"home.html", "admin_overview.html"} < found.keys()
+    assert all(one.is_up_to_date for one in found.values())
+    assert found["home.html"].filename.endswith("templates/home.html"), "a traceback says where"

@@ -10,7 +10,7 @@ import page_world
 import pytest
 import requests
 from harness import pages
-from page_world import NOW
+from page_world import NOW, world_fixture
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner import __version__
@@ -30,9 +30,7 @@ from gpuspawner.version import commit, describe_version
 METRICS_PAGE = pages.page("reference/metrics")
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def metrics(world, name, page="metrics"):

@@ -56,7 +56,7 @@ class Inputs(HTMLParser):
 
 
 def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice", server="", own=True, teams=()):
-    return form.render(
+    return form.FormView(
         catalog,
         user=user,
         server=server,
@@ -67,7 +67,7 @@ def rendered(*, catalog=CATALOG, chosen=None, notes=(), live=None, user="alice",
         live=live,
         own=own,
         teams=teams,
-    )
+    ).render()
 
 
 def offer(kind, free, total=4, waiting=0, note=""):
@@ -276,7 +276,9 @@ gpus:
 simulated: {a100: 2}
 templates: {lab: {gpus: {a100: 1, half: 1, t4: 1}}}
 """
-    html = form.render(load_text(text), user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={})
+    html = form.FormView(
+        load_text(text), user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}
+    ).render()
     badges = re.findall(r"<b>([^<]*) <span class=\"gs-tag\" data-simulated (hidden)?>", html)
     shown = [title for title, hidden in badges if not hidden]
     assert shown == ([] if devices else ["A100", "Half an A100"])

@@ -16,11 +16,11 @@ from a_wheel import make_wheel
 from harness.waiting import eventually
 from workspace_server import ATTEMPT, LEASE, REPOSITORY, JupyterServer
 
-from gpuspawner.workspace.home import comes_back
-from gpuspawner.workspace.home.comes_back import ComesBack
+from gpuspawner.workspace.home import session as module
 from gpuspawner.workspace.home.own_files import Notes, NotUsedError
 from gpuspawner.workspace.home.session import (
     MOST_PACKAGES,
+    LastSession,
     Package,
     Session,
     Terminal,
@@ -77,9 +77,9 @@ async def test_a_list_rejected_by_a_full_home_is_kept_once_it_fits(tmp_path, mon
 
     log = logging.getLogger("test")
     server = SimpleNamespace(session_manager=Sessions(), web_app=SimpleNamespace(settings={}), log=log)
-    one = ComesBack(server, {"HOME": str(tmp_path)}, Notes(log))
+    one = LastSession(server, {"HOME": str(tmp_path)}, Notes(log))
     with monkeypatch.context() as patched:
-        patched.setattr(comes_back, "write_session", full)
+        patched.setattr(module, "write_session", full)
         await one.keep()
     await one.keep()
     assert read_session(file_of(tmp_path / ".gpuspawner", "")).notebooks == ("a.ipynb",)
@@ -92,7 +92,7 @@ async def test_an_unreadable_file_is_reported_as_gone_and_the_rest_continues(tmp
     file = file_of(tmp_path / ".gpuspawner", "")
     write_session(file, Session((f"{unseen}/a.ipynb",), (Terminal("1", f"/{unseen}"),)))
     notes = Notes(log)
-    one = ComesBack(server, {"HOME": str(tmp_path)}, notes)
+    one = LastSession(server, {"HOME": str(tmp_path)}, notes)
     one.start()
     one._callback.stop()
     assert opened == [{"name": "1", "cwd": str(tmp_path)}]
@@ -160,13 +160,12 @@ def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_
 IN_THE_IMAGE = """
 import asyncio, json, sys
 from pathlib import Path
-from gpuspawner.workspace.home.packages import Image, Wanted, install
-from gpuspawner.workspace.home.session import Package
+from gpuspawner.workspace.home.packages import Image, Package, Wanted, install_packages
 home, last, adds = Path(sys.argv[1]), [Package(*one) for one in json.loads(sys.argv[2])], json.loads(sys.argv[3])
 image = Image(home)
 wanted = Wanted(image, last)
-failed, line = asyncio.run(install(wanted.missing, home, home / "log", __import__("os").environ))
-asyncio.run(install([Package(*one) for one in adds], home, home / "log", __import__("os").environ))
+failed, line = asyncio.run(install_packages(wanted.missing, home, home / "log", __import__("os").environ))
+asyncio.run(install_packages([Package(*one) for one in adds], home, home / "log", __import__("os").environ))
 print(json.dumps({"missing": wanted.missing, "others": wanted.others, "failed": failed, "kept": wanted.now()}))
 """
 
@@ -249,12 +248,12 @@ def test_conda_packages_have_their_own_list_and_are_installed_again_where_availa
 
 
 async def test_an_image_without_conda_is_said_and_nothing_is_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(comes_back, "find_conda", lambda: "")
+    monkeypatch.setattr(module, "find_conda", lambda: "")
     write_session(file_of(tmp_path / ".gpuspawner", ""), Session(packages=(Package("conda", "y", "2"),)))
     log = logging.getLogger("test")
     server = SimpleNamespace(web_app=SimpleNamespace(settings={}), log=log)
     notes = Notes(log)
-    one = ComesBack(server, {"HOME": str(tmp_path)}, notes)
+    one = LastSession(server, {"HOME": str(tmp_path)}, notes)
     one.start()
     one._callback.stop()
     assert notes.view()["notes"] == ["Not installed again, as this image has no conda: y 2."]

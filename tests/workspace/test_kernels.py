@@ -15,7 +15,7 @@ from tornado.websocket import websocket_connect
 
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probes.script import parse_probe
-from gpuspawner.workspace.kernels import EVERY_SECONDS, is_page_load
+from gpuspawner.workspace.probe_reports import EVERY_SECONDS, is_page_load
 
 LEASE, ATTEMPT = "lease-7", os.getpid()
 

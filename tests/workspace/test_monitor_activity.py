@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuspawner.workspace.monitor import RATES_SECONDS, GpuActivity
 from gpuspawner.workspace.nvml import join_engines
+from gpuspawner.workspace.probe_reports import RATES_SECONDS, GpuActivity
 
 BOOT = 1_700_000_000.0
 """The wall clock when the machine started."""

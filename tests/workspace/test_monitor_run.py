@@ -25,8 +25,8 @@ REPOSITORY = Path(__file__).parents[2]
 POLICY = IdlePolicy(soft_names=())
 KEEPER = """
 import logging, os, sys, time
-from gpuspawner.workspace.kernels import KernelFile
-from gpuspawner.workspace import monitor as module
+from gpuspawner.workspace.probe_reports import KernelFile
+from gpuspawner.workspace import probe_reports as module
 module.EVERY_SECONDS = module.AGAIN_SECONDS = 0.3
 file, monitor = KernelFile(), module.Monitor(os.environ, logging.getLogger())
 monitor.start()

@@ -15,7 +15,7 @@ import pytest
 from harness.programs import needs
 from harness.waiting import eventually
 
-from gpuspawner.workspace.sshd import BadKeyError, NoSshdError, Sshd, public_key, set_env
+from gpuspawner.workspace.ssh import BadKeyError, NoSshdError, Sshd, public_key, set_env
 
 REPOSITORY = Path(__file__).parents[2]
 BOBS_TOKEN = "another-persons-token"
@@ -184,7 +184,7 @@ def test_more_keys_than_anybody_has_are_refused(client):
 
 
 def test_a_user_without_a_name_and_an_image_without_sshd_are_told(client, monkeypatch):
-    monkeypatch.setattr("gpuspawner.workspace.sshd.SBIN", ())
+    monkeypatch.setattr("gpuspawner.workspace.ssh.SBIN", ())
     with pytest.raises(NoSshdError, match="There is no sshd in this workspace"):
         Sshd({"PATH": "/nowhere"}).authorize([client.public])
     monkeypatch.setattr(os, "getuid", lambda: 4_242_424)

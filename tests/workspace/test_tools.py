@@ -11,10 +11,10 @@ import pytest
 from a_wheel import make_wheel
 from jupyter_client.kernelspec import KernelSpecManager
 
-from gpuspawner.workspace.home import tools
+from gpuspawner.workspace.home import packages as module
 from gpuspawner.workspace.home.own_files import Notes
+from gpuspawner.workspace.home.packages import TOOLS_VARIABLE, install_tool, ticked
 from gpuspawner.workspace.home.start import begin
-from gpuspawner.workspace.home.tools import VARIABLE, install, ticked
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -34,7 +34,7 @@ def environ(tmp_path, wheels):
 
 
 def with_tools(environ, **packages):
-    return {**environ, VARIABLE: json.dumps({"template": "lab", "tools": packages})}
+    return {**environ, TOOLS_VARIABLE: json.dumps({"template": "lab", "tools": packages})}
 
 
 def start(environ):
@@ -88,7 +88,7 @@ def test_an_interrupted_install_is_made_again_and_another_list_is_kept_next_to_i
     (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     tool.folder.mkdir(parents=True)
     (tool.folder / "bin").write_text("of a start that was cut off")
-    assert asyncio.run(install(tool, environ)).failure == ""
+    assert asyncio.run(install_tool(tool, environ)).failure == ""
     assert tool.is_whole
     (other,) = ticked(with_tools(environ, mine=["atool", "more"]), tmp_path / ".gpuspawner")
     assert other.folder.parent == tool.folder.parent
@@ -96,7 +96,7 @@ def test_an_interrupted_install_is_made_again_and_another_list_is_kept_next_to_i
 
 
 def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     made = []
 
@@ -105,12 +105,14 @@ def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch)
         await asyncio.sleep(0.2)
         if program[1:3] == ("-m", "venv"):
             (tool.folder / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True)
-        return tools.Outcome("", "")
+        return module.Outcome("", "")
 
-    monkeypatch.setattr(tools, "run", counted)
+    monkeypatch.setattr(module, "run", counted)
 
     async def both():
-        return await asyncio.gather(install(tool, environ), install(tool, environ), install(tool, environ, 0.1))
+        return await asyncio.gather(
+            install_tool(tool, environ), install_tool(tool, environ), install_tool(tool, environ, 0.1)
+        )
 
     assert [one.failure for one in asyncio.run(both())] == [
         "",
@@ -122,6 +124,6 @@ def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch)
 
 def test_variables_that_no_spawner_sets_are_reported_and_the_workspace_starts(environ):
     for text in ("{", "[]", '{"template": 1, "tools": {}}', '{"template": "lab", "tools": {"x": 7}}'):
-        shown, told, _ = start({**environ, VARIABLE: text})
+        shown, told, _ = start({**environ, TOOLS_VARIABLE: text})
         assert shown == []
         assert len(told) == 1, text

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from gpuspawner.backends.custom_resources.base import LIFETIME, REFUSED, Resource
@@ -100,7 +101,7 @@ class Events:
         try:
             await self._api.write("POST", self._path, event)
         except ApiRefused as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
             there = await self._api.get(f"{self._path}/{name}")
             again = {**fields, "count": int(there.get("count") or 1) + 1}
@@ -110,7 +111,6 @@ class Events:
 FINALIZER = f"{API_GROUP}/workspace"
 MANAGER = "gpuspawner"
 """The field manager of all writes of the service."""
-FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 FIRST_LIST_SECONDS = 10.0
 CHART = "install the chart gpuspawner-crds, or gpuspawner kube crd | kubectl apply --server-side --filename -"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -143,7 +143,7 @@ class ResourceWatch:
         return tuple(self._watch.objects.values())
 
     async def close(self) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -198,7 +198,7 @@ class CustomResources:
             try:
                 found = await self._api.get(path)
             except ApiRefused as error:
-                if error.status == NOT_FOUND:
+                if error.status == HTTPStatus.NOT_FOUND:
                     return True
                 why = f"It is unknown whether {path} is being deleted, so nothing stops: {error}."
                 raise Unavailable(why) from error
@@ -234,7 +234,7 @@ class CustomResources:
             await self._api.delete(f"{self._path}/{resource.name}", {"preconditions": {"uid": resource.uid}})
 
     async def close(self) -> None:
-        """Stop to watch and close the connections."""
+        """Stop watching and close the connections."""
         for watch in self._watches.values():
             await watch.close()
         await self._api.close()
@@ -255,7 +255,7 @@ def _ignore_conflicts() -> Any:
     try:
         yield
     except ApiRefused as error:
-        if error.status not in {NOT_FOUND, CONFLICT}:
+        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             raise Unavailable(f"The cluster refused it: {error}") from error
 
 

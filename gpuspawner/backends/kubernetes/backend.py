@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -138,7 +139,6 @@ def vendor_of_pod(pod: Pod) -> Vendor:
     return next(filter(None, map(vendor_of, pod.requests)), NVIDIA)
 
 
-NOT_FOUND, CONFLICT = 404, 409
 POLL_SECONDS = 0.2
 """Interval between checks whether a pod is gone."""
 
@@ -269,7 +269,9 @@ class KubernetesBackend:
             instead=instead,
             alike=node.domain_attribute if node else "",
         )
-        return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        patch = {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        added = sorted({limit.resource for limit in self._view.room().limits if limit.added})
+        return {**patch, "not_added": added} if added else patch
 
     def pods_of(self, lease_id: str) -> Sequence[Pod]:
         """Return the pods of one lease, as last observed."""
@@ -280,7 +282,7 @@ class KubernetesBackend:
         return self._view.room()
 
     async def close(self) -> None:
-        """Stop to watch the cluster and close the connections."""
+        """Stop watching the cluster and close the connections."""
         await self._view.close()
         await self.api.close()
 
@@ -342,7 +344,10 @@ class KubernetesBackend:
         try:
             await self.api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", options)
         except ApiRefused as error:
-            if error.status not in {NOT_FOUND, CONFLICT}:  # it is gone, or another pod has its name now
+            if error.status not in {
+                HTTPStatus.NOT_FOUND,
+                HTTPStatus.CONFLICT,
+            }:  # it is gone, or another pod has its name now
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID
@@ -252,7 +251,7 @@ def requested_gpus(spec: Mapping[str, Any], named: frozenset[str] = frozenset())
 
     The scheduler ignores a pod that names its node, which may request any number.
     """
-    found = _reserved(spec, partial(_gpus_of_container, named=named))
+    found = _reserved(spec, lambda container: gpu_counts(_quantities(container), named))
     return {resource: min(count, MOST_GPUS) for resource, count in found.items()}
 
 
@@ -268,27 +267,15 @@ def _reserved(spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], dict[
     1. Containers and sidecars (init containers that restart always) run together and are added.
     2. An init container runs with the sidecars before it. The largest such sum counts if it is more.
     """
-    together = _sum([read(c) for c in spec.get("containers") or ()])
+    together = _sum(map(read, spec.get("containers") or ()))
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
         own = read(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _sum([sidecars, own])
-            own = {}
+            sidecars, own = _sum([sidecars, own]), {}
         most = _most(most, _sum([sidecars, own]))
     return {name: count for name, count in _most(_sum([together, sidecars]), most).items() if count}
-
-
-def _gpus_of_container(container: Mapping[str, Any], named: frozenset[str]) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    return gpu_counts({**(resources.get("limits") or {}), **(resources.get("requests") or {})}, named)
-
-
-def _host_resources_of_container(container: Mapping[str, Any]) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: amount_of(name, asked[name]) or 0 for name in (CPU, MEMORY) if name in asked}
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -301,6 +288,17 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
+
+
+def _quantities(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the requests of a container. A limit is also a request."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _host_resources_of_container(container: Mapping[str, Any]) -> dict[str, int]:
+    quantities = _quantities(container)
+    return {name: amount_of(name, quantities[name]) or 0 for name in (CPU, MEMORY) if name in quantities}
 
 
 def _lost_seconds(spec: Mapping[str, Any]) -> float | None:

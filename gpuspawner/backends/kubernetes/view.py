@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
@@ -31,8 +32,6 @@ LeaseCheck = Callable[[str, Mapping[str, str]], bool]
 
 FIRST_LIST_SECONDS = 10.0
 """How long the first question waits for the first lists. 5,000 nodes take some seconds."""
-SERVER_ERRORS = 500
-"""From this HTTP status on, the API server cannot answer."""
 
 
 def accept_all(_lease: str, _variables: Mapping[str, str]) -> bool:
@@ -83,7 +82,6 @@ class ClusterView:
         self._quotas: Watch[tuple[NamespaceQuota, ...]] = self._rules("resourcequotas", to_quota)
         self._limits: Watch[tuple[NamespaceLimit, ...]] = self._rules("limitranges", to_limits)
         self.devices = DeviceView(api, settings, self._kinds, self._dirty.add)
-        self._refusals: dict[Watch[Any], str] = {}
         self._answered_at = time.monotonic()
         self._no_answer = ""
         """Why the last request for data failed."""
@@ -98,8 +96,8 @@ class ClusterView:
     @property
     def limits(self) -> tuple[str, ...]:
         """Sentences for the administrator about objects that the service may not observe."""
-        sentences = (sentence for watch, sentence in self._refusals.items() if not watch.complete)
-        return tuple(dict.fromkeys((*sentences, *self.devices.limits)))
+        watches: tuple[Watch[Any], ...] = (self._all_pods, self._quotas, self._limits, *self.devices.watches)
+        return tuple(dict.fromkeys(watch.limit for watch in watches if watch.limit))
 
     async def gpus(self) -> tuple[Gpu, ...]:
         """Return each GPU of each node.
@@ -181,13 +179,9 @@ class ClusterView:
     async def _ensure_current(self, *watches: Watch[Node] | Watch[Pod]) -> None:
         """Start the watches if needed, and raise Unavailable unless these are current."""
         if is_first := not self._tasks:
-            self._tasks = [
-                asyncio.create_task(self._poll_data()),
-                asyncio.create_task(self._nodes.run()),
-                asyncio.create_task(self._watch_pods()),
-                *(asyncio.create_task(self._watch_rules(*rules)) for rules in self._rule_watches()),
-                *(asyncio.create_task(running) for running in self.devices.run_watches()),
-            ]
+            rules, devices = self._watch_rules(), self.devices.run_watches()
+            running = (self._poll_data(), self._nodes.run(), self._watch_pods(), *rules, *devices)
+            self._tasks = [asyncio.create_task(one) for one in running]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._first_lists(), FIRST_LIST_SECONDS)
         if is_first:
@@ -234,7 +228,7 @@ class ClusterView:
             # Not `wait_for`: before Python 3.12 it may lose the cancellation of this task.
             await self._api.get(path, query, seconds)
         except ApiRefused as error:
-            return str(error) if error.status >= SERVER_ERRORS else ""
+            return str(error) if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else ""
         except Unavailable as error:
             return str(error).removeprefix(f"{API_SERVER} does not answer: ").rstrip(".") or "no answer came"
         return ""
@@ -272,30 +266,20 @@ class ClusterView:
     @property
     def _pods(self) -> Watch[Pod]:
         """The current watch of pods: all, or those of one namespace while all are refused."""
-        narrowed = (
-            self._all_pods in self._refusals and not self._all_pods.complete and not self._settings.all_namespaces
-        )
-        return self._pods_here if narrowed else self._all_pods
+        return self._pods_here if self._all_pods.limit and not self._settings.all_namespaces else self._all_pods
 
-    async def _watch_pods(self) -> None:
+    def _watch_pods(self) -> Coroutine[Any, Any, None]:
         """Watch the pods of all namespaces or, while that is refused, of the workspaces' namespace."""
-        await self._all_pods.run(until_refused=True)
         if self._settings.all_namespaces:
-            self._record_refusal(
-                self._all_pods,
-                f"Pods cannot be observed in all namespaces ({self._all_pods.refused}), where workspaces are.",
-            )
-            await self._all_pods.wait_until_allowed()
-        else:
-            self._record_refusal(
-                self._all_pods,
-                f"Pods outside namespace {self._settings.namespace} cannot be observed ({self._all_pods.refused}). "
-                "GPUs that they use look free. A workspace that finds them in use keeps its place in the queue and is "
-                "tried again. To change this, give the service a ClusterRole with list and watch of pods, as in "
-                "hub_config/kubernetes-service-rbac.yaml.",
-            )
-            await self._all_pods.wait_until_allowed(self._pods_here)
-        await self._all_pods.run()
+            unseen = "Pods cannot be observed in all namespaces ({}), and workspaces are in many."
+            return self._all_pods.run_despite_refusal(unseen.format)
+        unseen = (
+            f"Pods outside namespace {self._settings.namespace} cannot be observed ({{}}). GPUs that they use look "
+            "free. A workspace that finds them in use keeps its place in the queue and is tried again. To change this, "
+            "give the service a ClusterRole with list and watch of pods, as in "
+            "hub_config/kubernetes-service-rbac.yaml."
+        )
+        return self._all_pods.run_despite_refusal(unseen.format, self._pods_here)
 
     def _rules(self, collection: str, trim: Callable[..., T | None]) -> Watch[T]:
         path = f"/api/v1/namespaces/{self._settings.namespace}/{collection}"
@@ -303,25 +287,15 @@ class ClusterView:
             self._api, path, {}, partial(trim, named=self._named), lambda _before, _after: None, self._settings
         )
 
-    def _rule_watches(self) -> Sequence[tuple[str, Watch[Any]]]:
-        """Return the watches of the namespace's rules. None if each user has a namespace of their own."""
+    def _watch_rules(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Watch quotas and limits of the workspaces' namespace, unless each user has a namespace of their own."""
         rules: Sequence[tuple[str, Watch[Any]]] = (("Quotas", self._quotas), ("Limits", self._limits))
-        return () if self._settings.all_namespaces else rules
-
-    async def _watch_rules(self, what: str, watch: Watch[Any]) -> None:
-        """Watch quotas or limits of the workspaces' namespace, and retry while they are refused."""
-        await watch.run(until_refused=True)
-        self._record_refusal(
-            watch,
-            f"{what} of namespace {self._settings.namespace} cannot be observed ({watch.refused}). GPUs beyond them "
-            "look free, and the cluster refuses workspaces that exceed them.",
-        )
-        await watch.wait_until_allowed()
-        await watch.run()
-
-    def _record_refusal(self, watch: Watch[Any], sentence: str) -> None:
-        log.warning(sentence)
-        self._refusals[watch] = sentence
+        for what, watch in () if self._settings.all_namespaces else rules:
+            unseen = (
+                f"{what} of namespace {self._settings.namespace} cannot be observed ({{}}). GPUs beyond them look "
+                "free, and the cluster refuses workspaces that exceed them."
+            )
+            yield watch.run_despite_refusal(unseen.format)
 
     def _node_changed(self, before: Node | None, after: Node | None) -> None:
         if after is None:

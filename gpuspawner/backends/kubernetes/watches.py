@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 from gpuspawner.backends.kubernetes.api import Api, ApiRefused
@@ -19,8 +20,6 @@ log = logging.getLogger("gpuspawner.kubernetes")
 
 T = TypeVar("T")
 
-GONE = 410
-UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 REFUSED_SECONDS = 15.0
 """How long a refusal must last to count. A starting API server refuses all users until it has read its roles, and a
 service that believed it would observe less of the cluster. A lasting refusal is tried again at this interval, because
@@ -40,7 +39,7 @@ class Watch(Generic[T]):
     """A copy of one collection: ``objects`` by uid, reduced to the needed fields.
 
     ``complete`` is true after the first full list. ``refused`` is the API server's refusal, else "". ``answered`` is
-    set after either.
+    set after either. ``limit`` is a sentence for the administrator about a lasting refusal, else "".
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Watch(Generic[T]):
         self._unreadable: set[str] = set()
         self.answered = asyncio.Event()
         self.complete = False
-        self.refused = ""
+        self.refused = self.limit = ""
         self.problem = ""
         """Why the last watch failed."""
 
@@ -71,6 +70,27 @@ class Watch(Generic[T]):
     def lost_seconds(self) -> float:
         """Time since the copy was last listed or watched, 0 while it is watched."""
         return 0.0 if self._lost_at is None else time.monotonic() - self._lost_at
+
+    async def run_despite_refusal(
+        self,
+        describe: Callable[[str], str],
+        meanwhile: Watch[T] | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Keep the copy up to date until cancelled. After a lasting refusal, retry until the collection is listed.
+
+        Args:
+            describe: returns ``limit`` from the API server's refusal.
+            meanwhile: a watch of a part of the collection, see :meth:`wait_until_allowed`.
+            then: called once the collection is listed.
+        """
+        await self.run(until_refused=True)
+        self.limit = describe(self.refused)
+        log.warning(self.limit)
+        await self.wait_until_allowed(meanwhile)
+        self.limit = ""
+        then()
+        await self.run()
 
     async def run(self, *, until_refused: bool = False) -> None:
         """Keep the copy up to date until cancelled, whatever the API server does.
@@ -86,12 +106,14 @@ class Watch(Generic[T]):
                 failures = 0
                 continue
             except ApiRefused as error:
-                if error.status == UNAUTHENTICATED:
+                if error.status == HTTPStatus.UNAUTHORIZED:
                     self.refused, self._refused_at = str(error), math.inf
                     self.answered.set()
-                if error.status in {FORBIDDEN, NOT_FOUND} and self._gives_up(error, until_refused=until_refused):
+                if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND} and self._gives_up(
+                    error, until_refused=until_refused
+                ):
                     return
-                if error.status == GONE:
+                if error.status == HTTPStatus.GONE:
                     self._version = ""
                 problem: Exception = error
             except Unavailable as error:

@@ -15,7 +15,8 @@ from typing import Any
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.local import nvidia, processes, records, simulated
 from gpuspawner.backends.local.nvidia import GpuUsers
-from gpuspawner.backends.local.processes import run_probe, run_script
+from gpuspawner.backends.local.processes import Process, run_script
+from gpuspawner.backends.probes.script import script as probe_script
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
 from gpuspawner.core.gpus.vendors import NVIDIA, Vendor, vendor_of
@@ -24,6 +25,7 @@ from gpuspawner.core.outages import GpuHealth
 
 DEVICES = "/dev/nvidia[0-9]*"
 """Device files of real GPUs, without nvidiactl and nvidia-uvm, which all GPUs share."""
+NO_PROCESS = ProbeResult(problem="the workspace has no process")
 
 
 class LocalBackend:
@@ -59,8 +61,8 @@ class LocalBackend:
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
-        self._domains: tuple[list[str], Mapping[int, tuple[str, ...]]] = [], {}
-        """The GPUs' UUIDs, and their NVLink and NUMA domains by index. Both change only with the hardware."""
+        self._domains: tuple[list[str], Mapping[str, tuple[str, ...]]] = [], {}
+        """The GPUs' UUIDs, and their NVLink and NUMA domains by UUID. Both change only with the hardware."""
         self._vendors: dict[str, Vendor] = {}
         """Vendors of the simulated GPUs by UUID. Real ones of this machine are NVIDIA's."""
 
@@ -77,7 +79,7 @@ class LocalBackend:
 
     async def workspaces(self) -> tuple[Running, ...]:
         """Return the running workspaces from ``/proc``."""
-        found: dict[tuple[str, int], list[processes.Process]] = {}
+        found: dict[tuple[str, int], list[Process]] = {}
         for process in await asyncio.to_thread(processes.scan):
             found.setdefault((process.lease_id, process.attempt), []).append(process)
         running = []
@@ -93,15 +95,14 @@ class LocalBackend:
             return ProbeResult(problem="the last probe has not ended yet")
         self._probing.add(key)
         try:
-            found = await asyncio.to_thread(processes.scan)
-            own = [p for p in found if (p.lease_id, p.attempt) == key and not p.probes]
+            own = await self._own_processes(key)
             if not own:
-                return ProbeResult(problem="the workspace has no process")
+                return NO_PROCESS
             devices = {gpu: self._parents[gpu] for gpu in leased if gpu in self._parents}
             shown = tuple(devices.get(gpu, gpu) for gpu in leased)
             vendor = self._vendors.get(leased[0], NVIDIA) if leased else NVIDIA
             parameters = self._parameters(own, shown, vendor, deadline_seconds)
-            result = await run_probe(own[0].pid, parameters, deadline_seconds)
+            result = await run_script(own[0].pid, probe_script(), parameters, deadline_seconds, "the probe")
             # Tools of other vendors print no UUIDs. They list the workspace's own GPUs in order.
             return replace(result, devices=devices, counted=vendor is not NVIDIA)
         finally:
@@ -113,11 +114,15 @@ class LocalBackend:
 
     async def run_script(self, lease_id: str, attempt: int, script: bytes, deadline_seconds: float) -> ProbeResult:
         """Run a script with the environment, and as the user, of the workspace's oldest process."""
-        found = await asyncio.to_thread(processes.scan)
-        own = [p for p in found if (p.lease_id, p.attempt) == (lease_id, attempt) and not p.probes]
+        own = await self._own_processes((lease_id, attempt))
         if not own:
-            return ProbeResult(problem="the workspace has no process")
+            return NO_PROCESS
         return await run_script(own[0].pid, script, {}, deadline_seconds, "the script")
+
+    async def _own_processes(self, key: tuple[str, int]) -> list[Process]:
+        """Return the processes of a lease's attempt, oldest first, without those of a probe."""
+        found = await asyncio.to_thread(processes.scan)
+        return [one for one in found if (one.lease_id, one.attempt) == key and not one.probes]
 
     async def end(
         self,
@@ -209,12 +214,16 @@ class LocalBackend:
         mig = await nvidia.read_mig_devices(self._command, rows)
         self._parents = {device.uuid: uuid for uuid, devices in mig.items() for device in devices}
         found = await asyncio.to_thread(processes.scan)
+        kinds = self._kinds.values()
+        is_asked = any(kind.driver or kind.cuda for kind in kinds)
+        driver = await nvidia.driver_version(self._command) if is_asked else nvidia.UNKNOWN_DRIVER
+        gpus = nvidia.to_gpus(rows, apps, found, kinds, platform.node(), mig, driver)
         if self._domains[0] != (uuids := [row.uuid for row in rows]):
-            self._domains = uuids, await nvidia.read_domains(self._command) if len(uuids) > 1 else {}
-        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig, self._domains[1])
+            self._domains = uuids, await nvidia.read_domains(self._command, rows) if len(rows) > 1 else {}
+        return tuple(replace(gpu, domains=self._domains[1].get(gpu.id, ())) for gpu in gpus)
 
     def _parameters(
-        self, own: list[processes.Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float
+        self, own: list[Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float
     ) -> dict[str, str]:
         # A quarter of the deadline is for pauses: a probe longer than a short period (FAST) leaves time unobserved.
         pause_seconds = min(self._pause_seconds, deadline_seconds / (4 * self._readings))

@@ -8,17 +8,18 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from gpuspawner.backends.local.processes import Process, kill_group
 from gpuspawner.backends.local.records import GPUS
+from gpuspawner.backends.probes.gpu_tools import UUID, is_whole
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind
 from gpuspawner.core.outages import GpuHealth
+from gpuspawner.core.units import MEBIBYTE
 
 _GPU = re.compile(r"GPU [0-9]+: .* \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _DEVICE = re.compile(r" +MIG ([0-9][0-9a-z.+]*) +Device +([0-9]{1,3}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -105,7 +106,6 @@ class GpuUsers:
         return ""
 
 
-MIB = 1024 * 1024
 STAND_IN = Path(__file__).parent / "bin"
 TIMEOUT_SECONDS = 30.0
 """Time limit of one ``nvidia-smi``. A cold driver takes 1 to 3 s for each GPU."""
@@ -113,12 +113,11 @@ MIG_ON, MIG_MARK = "Enabled", "-mig-"
 """The value of an active MIG mode, and the part that only names of MIG devices have."""
 LOST = "[GPU is lost]"
 """The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
-_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
 _TERMINAL_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _GPU_COLUMN, _NVLINK, _NUMA_COLUMN = re.compile(r"GPU[0-9]{1,3}"), re.compile(r"NV[0-9]{1,3}"), "NUMA Affinity"
-_VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
+_VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+\.[0-9]+)$", re.MULTILINE)
 
 
 class Fault(NamedTuple):
@@ -162,10 +161,13 @@ class Row:
 
 
 class DriverVersion(NamedTuple):
-    """The driver's own version, and the highest version of CUDA that it supports."""
+    """The driver's own version, and the highest version of CUDA that it supports. "" is unknown."""
 
-    driver: str
-    cuda: tuple[int, int]
+    driver: str = ""
+    cuda: str = ""
+
+
+UNKNOWN_DRIVER = DriverVersion()
 
 
 def find() -> str | None:
@@ -190,7 +192,7 @@ async def listing(command: str) -> list[Row]:
     rows = []
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 7 or not _is_whole(cells[0]) or not _UUID.fullmatch(cells[1]):  # noqa: PLR2004
+        if len(cells) != 7 or not is_whole(cells[0]) or not UUID.fullmatch(cells[1]):  # noqa: PLR2004
             raise Unavailable(f"nvidia-smi printed a GPU that is not understood: {quoted(line)}. Nothing is granted.")
         total_mib, used_mib, ecc_errors = map(_number, cells[4:])
         unread = cells[4] if total_mib is None else ""
@@ -215,16 +217,16 @@ async def health(command: str) -> Mapping[str, GpuHealth]:
     found = {}
     for line in text.splitlines():
         uuid, *cells = (cell.strip() for cell in line.split(","))
-        if len(cells) == len(HEALTH) and _UUID.fullmatch(uuid):
+        if len(cells) == len(HEALTH) and UUID.fullmatch(uuid):
             celsius, watts, limit, clock = (float(one) if _AMOUNT.fullmatch(one) else None for one in cells[:4])
             found[uuid] = GpuHealth(celsius, watts, limit, clock, _number(cells[4]), _number(cells[5]))
     return found
 
 
-async def driver_version(command: str) -> DriverVersion | None:
-    """Return the driver's versions, None if ``nvidia-smi`` does not print them. Raises Unavailable."""
+async def driver_version(command: str) -> DriverVersion:
+    """Return the driver's versions, unknown if ``nvidia-smi`` does not print them. Raises Unavailable."""
     match = _VERSIONS.search(await _run(command, "-q", "-d", "COMPUTE"))
-    return DriverVersion(match[1], (int(match[2]), int(match[3]))) if match else None
+    return DriverVersion(match[1], match[2]) if match else UNKNOWN_DRIVER
 
 
 async def compute_capabilities(command: str) -> Mapping[str, str]:
@@ -264,19 +266,20 @@ def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
     return {index: (*nvlink.get(index, ()), *numa) for index, numa in found.items()}
 
 
-async def read_domains(command: str) -> Mapping[int, tuple[str, ...]]:
-    """Return the NVLink and NUMA domains of each GPU by index. They are unknown if ``nvidia-smi`` fails."""
+async def read_domains(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
+    """Return the NVLink and NUMA domains of each GPU by UUID. They are unknown if ``nvidia-smi`` fails."""
     try:
-        return domains_of(await _run(command, "topo", "-m"))
+        found = domains_of(await _run(command, "topo", "-m"))
     except Unavailable:
         return {}
+    return {row.uuid: found[row.index] for row in rows if row.index in found}
 
 
 async def compute_processes(command: str) -> list[tuple[str, int]]:
     """Return UUID and pid of each compute process that the driver lists. Raises Unavailable."""
     text = await _run(command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits")
     pairs = (line.split(",") for line in text.splitlines() if line.count(",") == 1)
-    return [(uuid.strip(), int(pid)) for uuid, pid in pairs if _is_whole(pid.strip())]
+    return [(uuid.strip(), int(pid)) for uuid, pid in pairs if is_whole(pid.strip())]
 
 
 async def read_mig_devices(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[MigDevice, ...]]:
@@ -293,24 +296,30 @@ def to_gpus(
     kinds: Iterable[GpuKind],
     node: str,
     mig: Mapping[str, tuple[MigDevice, ...]] | None = None,
-    domains: Mapping[int, tuple[str, ...]] = MappingProxyType({}),
+    driver: DriverVersion = UNKNOWN_DRIVER,
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of the fleet, matched to kinds, with notes on those that cannot be granted.
 
-    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole. ``domains``
-    are those of the GPUs by index. MIG devices have none.
+    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole. ``driver``
+    matters for kinds that ask for one.
     """
     users, kinds, gpus = GpuUsers(apps, processes), list(kinds), []
     for row in rows:
         devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
         if not devices:
-            gpu = _gpu(row, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node)
-            gpus.append(replace(gpu, domains=domains.get(row.index, ())))
+            gpus.append(_gpu(row, None, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, driver, node))
             continue
         # The driver does not list which process uses which MIG device.
         strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)
-        gpus += [_mig_gpu(row, device, strangers, kinds, node) for device in devices]
+        gpus += [_gpu(row, device, strangers, kinds, driver, node) for device in devices]
     return tuple(gpus)
+
+
+def kind_and_note(name: str, kinds: Sequence[GpuKind], driver: DriverVersion) -> tuple[str, str]:
+    """Return the kind of a GPU, or "" and why the driver is too old for the kind of this name."""
+    found = matching_kind(name, [kind for kind in kinds if kind.fits_driver(*driver)])
+    old = "" if found else matching_kind(name, kinds)
+    return found, next((kind.old_driver_words(*driver) for kind in kinds if kind.name == old), "")
 
 
 def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
@@ -323,42 +332,28 @@ def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
     return next((k.name for k in whole if fnmatchcase(plain, _plain(k.match))), "")
 
 
-def _gpu(row: Row, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
-    unwell = _unwell(find_fault(row, ()))
-    return Gpu(
-        id=row.uuid,
-        pool=matching_kind(row.name, kinds),
-        node=node,
-        index=row.index,
-        model=row.name,
-        memory_bytes=(row.total_mib or 0) * MIB,
-        healthy=not unwell,
-        foreign=bool(foreign),
-        note="; ".join(filter(None, (unwell, foreign))),
-    )
-
-
 def find_fault(row: Row, devices: Sequence[MigDevice]) -> Fault | None:
     """Return why a GPU with these MIG devices cannot be granted in this state."""
     return NO_MIG_DEVICE if row.mig == MIG_ON and not devices else row.fault
 
 
-def _unwell(fault: Fault | None) -> str:
-    return "" if fault is None else f"{fault.words}: {fault.remedy}"
-
-
-def _mig_gpu(row: Row, device: MigDevice, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
-    model = f"{row.name} MIG {device.profile}"
+def _gpu(
+    row: Row, device: MigDevice | None, foreign: str, kinds: list[GpuKind], driver: DriverVersion, node: str
+) -> Gpu:
+    """Return a GPU, or one of its MIG devices."""
+    fault = row.fault if device else find_fault(row, ())
+    model = f"{row.name} MIG {device.profile}" if device else row.name
+    pool, old = kind_and_note(model, kinds, driver)
     return Gpu(
-        id=device.uuid,
-        pool=matching_kind(model, kinds),
+        id=device.uuid if device else row.uuid,
+        pool=pool,
         node=node,
         index=row.index,
         model=model,
-        memory_bytes=device.memory_bytes,
-        healthy=row.fault is None,
+        memory_bytes=device.memory_bytes if device else (row.total_mib or 0) * MEBIBYTE,
+        healthy=fault is None,
         foreign=bool(foreign),
-        note="; ".join(filter(None, (_unwell(row.fault), foreign))),
+        note="; ".join(filter(None, (f"{fault.words}: {fault.remedy}" if fault else "", foreign, old))),
     )
 
 
@@ -389,9 +384,5 @@ def _plain(name: str) -> str:
     return name.replace(" ", "-").lower()
 
 
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 (more digits than any pid or index)
-
-
 def _number(text: str) -> int | None:
-    return int(text) if _is_whole(text) else None
+    return int(text) if is_whole(text) else None

@@ -12,10 +12,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuspawner.backends.base import ATTEMPT, LEASE_ID, PROBE, VARIABLE_PREFIX, ProbeResult
-from gpuspawner.backends.probes.script import script
 from gpuspawner.core.errors import quoted
 
 _MARK = f"{LEASE_ID}=".encode()
@@ -42,8 +41,7 @@ class Process:
         return PROBE in self.environment
 
 
-@dataclass(frozen=True)
-class _Stat:
+class _Stat(NamedTuple):
     ppid: int
     start_ticks: int
 
@@ -205,15 +203,10 @@ class _TooMuchOutputError(Exception):
     pass
 
 
-async def run_probe(pid: int, parameters: Mapping[str, str], deadline_seconds: float) -> ProbeResult:
-    """Run the probe as the user of process ``pid`` with its environment. Never raises."""
-    return await run_script(pid, script(), parameters, deadline_seconds)
-
-
 async def run_script(
-    pid: int, text: bytes, parameters: Mapping[str, str], deadline_seconds: float, what: str = "the probe"
+    pid: int, text: bytes, parameters: Mapping[str, str], deadline_seconds: float, what: str
 ) -> ProbeResult:
-    """Run a script like :func:`run_probe`. ``what`` names it in problems."""
+    """Run a script as the user of process ``pid`` with its environment. ``what`` names it in problems. Never raises."""
     variables, as_user = environment(pid), _as_user(pid)
     if not variables or as_user is None:
         return ProbeResult(problem="the workspace's process has ended or cannot be read")

@@ -1,41 +1,146 @@
-"""The lines of ``probe.sh`` about soft evidence: kernels, terminals, SSH sessions and editors.
+"""The lines of ``probe.sh`` about activity: kernels, terminals, SSH sessions, editors, and the GPU monitor.
 
-Pure, and never raises. A line that is not understood makes its own evidence unknown.
+The functions are pure and never raise. A line about soft evidence that is not understood makes its own evidence
+unknown. The workspace's user can write to the reports of the workspace's processes
+(``gpuspawner.workspace.probe_reports``). So an incomplete, old or invalid report is ignored, and also a report of
+another boot. A child process that inherited its parent's file has another pid. The process that keeps the file of a GPU
+monitor has the device files open without computing.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt
 
 from gpuspawner.core.errors import quoted
-from gpuspawner.core.idle.readings import SoftReading
+from gpuspawner.core.idle.readings import GpuReading, Measure, SoftReading, Source, SourceReading
 
 STALE_SECONDS = 60.0
-"""A Jupyter server's report older than this is ignored. Reports are written every 5 s."""
+"""A report older than this is ignored. Reports are written every 5 s."""
 TTY_SECONDS = 8.0
 """The kernel records the use of a terminal this coarsely, to protect typing patterns."""
-KERNEL_SECONDS = 8.0
-"""A Jupyter server's report is up to 5 s old and a probe takes some time, so a cell between two looks is still seen."""
-OPENED = "opened"
-"""The field for whether a page was loaded. Older extensions do not write it."""
+LATE_SECONDS = 8.0
+"""A report is up to 5 s old and a probe takes some time, so a cell between two looks is still seen."""
+SAMPLE_SECONDS = 2.0
+"""The longest time between a sample of the driver and its report."""
+WOKEN_SECONDS = 1.0
+"""How long after a probe's readings a sample may still cover them. A sample covers a second at most."""
+RATES_SHARE = 2 / 3
+"""Share of the time that a monitor without the driver's sample buffer observes: 1/6 s of each 1/4 s at least."""
+MOST_WINDOWS = 3
+"""Remembered probes. A late report may cover a probe before the last one."""
 NAMES_SHOWN = 2
 """Names of kernels in a sentence."""
+MOST_NAMES = 20
+"""The most kernels whose names are kept. A Jupyter server reports as many."""
+LONGEST_NAME = 100
+MOST_GPUS, MOST_PERCENTS = 64, 101
 
-_LINE = re.compile(r"(kernels|terminal|now|used|ssh|editor)( .*)?")
+SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
+"""Lines with the begin and the end of a probe's runs of nvidia-smi."""
+_SOFT = re.compile(r"(kernels|terminal|now|used|ssh|editor)( .*)?")
 _KERNELS = re.compile(r"kernels ([0-9]{1,9}) (.*)")
 _TERMINAL = re.compile(r"terminal (/dev/pts/[0-9]{1,7}) ([0-9]{1,9}) (-?[0-9]{1,9})")
 _NOW = re.compile(r"now ([0-9]{1,15})")
 _USED = re.compile(r"used (/dev/pts/[0-9]{1,7}) (-?[0-9]{1,15}) (-?[0-9]{1,15})")
 _SESSION = re.compile(r"(ssh|editor) ([0-9]{1,9})")
+_MONITOR = re.compile(r"monitor ([0-9]{1,9}) ([0-9]{1,9}) (.*)")
+_COMPUTES = re.compile(r"computes ([0-9]{1,9})")
+
+
+def _printable(name: object) -> str:
+    if not isinstance(name, str):
+        raise ValueError("no text")  # noqa: TRY004 - pydantic takes it for a wrong value
+    return "".join(c for c in name if c.isprintable())[:LONGEST_NAME] or "without a name"
+
+
+Seconds = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
+"""Seconds since the machine started, or a duration. Larger values are not times."""
+Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+
+
+class _Report(BaseModel, extra="forbid", frozen=True):
+    """The report of one process. ``begin`` and ``end`` are equal unless it was read while it was written."""
+
+    begin: StrictInt
+    pid: StrictInt
+    uptime: Seconds
+    end: StrictInt
+
+    def is_current(self, clock_seconds: float) -> bool:
+        return -1.0 <= clock_seconds - self.uptime <= STALE_SECONDS
+
+
+class _Kernel(BaseModel, extra="forbid", frozen=True):
+    name: Annotated[str, BeforeValidator(_printable)]
+    busy: StrictBool | None
+    idle_seconds: Seconds
+
+
+class _ServerReport(_Report, frozen=True):
+    """The report of a Jupyter server. ``opened`` tells whether a page was loaded. Older extensions do not write it."""
+
+    kernels: list[_Kernel]
+    opened: StrictBool | None = None
+
+
+class _Gpu(BaseModel, frozen=True):
+    """A GPU's utilization: percent, seconds of it and its last time. ``since`` is the begin without a gap."""
+
+    uuid: str
+    since: Seconds
+    percents: Annotated[list[tuple[Percent, Seconds, Seconds]], Field(max_length=MOST_PERCENTS)]
+    source: Any = None
+
+    @property
+    def seen_share(self) -> float:
+        """The observed share of the time without gaps. Utilization rates miss some of it."""
+        return RATES_SHARE if self.source == "rates" else 1.0
+
+    def is_past(self, uptime: float) -> bool:
+        return max([self.since, *(last for _, _, last in self.percents)]) <= uptime
+
+
+class _MonitorReport(_Report, frozen=True):
+    gpus: Annotated[list[_Gpu], Field(max_length=MOST_GPUS)]
+
+
+def _server_reports(lines: Iterable[str]) -> tuple[list[_ServerReport], bool]:
+    """Return the reports that Jupyter servers wrote themselves, and whether any report is not understood."""
+    own, is_odd = [], False
+    for line in lines:
+        if not line.startswith("kernels"):
+            continue
+        match = _KERNELS.fullmatch(line)
+        try:
+            report = _ServerReport.model_validate(json.loads(match[2])) if match else None
+        except (ValueError, RecursionError):
+            report = None
+        if match is None or report is None or report.begin != report.end:
+            is_odd = True
+        elif report.pid == int(match[1]):
+            own.append(report)
+    return own, is_odd
+
+
+def _read_monitor_report(text: str, pid: int, clock_seconds: float) -> _MonitorReport | None:
+    """Return the report of the monitor of a process, None if it cannot be trusted."""
+    try:
+        report = _MonitorReport.model_validate(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+    is_own = report.begin == report.end and report.pid == pid and report.is_current(clock_seconds)
+    return report if is_own and all(gpu.is_past(report.uptime) for gpu in report.gpus) else None
 
 
 def is_soft(line: str) -> bool:
     """Return whether this module reads a line of the probe as soft evidence."""
-    return _LINE.fullmatch(line) is not None
+    return _SOFT.fullmatch(line) is not None
 
 
 def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: float) -> tuple[SoftReading, ...]:
@@ -57,12 +162,19 @@ def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: 
 
 def opened_reading(lines: Iterable[str], clock_seconds: float) -> bool | None:
     """Return whether a page was loaded since the workspace's Jupyter server started, None if unknown."""
-    reports = [_read_report(line) for line in lines if line.startswith("kernels")]
-    own = [one for one in reports if one is not None and one.is_own]
+    own, is_odd = _server_reports(lines)
     if any(one.opened for one in own):
         return True
-    known = [one.opened is False and -1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own]
-    return False if known and all(known) and None not in reports else None
+    is_known = own and all(one.opened is False and one.is_current(clock_seconds) for one in own)
+    return False if is_known and not is_odd else None
+
+
+def kernel_names(lines: Iterable[str], clock_seconds: float) -> tuple[str, ...] | None:
+    """Return the names of the running kernels, None if a Jupyter server does not report them now."""
+    own, is_odd = _server_reports(lines)
+    if is_odd or not own or not all(one.is_current(clock_seconds) for one in own):
+        return None
+    return tuple(kernel.name for report in own for kernel in report.kernels)[:MOST_NAMES]
 
 
 def _sessions(lines: list[str], name: str, title: str) -> SoftReading:
@@ -99,58 +211,30 @@ def _terminals(lines: list[str], interval_seconds: float) -> SoftReading:
     return SoftReading("terminal", active=False, words="terminals quiet" if leaders else "no terminal open")
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    name: str
-    busy: bool | None
-    idle_seconds: float
-
-
-@dataclass(frozen=True)
-class _ServerReport:
-    """The report of a Jupyter server. ``opened`` is None if an older extension does not write it.
-
-    ``is_own`` is False for a child process that inherited its parent's file. The script lists each file by pid.
-    """
-
-    is_own: bool
-    uptime: float
-    kernels: list[_Kernel]
-    opened: bool | None
-
-
 def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) -> SoftReading:
     """Combine the reports of the workspace's Jupyter servers.
 
     One busy kernel is enough, and one unknown makes all so.
     """
-    kernels: list[_Kernel] = []
-    problems: list[str] = []
-    servers = 0
-    for line in lines:
-        report = _read_report(line)
-        if report is None:
-            problems.append("the report of its Jupyter server is not understood")
-            continue
-        if not report.is_own:
-            continue
-        servers += 1
+    own, is_odd = _server_reports(lines)
+    kernels: list[tuple[_Kernel, float]] = []
+    problems = ["the report of its Jupyter server is not understood"] if is_odd else []
+    for report in own:
         age_seconds = clock_seconds - report.uptime
-        if not -1.0 <= age_seconds <= STALE_SECONDS:
+        if report.is_current(clock_seconds):
+            kernels += [(one, one.idle_seconds + max(0.0, age_seconds)) for one in report.kernels]
+        else:
             problems.append(f"its Jupyter server has reported nothing for {age_seconds:.0f} s")
-            continue
-        kernels += [_Kernel(one.name, one.busy, one.idle_seconds + max(0.0, age_seconds)) for one in report.kernels]
-    if busy := [one.name for one in kernels if one.busy]:
+    if busy := [one.name for one, _ in kernels if one.busy]:
         return SoftReading("kernel", active=True, words=f"{_named(busy)} busy")
-    if recent := [
-        one.name for one in kernels if one.busy is False and one.idle_seconds <= interval_seconds + KERNEL_SECONDS
-    ]:
+    recent_seconds = interval_seconds + LATE_SECONDS
+    if recent := [one.name for one, seconds in kernels if one.busy is False and seconds <= recent_seconds]:
         return SoftReading("kernel", active=True, words=f"{_named(recent)} in use")
-    if strange := [one.name for one in kernels if one.busy is None]:
+    if strange := [one.name for one, _ in kernels if one.busy is None]:
         problems.append(f"{_named(strange)} does not report its state")
     if problems:
         return SoftReading("kernel", None, problems[0])
-    if not servers:
+    if not own:
         return SoftReading("kernel", None, "no Jupyter server with gpuspawner's extension was found")
     return SoftReading("kernel", active=False, words="kernels quiet" if kernels else "no kernel")
 
@@ -163,50 +247,97 @@ def _named(names: list[str]) -> str:
     return f"kernels {', '.join(names[:NAMES_SHOWN])}{more}"
 
 
-MAX_SECONDS = 1e12
-"""Longer than the uptime of any machine. Larger values are not times."""
+class Window(NamedTuple):
+    """Begin and end of a probe's runs of nvidia-smi, by the script's clock."""
+
+    begin: float
+    until: float
 
 
-def _is_seconds(value: Any) -> bool:
-    return type(value) in {int, float} and 0 <= value <= MAX_SECONDS
+@dataclass(frozen=True)
+class Followed:
+    """Kept for the next probe: the end of the monitors' reports, and the windows of the last probes."""
+
+    until: float
+    windows: tuple[Window, ...] = ()
 
 
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "begin": lambda value: type(value) is int,
-    "pid": lambda value: type(value) is int,
-    "uptime": _is_seconds,
-    "kernels": lambda value: isinstance(value, list),
-    "end": lambda value: type(value) is int,
-}
+@dataclass(frozen=True)
+class Monitors:
+    """The reports of a workspace's monitors by GPU UUID, up to ``told_until`` of the script's clock.
+
+    ``computing`` are the processes with CUDA open. ``keepers`` keep the files without CUDA. ``before`` is from the last
+    probe.
+    """
+
+    gpus: Mapping[str, tuple[_Gpu, ...]]
+    told_until: float | None
+    keepers: frozenset[int]
+    computing: frozenset[int]
+    before: Followed
+
+    def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
+        """Return a GPU's reports since the last probe, given its reading. Empty without a report.
+
+        A sample during a probe is left out if the probe itself may have woken the GPU.
+        """
+        told, until, since = self.gpus.get(uuid), self.told_until, self.before.until
+        if not told or until is None or until <= since:
+            return []
+        own = self.before.windows if reading.may_be_woken else ()
+        percents = [
+            percent
+            for gpu in told
+            for percent, _, last in gpu.percents
+            if last > since
+            if not any(window.begin <= last <= window.until + WOKEN_SECONDS for window in own)
+        ]
+        gapless_seconds = until - min(gpu.since for gpu in told)
+        return [
+            SourceReading(
+                reading.gpu,
+                Source.MONITOR,
+                Measure.UTILIZATION,
+                percent=float(max(percents, default=0)),
+                begin_seconds=max(0.0, clock_seconds - since),
+                end_seconds=max(0.0, clock_seconds - until),
+                coverage=max(0.0, min(1.0, gapless_seconds / (until - since))) * max(gpu.seen_share for gpu in told),
+                is_own=not reading.shared,
+            )
+        ]
+
+    def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
+        """Return the values for the next probe."""
+        windows = (*self.before.windows, *([asked] if asked else ()))[-MOST_WINDOWS:]
+        until = clock_seconds - LATE_SECONDS if self.told_until is None else self.told_until - SAMPLE_SECONDS
+        return Followed(until, windows)
 
 
-def _read_report(line: str) -> _ServerReport | None:
-    """Return the report that a Jupyter server keeps (gpuspawner.workspace.kernels), None for any other line."""
-    match = _KERNELS.fullmatch(line)
-    try:
-        found = json.loads(match[2]) if match else None
-    except (ValueError, RecursionError):
-        return None
-    if match is None or not isinstance(found, dict) or set(found) - {OPENED} != set(_CHECKS):
-        return None
-    opened = found.get(OPENED)
-    if not (opened is None or isinstance(opened, bool)):
-        return None
-    if not all(check(found[key]) for key, check in _CHECKS.items()) or found["begin"] != found["end"]:
-        return None
-    kernels = [_kernel(one) for one in found["kernels"]]
-    known = [one for one in kernels if one is not None]
-    if len(known) < len(kernels):
-        return None
-    return _ServerReport(found["pid"] == int(match[1]), float(found["uptime"]), known, opened)
+def is_monitor(line: str) -> bool:
+    """Return whether this module reads a line of the probe."""
+    return line.startswith("monitor ") or _COMPUTES.fullmatch(line) is not None
 
 
-def _kernel(found: Any) -> _Kernel | None:
-    if not isinstance(found, dict) or set(found) != {"name", "busy", "idle_seconds"}:
+def asked_window(lines: Iterable[str]) -> Window | None:
+    """Return the window of a probe's runs of nvidia-smi, None if unknown."""
+    clocks = {match[1]: float(match[2]) for line in lines if (match := SMI_CLOCK.fullmatch(line))}
+    if len(clocks) != len(Window._fields) or clocks["until"] < clocks["from"]:
         return None
-    name, busy, idle_seconds = found["name"], found["busy"], found["idle_seconds"]
-    if not isinstance(name, str) or not (busy is None or isinstance(busy, bool)):
-        return None
-    if not _is_seconds(idle_seconds):
-        return None
-    return _Kernel("".join(c for c in name if c.isprintable())[:100] or "without a name", busy, float(idle_seconds))
+    return Window(clocks["from"], clocks["until"])
+
+
+def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed) -> Monitors:
+    """Return the monitors' reports in the lines of one probe, at this time of the script's clock."""
+    told = [match for line in lines if (match := _MONITOR.fullmatch(line))]
+    computing = {int(match[1]) for line in lines if (match := _COMPUTES.fullmatch(line))}
+    gpus: dict[str, tuple[_Gpu, ...]] = {}
+    until: list[float] = []
+    for match in told:
+        report = _read_monitor_report(match[3], int(match[2]), clock_seconds)
+        if report is None:
+            continue
+        until.append(report.uptime)
+        for gpu in {one.uuid: one for one in report.gpus}.values():
+            gpus[gpu.uuid] = (*gpus.get(gpu.uuid, ()), gpu)
+    keepers = frozenset(int(match[1]) for match in told) - computing
+    return Monitors(gpus, min(until, default=None), keepers, frozenset(computing), before)

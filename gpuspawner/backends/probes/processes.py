@@ -9,9 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuspawner.backends.probes.activity import is_soft
-from gpuspawner.backends.probes.monitor import SMI_CLOCK, Followed, is_monitor
-from gpuspawner.backends.probes.nvidia_smi import READING
+from gpuspawner.backends.probes.activity import SMI_CLOCK, Followed, is_monitor, is_soft
+from gpuspawner.backends.probes.gpu_tools import READING
 from gpuspawner.core.errors import quoted
 
 _CLOCK = re.compile(r"clock ([0-9]{1,12}\.[0-9]{1,9}) ([1-9][0-9]{0,5})")

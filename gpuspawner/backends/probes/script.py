@@ -11,9 +11,17 @@ from dataclasses import replace
 from importlib import resources
 
 from gpuspawner.backends.base import ProbeResult
-from gpuspawner.backends.probes.activity import opened_reading, soft_readings
-from gpuspawner.backends.probes.monitor import LATE_SECONDS, Followed, Monitors, asked_window, read_monitors
-from gpuspawner.backends.probes.nvidia_smi import (
+from gpuspawner.backends.probes.activity import (
+    LATE_SECONDS,
+    Followed,
+    Monitors,
+    asked_window,
+    kernel_names,
+    opened_reading,
+    read_monitors,
+    soft_readings,
+)
+from gpuspawner.backends.probes.gpu_tools import (
     DECODER,
     ENCODER,
     GPU,
@@ -24,9 +32,9 @@ from gpuspawner.backends.probes.nvidia_smi import (
     join_readings,
     read_reports,
     read_rows,
+    read_tables,
 )
 from gpuspawner.backends.probes.processes import Holders, ProcessLines, ProcessTable, sum_cores
-from gpuspawner.backends.probes.tools import read_tables
 from gpuspawner.core.idle.readings import GpuReading, Sample, SourceReading
 
 BEGIN, END = "gpuspawner-probe 1 begin", "gpuspawner-probe 1 end"
@@ -95,6 +103,7 @@ def parse_probe(
         sample,
         soft=soft_readings(lines, table.clock_seconds, interval_seconds),
         opened=opened_reading(lines, table.clock_seconds),
+        kernels=kernel_names(lines, table.clock_seconds),
         memory_kills=probe.processes.memory_kills,
         host_memory_bytes=probe.processes.memory_bytes,
         ended_cpu_cores=None if cores is None else table.ended_cores_since(previous),

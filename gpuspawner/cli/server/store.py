@@ -34,7 +34,7 @@ from gpuspawner.service.store.backup import (
 from gpuspawner.service.store.condition import Condition, condition_of_server
 from gpuspawner.service.store.copying import copy_store
 from gpuspawner.service.store.schema import newer_words
-from gpuspawner.spawner.hub.checks import holder
+from gpuspawner.spawner.hub.settings import describe_lock_holder
 
 F = TypeVar("F", bound=Callable[..., Any])
 STDOUT = "-"
@@ -164,7 +164,7 @@ def put_back(file: str, data: Path) -> None:
 
 def describe_user(data: Path) -> str:
     """Return which hub or service uses the folder, or "": by the hub's lock, and by the heartbeats of a service."""
-    if hub := holder(data):
+    if hub := describe_lock_holder(data):
         return f"A hub uses {data}: {hub}. Stop it first. Otherwise it keeps writing to the previous store."
     if not (data / DATABASE).exists():
         return ""

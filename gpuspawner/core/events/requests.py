@@ -221,6 +221,19 @@ class SizeChangeWithdrawn(Event, name="size change withdrawn", words="New size n
 
 
 @dataclass(frozen=True)
+class SizeChangeNear(
+    Event, name="size change near", words="Restarts with its new size", details="in {in_seconds}", told=Audience.USER
+):
+    """The new size of a running workspace is free and held for it. It restarts in ``in_seconds``."""
+
+    in_seconds: float = 0.0
+
+
+class SizeChangePostponed(Event, name="size change postponed", words="New size no longer free", told=Audience.USER):
+    """The GPUs of an announced new size are not free any more. The workspace runs on, and the change waits again."""
+
+
+@dataclass(frozen=True)
 class SizeChangeRefused(
     Event, name="size change refused", words="New size refused", details="{refusal}", told=Audience.USER
 ):

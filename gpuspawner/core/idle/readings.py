@@ -216,6 +216,7 @@ class Sample:
         sources: the readings of other sources.
         memory_kills: the number of processes killed because the container was out of memory, or None if unknown.
         host_memory_bytes: the host memory that the workspace uses, without file caches, or None if unknown.
+        kernels: the names of its running kernels, mostly of notebooks, or None if unknown.
     """
 
     leased: tuple[str, ...]
@@ -231,3 +232,4 @@ class Sample:
     ended_cpu_cores: float | None = None
     memory_kills: int | None = None
     host_memory_bytes: int | None = None
+    kernels: tuple[str, ...] | None = None

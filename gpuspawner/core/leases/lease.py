@@ -187,12 +187,13 @@ class Lease:
     goes_on: Next | None = None  # of what its user stops to go on with or without a GPU
     title: str = ""  # the name that its user gave it for people; its server keeps its own
     size_change: SizeChange | None = None  # the size that it changes to as soon as that can start
-    assigned: tuple[Slot, ...] = ()  # GPUs that are held for this request: its workspace stopped to change its size
+    assigned: tuple[Slot, ...] = ()  # GPUs that are held for its new size, before its workspace stops and after
     follows: str = ""  # the lease that it continues, without a new request of its user
     queue_move: int = 0  # an administrator's order of the queue: the higher goes first
     passed_why: str = ""  # why an administrator moved another request before this one
     memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
+    kernels: tuple[str, ...] | None = None  # the names of its running kernels, as last read; None: not known
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options
 
     @property

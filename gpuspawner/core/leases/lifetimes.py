@@ -149,7 +149,7 @@ _INNER = {
     "fixed_end": ("at",),
     "notice": ("at",),
     "wait_reason": ("since",),
-    "size_change": ("asked_at",),
+    "size_change": ("asked_at", "restarts_at"),
 }
 """The records of a lease with times, and the names of these times."""
 

@@ -106,7 +106,10 @@ class Outcome(NamedTuple):
 
 
 class TakenSample(NamedTuple):
-    """One sample of one server: its evidence, the policy and the mode that judge it, and when it was taken."""
+    """One sample of one server: its evidence, the policy and the mode that judge it, and when it was taken.
+
+    ``memory_kills`` and ``kernels`` are those of the sample.
+    """
 
     evidence: Evidence
     policy: IdlePolicy
@@ -114,6 +117,7 @@ class TakenSample(NamedTuple):
     at: float
     server_started: str
     memory_kills: int | None = None
+    kernels: tuple[str, ...] | None = None
 
 
 class Observation(NamedTuple):

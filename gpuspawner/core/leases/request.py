@@ -43,6 +43,8 @@ class Request:
     needs_memory_bytes: int = 0
     """The least that a GPU must have, whichever kind it is."""
     needs_compute: str = ""
+    needs_driver: str = ""
+    needs_cuda: str = ""
     priority: int = 0
     """The template's: a higher one goes first."""
     classes: tuple[str, ...] = ()
@@ -117,10 +119,12 @@ class Next:
 class SizeChange:
     """A new size of a running workspace, which runs on until that size can start.
 
-    ``actor`` asked for it from ``where``.
+    ``actor`` asked for it from ``where``. ``restarts_at`` is when the workspace restarts, in seconds since the epoch;
+    None while the new size is not free.
     """
 
     after: Next
     asked_at: float
     actor: str
     where: str
+    restarts_at: float | None = None

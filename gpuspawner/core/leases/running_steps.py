@@ -146,7 +146,8 @@ def _sample(lease: Lease, seen: Observation, rules: LeaseRules, now: float) -> S
         streak, verdict = reset_idle_time(streak), Verdict.NONE
     counted, killed = count_kills(lease, taken.memory_kills, taken.at)
     found = Step(counted, () if killed is None else (Note(killed, CLUSTER),))
-    judged = replace(counted, streak=streak, sampled_at=taken.at)
+    kernels = lease.kernels if taken.kernels is None else taken.kernels
+    judged = replace(counted, streak=streak, sampled_at=taken.at, kernels=kernels)
     if lease.arrival is not None:
         return found.then(_arrival(judged, evidence, seen, taken, rules, now))
     return found.then(_verdict(judged, verdict, seen, rules, now))

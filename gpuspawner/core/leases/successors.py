@@ -35,9 +35,14 @@ LEAST_RUN_SECONDS = 600
 
 def slots_to_hold(own: tuple[Slot, ...], new: tuple[Slot, ...]) -> tuple[Slot, ...]:
     """Return a workspace's slots and the additional slots of its new size, which are reserved for it."""
+    return (*own, *additional_slots(own, new))
+
+
+def additional_slots(own: tuple[Slot, ...], new: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """Return what a new size needs in addition to a workspace's own slots."""
     held = {slot.gpu: slot.share for slot in own}
     more = ((slot, slot.share - held.get(slot.gpu, 0)) for slot in new)
-    return (*own, *(replace(slot, share=share) for slot, share in more if share > 0))
+    return tuple(replace(slot, share=share) for slot, share in more if share > 0)
 
 
 def with_next_request(lease: Lease) -> Lease:

@@ -201,7 +201,13 @@ def run(lease: Lease, server_started: str, now: float) -> Lease:
     awaited = lease.unwatched and bool(lease.slots) and not lease.adopted
     arrival = Arrival((lease.terms or Terms()).claim_seconds) if awaited else None
     started = replace(
-        lease, running_at=now, billed_until=None, server_started=server_started, failed_starts=0, unwatched=False
+        lease,
+        running_at=now,
+        billed_until=None,
+        server_started=server_started,
+        failed_starts=0,
+        unwatched=False,
+        kernels=None,
     )
     return to_phase(started, Phase.RUNNING, now, deadline_at=ends_at, arrival=arrival, claimed_at=None, unclaimed=False)
 
@@ -259,7 +265,7 @@ def finish(lease: Lease, how: Exit, now: float, *, gone: bool = False) -> Lease:
 
     ``gone`` says that the hub no longer has its server. A second end changes only this: the first reason stands.
     """
-    stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None)
+    stopping = replace(stop(lease, how.reason, how.by, how.message, now), size_change=None, assigned=())
     if lease.phase in WAITING or (gone and lease.phase is Phase.RESERVED):
         return end(replace(stopping, unattended=lease.unattended or how.unseen), now)
     return replace(stopping, hub_gone=lease.hub_gone or gone)

@@ -110,6 +110,14 @@ def _size_refused(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     return _Text("size", "Your workspace keeps its size", text)
 
 
+def _size_postponed(_parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
+    text = (
+        f"Your workspace ({lease.name}) does not restart yet. The GPUs of its new size are not free any more. "
+        "It runs on as before, and the change waits again."
+    )
+    return _Text("size", "Your workspace does not restart yet", text)
+
+
 def _moved_in_queue(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
     text = f"{line.actor} moved it. {line.why}"
     return _Text("moved in queue", "Your request has another place in the queue", text)
@@ -165,6 +173,8 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.Granted: _granted,
     events.Substituted: _substituted,
     events.StartNear: _start_near,
+    events.SizeChangeNear: _warned("size", "Your workspace restarts with its new size soon"),
+    events.SizeChangePostponed: _size_postponed,
     events.SizeChangeRefused: _size_refused,
     events.MovedInQueue: _moved_in_queue,
     events.PassedByMove: _passed_by_move,

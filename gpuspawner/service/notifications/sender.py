@@ -201,7 +201,8 @@ class Notifier:
         del self._under_way[person]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("messages could not be sent; they are tried again", exc_info=error)
-        self.wake()  # there may be more of this person
+        else:
+            self.wake()  # there may be more of this person
 
     async def _note(self, *rows: OutboxRow) -> None:
         """Store the results of attempts. A result that cannot be stored now is stored before the next attempt."""
@@ -302,7 +303,9 @@ def _is_whole(row: OutboxRow) -> bool:
         message = Message(**row.document)
     except TypeError:
         return False
-    return isinstance(message.user, str) and isinstance(message.text, str)
+    texts = (message.lease, message.user, message.kind, message.title, message.text)
+    has_channel = row.channel == USER or row.channel.removeprefix(f"{ADMINS} ").isdecimal()
+    return has_channel and isinstance(row.attempts, int) and all(isinstance(one, str) for one in texts)
 
 
 def _new_id() -> str:

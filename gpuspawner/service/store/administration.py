@@ -176,8 +176,8 @@ class CatalogVersions(StoredRows):
     """Reads and writes versions of the catalog's file."""
 
     def newest(self) -> CatalogVersion | None:
-        """Return the newest version, None before the first."""
-        return next(iter(self._find(sa.true(), 1, with_text=True)), None)
+        """Return the newest version that can be read, None before the first."""
+        return next((found for one in self.below(None, MAX_VERSIONS) if (found := self.get(one.number))), None)
 
     def get(self, number: int) -> CatalogVersion | None:
         """Return a version by its number, None if it is not kept."""
@@ -191,16 +191,19 @@ class CatalogVersions(StoredRows):
     def add(
         self, version: CatalogVersion, audit: Iterable[AuditLine], write_file: Callable[[], None] = lambda: None
     ) -> None:
-        """Store a version with audit entries. ``write_file`` is called last, and nothing is stored if it fails.
+        """Store a version with audit entries, in place of later ones that can't be read.
+
+        ``write_file`` is called last, and nothing is stored if it fails.
 
         Raises:
             Conflict: another version was stored meanwhile.
         """
-        t = tables.catalog_versions
+        t, newest = tables.catalog_versions, self.newest()
+        number = 0 if newest is None else newest.number
+        if number != version.number - 1:
+            raise Conflict(f"Version {number} was saved meanwhile. Compare it with your change, and save again.")
         with self._transaction(writes=True) as connection:
-            newest = connection.scalar(sa.select(sa.func.max(t.c.number))) or 0
-            if newest != version.number - 1:
-                raise Conflict(f"Version {newest} was saved meanwhile. Compare it with your change, and save again.")
+            connection.execute(t.delete().where(t.c.number >= version.number))
             connection.execute(t.insert(), asdict(version))
             connection.execute(t.delete().where(t.c.number <= version.number - MAX_VERSIONS))
             write_audit(connection, audit)

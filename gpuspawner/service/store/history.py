@@ -16,7 +16,7 @@ from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.calibration import MOST_OUTCOMES, NEAR_SECONDS, EstimateOutcome
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.personal import OwnedRows
-from gpuspawner.service.store.rows import StoredRows, owner_columns
+from gpuspawner.service.store.rows import MAX_NUMBER, StoredRows, owner_columns, read_with_damaged_json
 
 HISTORY_SECONDS = 90 * 86400.0
 """Older history is deleted. Arbitrary: a cluster changes within a quarter."""
@@ -66,15 +66,20 @@ class Estimates(StoredRows):
     def pending(self) -> dict[str, list[tuple[float, EstimateOutcome]]]:
         """Return the estimates of requests that still wait, with their times, by lease id."""
         t, found = tables.estimates.c, dict[str, list[tuple[float, EstimateOutcome]]]()
-        for row in self._read(sa.select(tables.estimates).where(t.actual_seconds.is_(None)).order_by(t.number)):
-            found.setdefault(row["lease"], []).append((row["at"], _outcome(row)))
+        query = sa.select(tables.estimates).where(t.actual_seconds.is_(None)).order_by(t.number)
+        made = self._read_each(
+            tables.estimates, query, lambda row: (row["lease"], (row["at"], _outcome(row))), key="number"
+        )
+        for lease_id, one in made:
+            found.setdefault(lease_id, []).append(one)
         return found
 
     def latest(self) -> list[EstimateOutcome]:
         """Return the latest outcomes, oldest first."""
         t = tables.estimates.c
         query = sa.select(tables.estimates).where(t.actual_seconds.is_not(None))
-        return [_outcome(row) for row in self._read(query.order_by(t.number.desc()).limit(MOST_OUTCOMES))][::-1]
+        query = query.order_by(t.number.desc()).limit(MOST_OUTCOMES)
+        return self._read_each(tables.estimates, query, _outcome, key="number")[::-1]
 
     def outcomes(self, since: float, until: float) -> list[EstimateOutcome]:
         """Return the outcomes of a period. A request that is overdue at its end has an infinite wait.
@@ -84,13 +89,15 @@ class Estimates(StoredRows):
         t = tables.estimates.c
         is_over = t.actual_seconds.is_not(None) | (t.at + t.point_seconds + NEAR_SECONDS < until)
         query = sa.select(tables.estimates).where((t.at >= since) & (t.at < until) & is_over)
-        rows = self._read(query.order_by(t.number.desc()).limit(MOST_REPORTED))
-        return [_without_open_range(_outcome(row), until - row["at"]) for row in rows]
+        query = query.order_by(t.number.desc()).limit(MOST_REPORTED)
+        return self._read_each(
+            tables.estimates, query, lambda row: _without_open_range(_outcome(row), until - row["at"]), key="number"
+        )
 
     def waiting_times(self, since: float, until: float) -> WaitingTimes:
         """Return how long the starts of a period waited, and how many came when they were first estimated."""
         t = tables.estimates.c
-        within = (t.at >= since) & (t.at < until) & t.is_first & t.actual_seconds.is_not(None)
+        within = (t.at >= since) & (t.at < until) & t.is_first & (t.actual_seconds <= MAX_NUMBER)
         is_near = sa.func.abs(t.actual_seconds - t.point_seconds) <= NEAR_SECONDS
         counted = sa.select(
             sa.func.count(), sa.func.sum(sa.case((is_near, 1), else_=0)), sa.func.max(t.actual_seconds)
@@ -150,7 +157,11 @@ class IdleTraces(OwnedRows):
         t, found = tables.idle_traces.c, dict[str, tuple[float, ...]]()
         for first in range(0, len(lease_ids), AT_ONCE):
             query = sa.select(t.lease, t.idle).where(t.lease.in_(lease_ids[first : first + AT_ONCE]))
-            found |= {row["lease"]: tuple(row["idle"]) for row in self._read(query)}
+            with self._transaction() as connection:
+                rows = read_with_damaged_json(connection, query, t.idle)
+            found |= dict(
+                self._damaged.read(tables.idle_traces, rows, lambda row: (row.lease, (*map(float, row.idle),)), "lease")
+            )
         return found
 
     def delete_old(self, now: float) -> None:

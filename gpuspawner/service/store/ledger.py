@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.service.store import tables
@@ -91,11 +92,17 @@ class Ledger(StoredRows):
             write_audit(connection, audit)
 
     def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write that extra quota was taken back, with audit entries."""
-        t = tables.quota_grants
+        """Write that extra quota was taken back, with audit entries.
+
+        Raises:
+            Conflict: it was taken back before.
+        """
+        t, row = tables.quota_grants, tables.quota_grants.c.id == grant.id
         values = {name: value for name, value in asdict(grant).items() if name.startswith("taken_back")}
         with self._transaction(writes=True) as connection:
-            connection.execute(t.update().where(t.c.id == grant.id).values(**values))
+            if not connection.execute(t.update().where(row & t.c.taken_back_at.is_(None)).values(**values)).rowcount:
+                by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
+                raise Conflict(f"{by} has taken it back already.")
             write_audit(connection, audit)
 
 

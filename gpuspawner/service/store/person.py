@@ -6,6 +6,7 @@ A table's columns say how its rows belong to a person, so that a new table is co
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,11 +31,13 @@ ACTED = {
     tables.quota_grants: ("made_at", ("by", "taken_back_by")),
     tables.announcements: ("made_at", ("by", "withdrawn_by")),
     tables.catalog_versions: ("at", ("author",)),
+    tables.preemptions: ("made_at", ("by",)),
 }
 """Tables with the name of a person who acted: the column of the time, and those of names."""
 ACTED_IN_DOCUMENTS = {
     tables.restrictions: ("since", ("by", "lifted_by")),
     tables.quota_requests: ("made_at", ("answered_by",)),
+    tables.preemptions: ("made_at", ("by",)),
 }
 """The same for names in documents."""
 
@@ -199,7 +202,8 @@ def _without_acts(document: Any, names: Iterable[str], person: StoredPerson, pse
     found = document | {name: pseudonym for name in names if document.get(name) == person.name}
     account = document.get("account")
     if isinstance(account, list) and account[1:] == [person.owner.user_created]:
-        found |= {"account": [account[0], pseudonym], "whom": pseudonym}
+        found |= {"account": [account[0], pseudonym]}
+        found |= {name: pseudonym for name in ("whom", "user") if name in document}
     return found
 
 
@@ -220,12 +224,29 @@ def _rename_in_documents(connection: sa.Connection, person: StoredPerson, pseudo
             t = tables.statements
             where = (t.c.month == row.month) & (t.c.team == row.team)
             connection.execute(t.update().where(where).values(document=document))
+    _rename_in_leases(connection, person, pseudonym)
     query = sa.select(audit.c.number, audit.c.fields).where(audit.c.at >= person.since)
     named = (audit.c.user == person.name) | (audit.c.actor == person.name)
     for row in read_with_damaged_json(connection, query.where(named), audit.c.fields):
         fields = _replaced(row.fields, person.name, pseudonym)
         if fields != row.fields:
             connection.execute(audit.update().where(audit.c.number == row.number).values(fields=fields))
+
+
+def _rename_in_leases(connection: sa.Connection, person: StoredPerson, pseudonym: str) -> None:
+    """Put a pseudonym into the ended workspaces that the person acted on, as the audit knows."""
+    t, audit = tables.leases, tables.audit.c
+    acted = sa.select(audit.lease).where(audit.actor == person.name, audit.at >= person.since)
+    query = sa.select(t.c.id, t.c.document).where(t.c.id.in_(acted), t.c.phase == Phase.ENDED.value)
+    for row in read_with_damaged_json(connection, query, t.c.document):
+        found = row.document if isinstance(row.document, dict) else {}
+        after = {**found}
+        for name in {"ended_by", "message"} & found.keys():
+            after[name] = _without_name(found[name], person.name, pseudonym)
+        for name in {"dispute", "notice"} & found.keys():
+            after[name] = _replaced(found[name], person.name, pseudonym)
+        if after != found:
+            connection.execute(t.update().where(t.c.id == row.id).values(document=after))
 
 
 def _replaced(fields: Any, name: str, pseudonym: str) -> Any:
@@ -235,7 +256,6 @@ def _replaced(fields: Any, name: str, pseudonym: str) -> Any:
 
 
 def _without_name(value: Any, name: str, pseudonym: str) -> Any:
-    """Return a field with a pseudonym for the name. Entries about extra quota name a member as ``alice in vision``."""
-    if isinstance(value, str) and (value == name or value.startswith(f"{name} in ")):
-        return pseudonym + value.removeprefix(name)
-    return value
+    """Return a field with a pseudonym for the name, also within a sentence: ``It was stopped by alice``."""
+    whole = rf"(?<![\w@.-]){re.escape(name)}(?![\w@-]|\.\w)"  # not a part of another name
+    return re.sub(whole, pseudonym, value) if isinstance(value, str) else value

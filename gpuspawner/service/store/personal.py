@@ -302,9 +302,9 @@ class Preferences(OwnedRows):
 
     def wants_start_mail(self, owner: Owner) -> bool:
         """Return whether a user wants messages about starts outside of pages."""
-        query = sa.select(tables.preferences.c.start_mail).where(owned_by(tables.preferences, owner))
+        wanted = sa.type_coerce(tables.preferences.c.start_mail, sa.Integer)  # a damaged value is no False
         with self._transaction() as connection:
-            return connection.scalar(query) is not False
+            return connection.scalar(sa.select(wanted).where(owned_by(tables.preferences, owner))) != 0
 
     def set_start_mail(self, owner: Owner, *, wanted: bool) -> None:
         """Store whether a user wants them."""

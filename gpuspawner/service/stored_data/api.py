@@ -238,6 +238,7 @@ async def _read_again(state: Parts, person: StoredPerson) -> None:
     await state.quota_requests.load()
     await state.announcements.load()
     await state.restrictions.load()
+    await state.preemptions.load()
     state.roles_used.pop(person.name, None)
     state.counters.forget(person.name)
     counted = state.accounting.user_gpu_seconds

@@ -14,11 +14,13 @@ from urllib.parse import quote, urlencode
 from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.catalog.requests.visibility import given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.units import GIBIBYTE, ordinal, show_cpu, show_duration, show_time, show_wait
+from gpuspawner.core.units import GIBIBYTE, ordinal, show_bytes, show_cpu, show_duration, show_time, show_wait
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.workspaces.models import Workspace
 
 HOUR_SECONDS = 3600.0
+NAMES_SHOWN = 3
+"""The most names of kernels in a sentence."""
 WINDOW_END_PERCENT = 97.0
 """The last place of a mark on the bar of a waiting workspace, so that a short range is still seen."""
 SECONDS_COUNT_BELOW = 600.0
@@ -70,6 +72,8 @@ class SoonerOption:
     values: tuple[tuple[str, str], ...] = ()
     asks: str = ""
     """The question of a dialog before it is done, "" to do it at once."""
+    link: str = ""
+    """The address of a page that does it, instead of an action."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,11 @@ class Card:
     sooner: Sequence[SoonerOption] = ()
     ssh: str = ""
     mine: bool = True
+
+    @property
+    def loses(self) -> str:
+        """What it loses when it stops."""
+        return loss_of(self.shown)
 
     @property
     def gauges(self) -> list[Gauge]:
@@ -164,6 +173,14 @@ class Card:
         return place_words(queue.place, queue.of), when
 
     @property
+    def wait_words(self) -> str:
+        """What it waits for, without its position, which stands above."""
+        queue = self.shown.queue
+        if queue is None or queue.place is None:
+            return "" if queue is None else queue.sentence
+        return queue.sentence.replace(f" You are {ordinal(queue.place)} in line.", "", 1)
+
+    @property
     def window(self) -> Window | None:
         """When it starts, while it waits. None while that is not known."""
         queue, now = self.shown.queue, self.shown.now
@@ -203,17 +220,19 @@ class Card:
 
     @property
     def curve(self) -> str:
-        """The path of its GPU use in the last hour, in a square of 100 by 100, "" without a reading.
+        """The path of its GPU use in the last hour, in a square of 100 by 100, "" with fewer than two readings.
 
         Two minutes are a step: the path is a large part of the page. A template would write it ten times as slowly.
         """
         pairs = [self.points[start : start + 2] for start in range(0, len(self.points), 2)]
+        if len(self.points) < 2:  # noqa: PLR2004 - a line needs two ends
+            return ""
         steps = " ".join(f"{pair[-1][0]:.0f} {98 - 0.94 * sum(y for _, y in pair) / len(pair):.0f}" for pair in pairs)
-        return f"M{self.points[0][0]:.0f} 100L{steps}V100" if steps else ""
+        return f"M{self.points[0][0]:.0f} 100L{steps}V100"
 
 
-def summary_of(shown: Workspace, *, node: bool = False) -> str:
-    """Return the GPUs and the template of a workspace, for people."""
+def summary_of(shown: Workspace, *, whole: bool = False) -> str:
+    """Return the GPUs and the template of a workspace, if ``whole`` also its nodes and its team."""
     request = shown.request
     gpus = "No GPU"
     if shown.gpus:
@@ -221,13 +240,38 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
         share = "" if shown.gpus[0].share == "1" else f" {shown.gpus[0].share} of a GPU,"
         gpus = f"{len(shown.gpus)} {TIMES}{share} {', '.join(sorted(names))}"
         nodes = sorted({gpu.node for gpu in shown.gpus if gpu.node})
-        gpus += f" on {', '.join(nodes)}" if node and nodes else ""
+        gpus += f" on {', '.join(nodes)}" if whole and nodes else ""
     elif request.gpu is not None:
         gpus = request.words.replace(" ", f" {TIMES} ", 1).replace("simulated ", "")
     parts = [gpus, request.template_title]
-    if request.team_title:
+    if whole and request.team_title:
         parts.append(f"Team {request.team_title}")
     return " · ".join(parts)
+
+
+def loss_of(shown: Workspace) -> str:
+    """Return what a running workspace loses when it stops."""
+    return lost_words(shown.kernels, sum(gpu.memory_used_bytes or 0 for gpu in shown.gpus))
+
+
+def kernel_words(names: Sequence[str] | None) -> str:
+    """Return ``2 running kernels``, "" if none runs."""
+    if names is None:
+        return "running kernels"
+    return f"{len(names)} running kernel{'s' if len(names) > 1 else ''}" if names else ""
+
+
+def names_words(names: Sequence[str]) -> str:
+    """Return the names of kernels in a few words: ``a.ipynb, b.ipynb, c.ipynb and 3 more``."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
+
+
+def lost_words(kernels: Sequence[str] | None, gpu_memory_bytes: float) -> str:
+    """Return what a running workspace loses when it stops: ``1 running kernel, terminals and 3 GiB of GPU memory``."""
+    held = f"{show_bytes(gpu_memory_bytes)} of GPU memory" if gpu_memory_bytes else ""
+    parts = [part for part in (kernel_words(kernels), "terminals", held) if part]
+    return f"{', '.join(parts[:-1])}{' and ' if len(parts) > 1 else ''}{parts[-1]}"
 
 
 def _memory_gauge(words: str, used_bytes: float, most_bytes: float, kind: str) -> Gauge:
@@ -256,6 +300,18 @@ def place_words(place: int | None, of: int | None) -> str:
     return f"{ordinal(place)} of {of} in line" if of else f"{ordinal(place)} in line"
 
 
+def meanwhile(hub_prefix: str, lease: Lease, user: str, live: Iterable[Lease]) -> SoonerOption | None:
+    """Return the offer to work without a GPU while a request waits, in the user's default workspace.
+
+    It is None if the default workspace is in use. ``live`` are the user's workspaces.
+    """
+    if lease.request.gpu is None or any(one.key.server == "" for one in live):
+        return None
+    link = start_again_links(hub_prefix, replace(lease, key=replace(lease.key, server="")), user)["without_gpu"]
+    text = "Your default workspace starts now. Your place in line stays."
+    return SoonerOption("gpu-off", "Work without a GPU meanwhile", text, "Start without GPU", "", link=link)
+
+
 def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[SoonerOption]:
     """Return the ways to start a waiting workspace sooner that can be taken now.
 
@@ -280,7 +336,7 @@ def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[Sooner
             idle = "" if other.idle is None else f", idle for {show_duration(round(other.idle.idle_seconds))}"
             count = len(other.gpus)
             has = f"has {count} GPU{'s' if count > 1 else ''} of this kind"
-            asks = f"You lose running kernels and GPU memory in {other.name}. Its files stay."
+            asks = f"{other.name} loses {loss_of(other)}. Its files stay."
             text = f"It is yours{idle}, and {has}."
             found.append(
                 SoonerOption("stop", f"Stop {other.name}", text, "Stop it", f"workspaces/{other.id}/stop", (), asks)

@@ -172,6 +172,8 @@ class SizeChange(Answer):
     asked_at: float
     place: int | None
     """Its queue position, null if it is not known."""
+    restarts_at: float | None
+    """When the workspace restarts, because the new size is free and held for it. Null until then."""
     sentence: str
 
 
@@ -303,6 +305,8 @@ class Workspace(Answer):
     """The CPU cores that it used at its newest reading."""
     host_memory_used_bytes: int | None
     """The host memory at its newest reading, without file caches."""
+    kernels: list[str] | None
+    """The names of its kernels at the last reading that had them, mostly of notebooks. Null if they are not known."""
     simulated: bool
     queue: Standing | None
     policy: PolicyNow

@@ -27,6 +27,9 @@ from gpuspawner.service.workspaces.api import ACTIONS
 from gpuspawner.service.workspaces.cards import (
     Card,
     given_instead_words,
+    kernel_words,
+    meanwhile,
+    names_words,
     open_links,
     server_link,
     sooner_options,
@@ -88,7 +91,11 @@ class WorkspacePage(PageHandler):
         # From here on nothing is awaited: the page shows one moment.
         shown = present_workspace(state, lease, person)
         chart = chart_of(state, lease, rows, lines)
-        others = [present_workspace(state, x, person) for x in state.registry if x.id != lease.id and person.owns(x)]
+        live = [x for x in state.registry if person.owns(x)]
+        others = [present_workspace(state, x, person) for x in live if x.id != lease.id]
+        sooner = sooner_options(shown, others) if mine else []
+        if mine and lease.phase in WAITING and (offer := meanwhile(self.hub_prefix, lease, person.name, live)):
+            sooner.append(offer)
         in_line = present_queue(state, state.registry, person, kinds).queue if lease.phase in WAITING else []
         self.render_page(
             "workspace.html",
@@ -96,9 +103,9 @@ class WorkspacePage(PageHandler):
             doc=shown,
             card=Card(
                 shown=shown,
-                summary=summary_of(shown, node=True),
+                summary=summary_of(shown, whole=True),
                 opens=open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
-                sooner=sooner_options(shown, others) if mine else [],
+                sooner=sooner,
                 ssh=ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
                 mine=mine,
             ),
@@ -160,10 +167,14 @@ def _lost(shown: Workspace, chart: ChartView | None) -> list[tuple[bool, str, st
     ]
     if shown.running_at is None:
         return [*kept[:1], (True, "Nothing was lost.", "It had not started.")]
-    lost = [(False, "Running kernels", "and their variables")]
+    names = shown.kernels
+    kernels = kernel_words(names)
+    named = f"{names_words(names)}, with {'its' if len(names) == 1 else 'their'} variables" if names else ""
+    lost = [(False, kernels[:1].upper() + kernels[1:], named or "and their variables")] if kernels else []
     held = None if chart is None else chart.held_bytes
     if held:
-        lost.append((False, show_bytes(held), "of GPU memory that they held"))
+        holder = "it" if names is not None and len(names) == 1 else "they" if kernels else "programs"
+        lost.append((False, show_bytes(held), f"of GPU memory that {holder} held"))
     return [*kept, *lost]
 
 

@@ -61,6 +61,7 @@ def present_workspace(state: Parts, lease: Lease, person: Person | None = None) 
         gpus=_present_gpus(state, lease),
         cpu_cores_used=newest.cpu_cores if newest and lease.phase in UP else None,
         host_memory_used_bytes=newest.host_memory_bytes if newest and lease.phase in UP else None,
+        kernels=None if lease.kernels is None else list(lease.kernels),
         simulated=simulated,
         queue=present_waiting(state, lease, is_own=person is None or person.owns(lease)),
         policy=present_policy(state, lease.request.policy),
@@ -158,7 +159,7 @@ def _present_request(state: Parts, lease: Lease, *, simulated: bool) -> models.A
     return models.Asked(
         template=request.template,
         template_title=template.title if template else request.template or "not known",
-        icon=(template.icon if template else "") or ("gpu" if request.gpu else "notebook"),
+        icon=template.shown_icon if template else "layers" if request.gpu else "notebook",
         words=gpus_asked(request, catalog, simulated=simulated),
         gpu=request.gpu,
         substitutes=_present_substitutes(state, lease),
@@ -262,9 +263,10 @@ def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
 def _present_planned_end(state: Parts, lease: Lease, now: float) -> models.PlannedEnd | None:
     """Return the question when its user will be done, or their answer.
 
-    They are asked once, while somebody waits in our queue for such a GPU.
+    They are asked once, while somebody waits in our queue for such a GPU. A user who has not opened a workspace that
+    started while they were away is not asked.
     """
-    if lease.phase is not Phase.RUNNING or lease.kind is None:
+    if lease.phase is not Phase.RUNNING or lease.kind is None or lease.arrival is not None:
         return None
     if lease.planned_end is None:
         waited_for = state.queue.once_a_pass("kinds waited for", lambda: _kinds_waited_for(state))

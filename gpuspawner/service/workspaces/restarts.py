@@ -13,7 +13,7 @@ from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next, Request, SizeChange
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.snapshot import Claim
-from gpuspawner.core.units import show_bytes, show_cpu
+from gpuspawner.core.units import show_bytes, show_cpu, show_duration, show_time
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.engine.allocation.size_changes import claim_of_change
@@ -137,12 +137,16 @@ def present_size(parts: Parts, lease: Lease, change: SizeChange, found: Preview 
         size=size_of(parts, change.after.request),
         asked_at=change.asked_at,
         place=None if found is None or found.slots is not None else found.place.number,
+        restarts_at=change.restarts_at,
         sentence=_sentence(parts, lease, change, found),
     )
 
 
 def _sentence(parts: Parts, lease: Lease, change: SizeChange, found: Preview | None) -> str:
     request, now = change.after.request, parts.clock.now()
+    if change.restarts_at is not None:
+        left_seconds = max(0.0, change.restarts_at - now)
+        return f"It restarts at {show_time(change.restarts_at, now)}, in {show_duration(left_seconds)}."
     if found is None:
         return "We look for its GPUs."
     if found.slots is not None:

@@ -19,17 +19,18 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.leases import exits, successors
 from gpuspawner.core.leases.lease import UP, Lease, Phase
 from gpuspawner.core.leases.request import Next, Request, SizeChange
-from gpuspawner.core.units import show_money, show_time
+from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.api.rest.models import Body, Query
 from gpuspawner.service.engine.allocation.requests import options_of
-from gpuspawner.service.engine.allocation.size_changes import claim_of_change
+from gpuspawner.service.engine.allocation.size_changes import NOTICE_SECONDS, starts_now
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.api import replay_workspace
+from gpuspawner.service.workspaces.cards import lost_words
 from gpuspawner.service.workspaces.restarts import OF_GPUS, present_size, size_of
 
 router = Router()
@@ -49,7 +50,7 @@ class SizeQuery(Query):
 
 
 class SizeInput(Body):
-    """The options of a new size, at least one. Missing ones stay as they are."""
+    """The options of a new size, at least one unless a change waits. Missing ones stay as they are."""
 
     gpu: SkipValidation[str | None] = None
     """A kind of GPU as the catalog calls it, or ``none``."""
@@ -60,17 +61,19 @@ class SizeInput(Body):
     memory: SkipValidation[int | str | None] = None
     """A size, for example ``64 GB``. A JSON number is bytes."""
     at_once: bool = False
-    """Restart now, even if the new size then waits in the queue without a running workspace."""
+    """Restart now, without a notice. If the new size is not free, it waits in the queue without a running workspace."""
 
 
 def resolve_size(parts: Parts, lease: Lease, asked: SizeQuery | SizeInput, groups: Collection[str] | None) -> Next:
-    """Return the request of a new size.
+    """Return the request of a new size. Without any option it is the one that the workspace waits for.
 
     Raises:
         RequestRefused: the template does not allow it, or nothing would change.
     """
     names = ("gpu", "count", "cpu", "memory")
     chosen = {name: value for name in names if (value := getattr(asked, name)) not in (None, "")}
+    if not chosen and lease.size_change is not None:
+        return lease.size_change.after
     options: dict[str, Any] = options_of(lease)
     if "gpu" in chosen and chosen["gpu"] != (lease.request.gpu or "none"):
         options = {key: value for key, value in options.items() if key not in OF_GPUS}
@@ -113,33 +116,35 @@ async def preview_size(parts: Parts, lease: Lease, asked: SizeQuery) -> models.S
     keeps_running = parts.allocator.size_changes.keeps_running(after.request)
     found: Preview | None = None
     try:
-        found = await parts.scheduler.offers(parts.allocator.observed.snapshot(), claim_of_change(lease, change))
+        found = await parts.allocator.size_changes.preview(lease, change)
     except Unavailable as error:
         words = f"When it can start is not known now. {error}"
     else:
         words = present_size(parts, lease, change, found).sentence
-    starts_now = found is not None and found.slots is not None
+    is_free = found is not None and starts_now(lease, found)
     asked_words = gpus_asked(after.request, parts.catalog)
     if not keeps_running:
         words = f"This workspace stops first, because {asked_words} waits in a queue that is not ours."
     return models.SizeOutlook(
         size=size_of(parts, after.request),
-        starts_now=starts_now,
+        starts_now=is_free,
         keeps_running=keeps_running,
         sentence=words,
-        effects=list(_effects(parts, lease, after.request, starts_now=starts_now, keeps_running=keeps_running)),
+        effects=list(_effects(parts, lease, after.request, is_free=is_free, keeps_running=keeps_running)),
     )
 
 
 def _effects(
-    parts: Parts, lease: Lease, after: Request, *, starts_now: bool, keeps_running: bool
+    parts: Parts, lease: Lease, after: Request, *, is_free: bool, keeps_running: bool
 ) -> Iterator[models.SizeEffect]:
-    if keeps_running and not starts_now:
+    if keeps_running and not is_free:
         runs_on = f"This workspace runs on with {gpus_asked(lease.request, parts.catalog)} until then."
         yield models.SizeEffect(good=True, words=runs_on, more="You can withdraw the change at any time.")
-        when = "It restarts as soon as the new size is free, without another question. Save your work before."
-        yield models.SizeEffect(good=False, words=when, more="")
-    lost = "The restart ends running kernels and programs, and what they hold in memory."
+        notice = show_duration(NOTICE_SECONDS / (parts.catalog.fast or 1.0))
+        when = f"We tell you {notice} before it restarts."
+        yield models.SizeEffect(good=False, words=when, more="Save your work then, or press Not now.")
+    readings = parts.sampler.newest(lease.id).values()
+    lost = f"You lose {lost_words(lease.kernels, sum(one.memory_used_bytes or 0 for one in readings))}."
     yield models.SizeEffect(good=False, words=lost, more="Your files stay, and JupyterLab opens the same documents.")
     if lease.deadline_at is not None:
         end = f"The end stays {show_time(lease.deadline_at, parts.clock.now())}."
@@ -168,6 +173,8 @@ def _asked_at(parts: Parts, lease: Lease, after: Next) -> float:
 async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, where: str) -> None:
     """Change the size of a running workspace, as soon as the new size can start. Repeating it is harmless.
 
+    If the new size is free now, the workspace restarts at once. Otherwise its user is told before the restart.
+
     Raises:
         Conflict: the workspace does not run, or cannot run on until the new size is free.
         RequestRefused: the size is not allowed.
@@ -177,20 +184,24 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     require_running(lease)
     after = resolve_size(parts, lease, asked, await parts.members.now(lease.user, lease.key.owner))
     parts.allocator.check(after.request, lease.key)
+    keeps_running = parts.allocator.size_changes.keeps_running(after.request)
+    change = SizeChange(after, _asked_at(parts, lease, after), actor, where)
+    is_free = keeps_running and await _is_free(parts, lease, change)
     current = parts.registry.get(lease.id)
     if current is None or current.phase not in UP:
         raise Conflict("This workspace has ended meanwhile.")
     waiting = current.size_change
-    if waiting is not None and waiting.after.request == after.request and not asked.at_once:
+    is_same = waiting is not None and waiting.after.request == after.request
+    if is_same and not asked.at_once:
         return
-    if not asked.at_once and not parts.allocator.size_changes.keeps_running(after.request):
+    if not asked.at_once and not keeps_running:
         raise Conflict("Its new size waits in a queue that is not ours. Choose to restart at once.")
-    change = SizeChange(after, _asked_at(parts, current, after), actor, where)
-    pending = replace(current, size_change=change)
+    change = replace(change, restarts_at=parts.clock.now() if is_free else None)
+    pending = replace(current, size_change=change, assigned=current.assigned if is_same else ())
     line = parts.allocator.commits.line(current, actor, events.SizeChangeAsked(size_of(parts, after.request)), where)
     # Without an await between, so that both are stored together.
-    stored = [parts.registry.save(pending, audit=[line])]
-    if asked.at_once:
+    stored = [parts.registry.save(pending, audit=[] if is_same else [line])]
+    if asked.at_once and not is_free:
         stopping = successors.begin_size_change(pending, (), parts.clock.now())
         how = exits.goes_on(actor, where, gpus_asked(after.request, parts.catalog))
         stored.append(parts.allocator.commits.finish(stopping, how))
@@ -200,13 +211,22 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
         await parts.engine.drive(lease.id)
 
 
+async def _is_free(parts: Parts, lease: Lease, change: SizeChange) -> bool:
+    """Return whether a new size can start now. If the scheduler does not answer, the change waits."""
+    try:
+        return starts_now(lease, await parts.allocator.size_changes.preview(lease, change))
+    except Unavailable:
+        return False
+
+
 async def withdraw_size(parts: Parts, actor: str, lease: Lease, where: str) -> None:
     """Withdraw a change of size that waits. Without one, nothing happens."""
     current = parts.registry.get(lease.id)
     if current is None or current.size_change is None or current.phase not in UP:
         return
     line = parts.allocator.commits.line(current, actor, events.SizeChangeWithdrawn(), where)
-    await parts.registry.save(replace(current, size_change=None), audit=[line])
+    await parts.registry.save(replace(current, size_change=None, assigned=()), audit=[line])
+    await parts.allocator.give()
 
 
 # Endpoints

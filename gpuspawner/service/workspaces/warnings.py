@@ -15,12 +15,14 @@ from gpuspawner.service.preemption.words import notice_words, reaches_into_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces import models
-from gpuspawner.service.workspaces.restarts import ways_out
+from gpuspawner.service.workspaces.restarts import size_of, ways_out
 
 OVERDUE_SECONDS = 15.0
 """A workspace that its backend ends is gone within this time, as a rule: a kill and a look at it take seconds."""
 HOW = "Open it, connect by SSH, or use its GPU"
 LOST = "You lose running kernels. Your files stay."
+RESTART_NOW, NOT_NOW = "size-now", "size-withdraw"
+"""The actions on the notice of a new size. Both are the endpoint ``size``: with ``at_once``, and its withdrawal."""
 
 
 def present_warning(state: Parts, lease: Lease) -> models.Warning | None:
@@ -53,6 +55,7 @@ def warnings_of(state: Parts, lease: Lease) -> Iterator[models.Warning]:
     yield from _unclaimed(lease, keep, now)
     yield from _gpus(state, lease)
     yield from _memory(lease, now)
+    yield from _size(state, lease, now)
     if lease.reaches_into is not None:
         text = reaches_into_words(lease.reaches_into, lease.deadline_at, now)
         yield models.Warning(kind="hold", text=text, ends_at=None, actions=[])
@@ -60,6 +63,19 @@ def warnings_of(state: Parts, lease: Lease) -> Iterator[models.Warning]:
         text = f"{why_it_ends(lease, lease.deadline_at, now)} Save your work. {LOST}"
         can = present_extend(state, lease).each_seconds > 0
         yield models.Warning(kind="expiry", text=text, ends_at=lease.deadline_at, actions=["extend"] if can else [])
+
+
+def _size(state: Parts, lease: Lease, now: float) -> Iterator[models.Warning]:
+    """Yield that a workspace restarts with its new size soon."""
+    change = lease.size_change
+    if change is None or change.restarts_at is None:
+        return
+    left_seconds = max(0.0, change.restarts_at - now)
+    text = (
+        f"Your new size is free: {size_of(state, change.after.request)}. This workspace restarts at "
+        f"{show_time(change.restarts_at, now)}, in {show_duration(left_seconds)}. Save your work. {LOST}"
+    )
+    yield models.Warning(kind="size", text=text, ends_at=change.restarts_at, actions=[RESTART_NOW, NOT_NOW])
 
 
 def grace_end(lease: Lease, left_seconds: float) -> float:

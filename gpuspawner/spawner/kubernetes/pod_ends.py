@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import ClientError
+from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.backends.kubernetes.pods import DISRUPTION_SENTENCES, disruption_words, is_eviction
-from gpuspawner.core.leases.reports import likely_cause
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+from gpuspawner.core.leases.reports import LINES, likely_cause
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, last_event, server_of, short
+from gpuspawner.spawner.servers import LocalServer
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.kubernetes.starting import PodStart
 
 Json = Mapping[str, Any]
 
+LOG_SECONDS = 2.0
+"""Maximum wait for a failed server's output. The end is reported without it rather than late."""
+LOG_BYTES = 65536
 NO_RIGHT = (
     "[Not its whole output: this hub has no right to read it. Its administrator can give it `get` on `pods/log` in "
     "this namespace.]"
 )
 """Shown instead of lines."""
-
-
-def server_of(pod: Json) -> Json:
-    """Return the state of a pod's server, or {}."""
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
 
 
 def has_run(pod: Json) -> bool:
@@ -33,24 +39,61 @@ def has_run(pod: Json) -> bool:
     return bool(server.get("restartCount") or {"running", "terminated"} & server.get("state", {}).keys())
 
 
-def is_of_run_before(pod: Json) -> bool:
+def is_previous_run(pod: Json) -> bool:
     """Return whether the failed run is not the current run."""
     server = server_of(pod)
     return "running" in server.get("state", {}) and server.get("restartCount", 0) > 0
 
 
-def said(pod: Json) -> str:
+def saved_output(pod: Json) -> str:
     """Return the output of the last ended run that the kubelet saved, or ""."""
     server = server_of(pod)
     ended: Json = server.get("state", {}).get("terminated") or server.get("lastState", {}).get("terminated") or {}
     return str(ended.get("message") or "")
 
 
-def environment_of(pod: Json) -> dict[str, str]:
-    """Return the server's variables whose values are in the pod, without references."""
-    containers = pod.get("spec", {}).get("containers", [])
-    server: Json = next((one for one in containers if one.get("name") == NOTEBOOK), {})
-    return {one["name"]: str(one.get("value") or "") for one in server.get("env", [])}
+def server_spec(pod: Json) -> Json:
+    """Return the server's container in a pod's spec, or {}."""
+    return next((one for one in pod.get("spec", {}).get("containers", []) if one.get("name") == NOTEBOOK), {})
+
+
+class PodServer(LocalServer):
+    """The server of a spawner in a pod."""
+
+    _spawner: PodStart
+
+    async def wait_until_up(self, started: Any) -> None:
+        """Return at once: `PodStart._gpu_watched` observes the server by its pod."""
+
+    async def last_output(self) -> str:
+        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
+        spawner, pod = self._spawner, self._spawner._gpu_last_look()
+        if pod is None or not has_run(pod):
+            return ""
+        before, limit = is_previous_run(pod), LOG_BYTES
+        asked = spawner.api.read_namespaced_pod_log(
+            spawner.pod_name,
+            spawner.namespace,
+            container=NOTEBOOK,
+            tail_lines=LINES,
+            limit_bytes=limit,
+            previous=before,
+        )
+        try:
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or saved_output(pod))
+        except ApiException as error:
+            refused = error.status == HTTPStatus.FORBIDDEN
+            return f"{saved_output(pod)}\n{NO_RIGHT}" if refused else saved_output(pod)
+        except (ClientError, OSError, asyncio.TimeoutError):
+            return saved_output(pod)
+
+    def environment(self) -> Mapping[str, str] | None:
+        """Return the variables of the start and of the pod. None without a pod."""
+        pod = self._spawner._gpu_last_look()
+        if pod is None:
+            return None
+        in_pod = {one["name"]: str(one.get("value") or "") for one in server_spec(pod).get("env", [])}
+        return {**(self._spawner._gpu_attempt.environment or {}), **in_pod}
 
 
 FILES = "Your files on its volume are untouched."
@@ -84,7 +127,7 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
         pod: Its last observed state, or None.
         events: The events of this pod, oldest first.
     """
-    cause = _cause(pod or {}, _standing(events))
+    cause = _cause(pod or {}, _current_events(events))
     return f"{cause} {FILES}" if cause else ""
 
 
@@ -123,12 +166,10 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
-    return _is_lost(pod or {}) or any(
-        event.get("reason") in {"Preempted", "TaintManagerEviction"} for event in _standing(events)
-    )
+    return _is_lost(pod or {}) or bool(last_event(_current_events(events), "Preempted", "TaintManagerEviction"))
 
 
-def _standing(events: Sequence[Json]) -> Sequence[Json]:
+def _current_events(events: Sequence[Json]) -> Sequence[Json]:
     """Return the events since its node last came back."""
     spared = [at for at, event in enumerate(events, 1) if str(event.get("message", "")).startswith(_SPARED)]
     return events[spared[-1] :] if spared else events
@@ -146,18 +187,16 @@ def _cause(pod: Json, events: Sequence[Json]) -> str:
         or ("Its node, or what runs containers on it, was restarted: what ran in it is lost." if _is_lost(pod) else "")
         or _container_end(pod)
         or failed
-        or _told(events)
-        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _gone(pod) else "")
+        or _find_event_cause(events)
+        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _is_gone(pod) else "")
     )
 
 
-def _told(events: Sequence[Json]) -> str:
-    for event in reversed(events):
-        if event.get("reason") == "Evicted":
-            return _evicted(str(event.get("message", "")))
-        if event.get("reason") in _EVENTS:
-            return _EVENTS[event["reason"]]
-    return ""
+def _find_event_cause(events: Sequence[Json]) -> str:
+    event = last_event(events, "Evicted", *_EVENTS)
+    if event.get("reason") == "Evicted":
+        return _evicted(str(event.get("message", "")))
+    return _EVENTS.get(event.get("reason", ""), "")
 
 
 def _disruption(status: Json) -> str:
@@ -194,7 +233,7 @@ def _container_end(pod: Json) -> str:
         return ""
     code, reason = terminated.get("exitCode"), terminated.get("reason", "")
     if reason == "OOMKilled":
-        limit = _memory_limit(pod)
+        limit = server_spec(pod).get("resources", {}).get("limits", {}).get("memory")
         return f"It used more memory than {limit or 'it has'} and was ended. Start it with more memory, or use less."
     if pod.get("metadata", {}).get("deletionTimestamp") and code in {0, KILLED, TERMINATED}:
         return ""  # another component ended it and gives the reason
@@ -217,21 +256,19 @@ def _terminated(pod: Json) -> Json | None:
     return terminated
 
 
-def _memory_limit(pod: Json) -> str:
-    containers = pod.get("spec", {}).get("containers", [])
-    server: Json = next((c for c in containers if c.get("name") == NOTEBOOK), {})
-    return str(server.get("resources", {}).get("limits", {}).get("memory", ""))
-
-
-def _gone(pod: Json) -> bool:
+def _is_gone(pod: Json) -> bool:
     """Return whether an observed pod is being deleted or gone, without another reason."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
     return bool(deleted or pod.get("status", {}).get("phase") == "Running")
 
 
+AGAIN = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+"""Refusals that may end by themselves."""
+
+
 def refusal(code: int, message: str) -> str:
     """Return why the API server's refusal of a pod is final, or "" if another attempt may succeed."""
-    if code in {408, 425, 429} or code >= 500:  # noqa: PLR2004 - HTTP's own numbers
+    if code in AGAIN or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ""
     if "status unknown for quota" in message:  # new: nothing is counted yet, so everything is refused
         return ""
@@ -251,7 +288,7 @@ def refusal(code: int, message: str) -> str:
             f"The cluster's security standard refuses this workspace: {cause} "
             "Your administrator must change the hub's KubeSpawner settings or the namespace's standard."
         )
-    if code == 404:  # noqa: PLR2004 - HTTP's own number
+    if code == HTTPStatus.NOT_FOUND:
         return f"Its pod cannot be made: {cause} Your administrator must create it or name another."
     return f"The cluster refuses this workspace: {cause} Your administrator can mend this; nothing was charged."
 
@@ -261,7 +298,7 @@ def shortage(code: int, message: str) -> str:
 
     The request would fit without the current use. Quota becomes free like a GPU, so this is no failure.
     """
-    quota = _quota(message) if code == 403 else None  # noqa: PLR2004 - HTTP's own number
+    quota = _quota(message) if code == HTTPStatus.FORBIDDEN else None
     return quota.words if quota is not None and quota.passes else ""
 
 
@@ -282,7 +319,8 @@ def _quota(message: str) -> _Quota | None:
         f"The cluster's quota {name} leaves no room: {_plain(asked)} asked, {_plain(used)} of {_plain(limit)} in use."
     )
     most = _amounts(limit)
-    passes = all(_at_most(amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    pairs = ((amount, most.get(resource)) for resource, amount in _amounts(asked).items())
+    passes = all(amount is not None and bound is not None and amount <= bound for amount, bound in pairs)
     return _Quota(words, passes)
 
 
@@ -290,10 +328,6 @@ def _amounts(quantities: str) -> dict[str, int | None]:
     """Return ``requests.cpu=500m`` as whole numbers by name, or None for an unknown quantity."""
     parts = (part.partition("=") for part in quantities.split(","))
     return {name: amount_of(name.rpartition(".")[2], quantity) for name, _, quantity in parts}
-
-
-def _at_most(amount: int | None, most: int | None) -> bool:
-    return amount is not None and most is not None and amount <= most
 
 
 def _plain(quantities: str) -> str:

@@ -29,6 +29,8 @@ _MISSING = re.compile(r'\b(secret|configmap|persistentvolumeclaim)s? "[^"]*" not
 """The kubelet's messages about objects that an administrator makes. A storage driver is "not found" too until it has
 registered on a new node, and so is a node that its cloud has not reserved: both come by themselves.
 """
+BEGUN = ("Pulling", "Pulled", "Created", "Started")
+"""Reasons of events once a pod's node has begun with its containers."""
 REFUSED = "unauthorized|authorization failed|authentication required|access denied|forbidden"
 """The refusals of registries, from containerd or CRI-O."""
 
@@ -50,6 +52,21 @@ class Stage:
     link_text: str = ""
     stop: str = ""
     """The lease of another workspace of its user that this start waits for, or ""."""
+
+
+def _fatal(progress: int, sentence: str) -> Stage:
+    return Stage(progress, sentence, sentence)
+
+
+def last_event(events: Sequence[Json], *reasons: str) -> Json:
+    """Return the last of these events that has one of these reasons, or {}."""
+    return next((event for event in reversed(events) if event.get("reason") in reasons), {})
+
+
+def server_of(pod: Json) -> Json:
+    """Return the state of a pod's server, or {}."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return next((one for one in statuses if one.get("name") == NOTEBOOK), {})
 
 
 def stage_of(
@@ -75,8 +92,7 @@ def stage_of(
     if pod is None:
         return Stage(55, "Creating its pod.")
     if pod["metadata"].get("deletionTimestamp"):
-        fatal = _deleted(events)
-        return Stage(55, fatal, fatal)
+        return _fatal(55, _deleted(events))
     status = pod.get("status", {})
     if status.get("phase") == "Failed":
         return _failed(status)
@@ -121,7 +137,7 @@ def _scheduling(
     words = f"No node fits now: {_nodes(message)}. This start goes on; the cluster looks again at each change."
     if node_seconds:
         words = f"A node starts for it, in about {show_duration(node_seconds)}. You can close this page."
-    elif any(event.get("reason") == "TriggeredScaleUp" for event in events):
+    elif last_event(events, "TriggeredScaleUp"):
         words = "No node has room; the cluster is starting one. This takes some minutes."
     return Stage(55, words, shortage="waiting")
 
@@ -145,22 +161,24 @@ def _failed(status: Json) -> Stage:
     """Return the stage of a pod that failed before it ran: the node had no room, or evicted it."""
     reason, message = str(status.get("reason", "")), str(status.get("message", ""))
     if "maximum request size for shared resources" in message:
-        fatal = (
+        return _fatal(
+            55,
             "The cluster gives no workspace more than one share of a GPU. Start it with a count of 1. Your "
-            "administrator can write no more than 1 of it in the templates; nothing was charged."
+            "administrator can write no more than 1 of it in the templates; nothing was charged.",
         )
-        return Stage(55, fatal, fatal)
     if reason == "Evicted" and re.search("exceed(s|ed) (the|its) .*limit", message):  # the same on any node
-        fatal = f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
-        return Stage(55, fatal, fatal)
+        return _fatal(
+            55, f"It wrote more to its temporary files than it may: {short(message)} Tell your administrator."
+        )
     if reason.startswith("OutOf") or reason in _NO_ROOM:
         return Stage(55, f"Its node had no room after all: {short(message or reason)}", shortage="lost")
     servers = status.get("containerStatuses", [])
     crashed = next((c for c in servers if c.get("state", {}).get("terminated", {}).get("exitCode")), None)
     if crashed is not None and not reason:  # the settings forbid a restart
         return _crashed(crashed, crashed["state"]["terminated"], often=False)
-    fatal = f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
-    return Stage(55, fatal, fatal)
+    return _fatal(
+        55, f"The cluster ended it before it ran: {short(message or reason or 'without a reason')} Start it again."
+    )
 
 
 def _container(container: Json, events: Sequence[Json]) -> Stage | None:
@@ -197,7 +215,7 @@ def _pull(image: str, reason: str, messages: Sequence[str]) -> Stage:
     elif "no match for platform" in text:
         fatal = f"The image {image} is made for other processors than this node's. {tell}"
     if fatal:
-        return Stage(62, fatal, fatal)
+        return _fatal(62, fatal)
     cause = next((_cause(m) for m in messages if _cause(m)), "the registry does not answer")
     return Stage(62, f"The image {image} cannot be pulled yet: {cause} The cluster keeps trying.")
 
@@ -211,15 +229,16 @@ def _cause(message: str) -> str:
 
 def _create(message: str) -> Stage:
     if "runAsNonRoot" in message or "non-numeric user" in message:
-        fatal = (
+        return _fatal(
+            70,
             "The image wants to run as root, which this cluster forbids. Your administrator must choose an image "
-            "with a numeric user, or set c.KubeSpawner.uid."
+            "with a numeric user, or set c.KubeSpawner.uid.",
         )
-        return Stage(70, fatal, fatal)
     final = re.search(r"not found|couldn't find key|no such file|permission denied|invalid|not allowed", message)
     if final and "sandbox container task" not in message:  # the kubelet replaces a dead sandbox
-        fatal = f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
-        return Stage(70, fatal, fatal)
+        return _fatal(
+            70, f"Its container cannot be made: {short(message)} Your administrator can mend this; nothing was charged."
+        )
     return Stage(70, f"Its container could not be made yet: {short(message)} The cluster keeps trying.")
 
 
@@ -243,42 +262,39 @@ def _crashed(container: Json, last: Json, *, often: bool = True) -> Stage:
         cause = likely_cause(said)
         when = "each time it was started" if often else "before it answered"
         fatal = f"{what} ended with exit code {code} {when}{f': {cause}' if cause else ''}. Tell your administrator."
-    return Stage(75, fatal, fatal)
+    return _fatal(75, fatal)
 
 
 def _over(pod: Json) -> Stage | None:
     """Return the stage of a server that ended successfully and is not restarted, or None."""
-    servers = (c for c in pod["status"].get("containerStatuses", []) if c.get("name") == NOTEBOOK)
-    ended = any(c.get("state", {}).get("terminated", {}).get("exitCode") == 0 for c in servers)
+    ended = server_of(pod).get("state", {}).get("terminated", {}).get("exitCode") == 0
     if not ended or pod["spec"].get("restartPolicy") == "Always":
         return None
-    fatal = (
+    return _fatal(
+        75,
         "Its server ended before it answered, with exit code 0: its command is done, and starts no server that stays. "
-        "Tell your administrator, who names image and command; nothing was charged."
+        "Tell your administrator, who names image and command; nothing was charged.",
     )
-    return Stage(75, fatal, fatal)
 
 
 def _sandbox(events: Sequence[Json]) -> Stage | None:
     """Return the stage of a pod that its node cannot begin: no network, or no such runtime."""
-    begun = {"FailedCreatePodSandBox", "Pulling", "Pulled", "Created", "Started"}
-    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    last = last_event(events, "FailedCreatePodSandBox", *BEGUN)
     if last.get("reason") != "FailedCreatePodSandBox":
         return None
     cause = str(last.get("message", "")).rpartition(" desc = ")[2]
     if re.search(r"no runtime for \S+ is configured|failed to find runtime handler", cause):
-        fatal = (
+        return _fatal(
+            60,
             f"Its node does not have the container runtime that it asks for: {short(cause)} Your administrator must "
-            "set c.GPUSpawner.gpu_runtime_class to one that the nodes have; nothing was charged."
+            "set c.GPUSpawner.gpu_runtime_class to one that the nodes have; nothing was charged.",
         )
-        return Stage(60, fatal, fatal)
     return Stage(60, f"Its node cannot begin it yet: {short(cause)} The cluster keeps trying.")
 
 
 def _preparing(events: Sequence[Json]) -> Stage | None:
     """Return the stage of a pod whose node's driver does not provide the claimed devices and is asked repeatedly."""
-    begun = {"FailedPrepareDynamicResources", "Pulling", "Pulled", "Created", "Started"}
-    last = next((e for e in reversed(events) if e.get("reason") in begun), {})
+    last = last_event(events, "FailedPrepareDynamicResources", *BEGUN)
     if last.get("reason") != "FailedPrepareDynamicResources":
         return None
     return Stage(60, f"Its node cannot give it its GPU yet: {short(str(last.get('message', '')))} It keeps trying.")
@@ -287,8 +303,8 @@ def _preparing(events: Sequence[Json]) -> Stage | None:
 def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | None:
     if any("running" in c.get("state", {}) for c in status.get("containerStatuses", [])):
         return None
-    last = next((e for e in reversed(events) if e.get("reason") in {"FailedMount", "FailedAttachVolume"}), None)
-    if last is None or any(e.get("reason") in {"Pulling", "Pulled"} for e in events):
+    last = last_event(events, "FailedMount", "FailedAttachVolume")
+    if not last or last_event(events, "Pulling", "Pulled"):
         return None
     message = str(last.get("message", ""))
     volume = re.search(r'volume "([^"]+)"', message)
@@ -306,8 +322,7 @@ def _mounting(status: Json, events: Sequence[Json], seconds: float) -> Stage | N
 
 def _under_way(pod: Json, events: Sequence[Json], answer_seconds: float) -> Stage:
     node, status = pod.get("spec", {}).get("nodeName", "its node"), pod.get("status", {})
-    server: Json = next((c for c in status.get("containerStatuses", []) if c.get("name") == NOTEBOOK), {})
-    if "running" in server.get("state", {}):
+    if "running" in server_of(pod).get("state", {}):
         if unready := sorted(c.get("name", "") for c in status["containerStatuses"] if c.get("ready") is False):
             return Stage(75, f"Started on {node}. Waiting until the cluster calls it ready ({', '.join(unready)}).")
         limit = f", {show_duration(answer_seconds)} at most" if answer_seconds else ""
@@ -317,11 +332,11 @@ def _under_way(pod: Json, events: Sequence[Json], answer_seconds: float) -> Stag
     preparing = next((c for c in init if "running" in c.get("state", {})), None)
     if preparing is not None:
         return Stage(64, f"Preparing it on {node} ({preparing['name']}).")
-    last = next((e for e in reversed(events) if e.get("reason") in {"Pulling", "Pulled"}), None)
-    if last is not None and last["reason"] == "Pulling":
+    last = last_event(events, "Pulling", "Pulled")
+    if last.get("reason") == "Pulling":
         image = re.search(r'"([^"]+)"', last.get("message", ""))
         return Stage(64, f"Pulling the image {image[1] if image else ''} on {node}. Large ones take minutes, once.")
-    if last is not None:
+    if last:
         size = re.search(r"Image size: (\d+) bytes", last.get("message", ""))
         pulled = f"Image pulled ({show_bytes(int(size[1]))})" if size else "The image is there"
         return Stage(70, f"{pulled}; starting it on {node}.")
@@ -329,7 +344,7 @@ def _under_way(pod: Json, events: Sequence[Json], answer_seconds: float) -> Stag
 
 
 def _deleted(events: Sequence[Json]) -> str:
-    if any(event.get("reason") == "Preempted" for event in events):
+    if last_event(events, "Preempted"):
         return "The cluster took its place for more important work before it started. Start it again to queue."
     return "Its pod was deleted before it started. Start it again, or ask your administrator who deleted it."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import ClientError
@@ -16,19 +16,20 @@ from traitlets import Bool, Dict, Enum, Float, Integer, Unicode, default
 
 from gpuspawner.backends.kubernetes.pods import ANNOTATIONS, ATTEMPT_LABEL, HUB_LABEL, LEASE_LABEL
 from gpuspawner.catalog import PodQueues
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.requests.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
+from gpuspawner.spawner.kubernetes.clusters import WATCHES
 from gpuspawner.spawner.kubernetes.manifests import (
     CLAIM_API,
     START_MARK,
     PodSettings,
+    apply_changes,
     claim_of,
-    contradiction,
-    owned,
+    find_contradiction,
+    message_of,
     with_lease,
-    written_back,
+    with_owner,
 )
 from gpuspawner.spawner.kubernetes.pod_ends import (
     before_restart,
@@ -43,18 +44,13 @@ from gpuspawner.spawner.kubernetes.pod_states import short
 from gpuspawner.spawner.kubernetes.starting import (
     ASK_SECONDS,
     EVENTS_SECONDS,
-    FORBIDDEN,
     POLL_SECONDS,
     NoRoom,
     PodStart,
-    message_of,
 )
-from gpuspawner.spawner.kubernetes.template_pod import claim_manifest, with_template
-from gpuspawner.spawner.kubernetes.watches import WATCHES
+from gpuspawner.spawner.kubernetes.volumes import with_template
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.progress import ended_start
-
-NOT_FOUND, CONFLICT = 404, 409
+from gpuspawner.spawner.waiting import ended_start
 
 
 class KubePods(PodStart):
@@ -110,7 +106,7 @@ class KubePods(PodStart):
     async def _make_create_pvc_request(self, pvc: Any, request_timeout: float) -> bool:
         """Make the claim and remember it: the scheduler may observe the pod before the claim."""
         made = bool(await self._gpu_asked(super()._make_create_pvc_request, pvc, request_timeout))
-        self._gpu_attempt = self._gpu_attempt.with_pod(claim=pvc.metadata.name if made else "")
+        self._gpu_change_pod(claim=pvc.metadata.name if made else "")
         return made
 
     async def _ensure_namespace(self) -> None:
@@ -123,14 +119,14 @@ class KubePods(PodStart):
         the GPU that this start was granted.
         """
         manifest = self._gpu_as_json(pod)
-        lost = contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
+        lost = find_contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
-        await self._gpu_make_user_claims()
-        await self._gpu_homes.wait_until_free(manifest)
+        await self._gpu_pod_volumes.make_user_claims()
+        await self._gpu_pod_volumes.wait_until_free(manifest)
         while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster sends no event
             await asyncio.sleep(ASK_SECONDS)
-        self._gpu_attempt = self._gpu_attempt.with_pod(made_at=time.monotonic())
+        self._gpu_change_pod(made_at=time.monotonic())
         return True
 
     async def _gpu_is_made(self, pod: Any, request_timeout: float) -> bool:
@@ -143,7 +139,7 @@ class KubePods(PodStart):
             self._gpu_step(52, f"The cluster does not answer ({str(error) or 'time-out'}); asking it again.")
             return False
         except ApiException as error:
-            if error.status == CONFLICT:
+            if error.status == HTTPStatus.CONFLICT:
                 return await self._gpu_is_mine_or_ends()
             said = message_of(error)
             if self._gpu_attempt.lease and (short_of := shortage(error.status, said)):
@@ -166,15 +162,15 @@ class KubePods(PodStart):
         objects = CustomObjectsApi(self.api.api_client)
         make = objects.create_namespaced_custom_object
         try:
-            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", with_owner(claim, pod))
         except ApiException as error:
-            if error.status == CONFLICT:  # the same claim: the first answer was lost
+            if error.status == HTTPStatus.CONFLICT:  # the same claim: the first answer was lost
                 return
             said = short(message_of(error))
             raise ended_start(
                 f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
                 "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
-                if error.status == FORBIDDEN
+                if error.status == HTTPStatus.FORBIDDEN
                 else f"Its GPU cannot be claimed: {said} Tell your administrator; nothing was charged.",
                 reason="cannot-start",
                 status=409,
@@ -185,7 +181,7 @@ class KubePods(PodStart):
         try:
             pod = self._gpu_as_json(await self._gpu_asked(self.api.read_namespaced_pod, self.pod_name, self.namespace))
         except ApiException as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return False
             raise
         if pod["metadata"].get("annotations", {}).get(START_MARK) == self._gpu_attempt.pod.mark:
@@ -223,9 +219,8 @@ class KubePods(PodStart):
     async def load_user_options(self) -> None:
         """Apply profiles as KubeSpawner does, then the template's image: its user chose it."""
         if self._gpu_image is not None and self.image == self._gpu_image[0]:
-            self.image = self._gpu_image[
-                1
-            ]  # a setting remains after its start, and the next template may have no image
+            # A setting remains after its start, and the next template may have no image.
+            self.image = self._gpu_image[1]
         request, asked = self._gpu_current_request(), self.user_options
         menu = self.gpu_catalog.menus.get(request.template)
         self.user_options = choices_of(menu, asked or {}) if menu else {}  # KubeSpawner's own options
@@ -278,51 +273,19 @@ class KubePods(PodStart):
         )
         before = self._gpu_as_json(pod)
         try:
-            template = self._gpu_template()
-            own = with_template(before, template, self._gpu_volumes(), self._gpu_user_claims()) if template else before
+            template, claims = self._gpu_template(), self._gpu_pod_volumes.user_claims()
+            own = with_template(before, template, self._gpu_volumes(), claims) if template else before
             after = with_lease(own, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
             raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
-        return written_back(pod, before, after, "V1Pod")
-
-    def _gpu_template(self) -> Template | None:
-        """Return the template of the request, or None if the catalog no longer has it."""
-        return self.gpu_catalog.templates.get(self._gpu_current_request().template)
-
-    def _gpu_user_claims(self) -> dict[str, str]:
-        """Return the names of the user's own claims by volume. Templates with a volume of one name share its claim."""
-        names = [name for name, one in self._gpu_volumes().items() if one.per_user_bytes]
-        return {name: self._expand_user_properties(f"gpu-{name}-{{username}}") for name in names}
-
-    async def _gpu_make_user_claims(self) -> None:
-        """Make the user's own claims unless they exist. They stay when the workspace ends."""
-        volumes = self._gpu_volumes()
-        for volume, name in self._gpu_user_claims().items():
-            home = self.get_pvc_manifest()
-            manifest = claim_manifest(volumes[volume], name, home.metadata.labels, home.metadata.annotations)
-            make = self.api.create_namespaced_persistent_volume_claim
-            try:
-                await self._gpu_asked(make, self.namespace, manifest)
-            except ApiException as error:
-                if error.status == CONFLICT:
-                    continue
-                said = short(message_of(error))
-                raise ended_start(
-                    f"Your volume {volume} cannot be made: {said} Tell your administrator; nothing was charged.",
-                    reason="cannot-start",
-                    status=409,
-                ) from error
+        return apply_changes(pod, before, after, "V1Pod")
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod if the hub ended before it saved the lease."""
         labels = pod["metadata"].get("labels", {})
         if not self._gpu_attempt.lease and labels.get(HUB_LABEL) == self.gpu_hub_id and LEASE_LABEL in labels:
-            self._gpu_attempt = replace(
-                self._gpu_attempt,
-                outcome="started",
-                lease=labels[LEASE_LABEL],
-                number=int(labels.get(ATTEMPT_LABEL, "0")),
-            )
+            number = int(labels.get(ATTEMPT_LABEL, "0"))
+            self._gpu_change(outcome="started", lease=labels[LEASE_LABEL], number=number)
 
     async def get_url(self) -> str:
         """Return the server's address. A starting hub calls this: then wait for a pod that was starting.
@@ -343,20 +306,19 @@ class KubePods(PodStart):
             stage = self._gpu_stage(pod, time.monotonic() - begun, node_seconds)
             self._gpu_step(stage.progress, stage.words)
             if stage.fatal or stage.shortage == "lost":
-                self._gpu_attempt = replace(self._gpu_attempt, outcome="failed", message=stage.fatal or stage.words)
+                self._gpu_change(outcome="failed", message=stage.fatal or stage.words)
                 break
             is_ready = super().is_pod_running(pod)
             ready_at = (ready_at or time.monotonic()) if is_ready else 0.0
             if is_ready:
                 await self._gpu_cluster.find_address(pod)
             if is_ready and await self._gpu_answers(self._get_pod_url(pod)):
-                self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod)).started()
+                self._gpu_change_pod(restarts=restarts(pod))
+                self._gpu_attempt = self._gpu_attempt.started()
                 self.orm_spawner.state = self.get_state()
                 return str(url_path_join(self._get_pod_url(pod), self.server.base_url))
             if is_ready and time.monotonic() - ready_at >= self.http_timeout:
-                self._gpu_attempt = replace(
-                    self._gpu_attempt, outcome="failed", message=self._gpu_unanswered(self._get_pod_url(pod))
-                )
+                self._gpu_change(outcome="failed", message=self._gpu_unanswered(self._get_pod_url(pod)))
                 break
             await self._gpu_pod_changes(None, POLL_SECONDS if is_ready else EVENTS_SECONDS)
         return url
@@ -369,7 +331,7 @@ class KubePods(PodStart):
         pod = self._gpu_pod()
         if pod is not None:
             self._gpu_know_by(pod)
-            self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
+            self._gpu_change_pod(last_seen=pod)
         known = self._gpu_attempt.is_saved and not self._gpu_attempt.output
         if pod is not None and known and (has_ended(pod) or self._gpu_is_restarted(pod)):
             await self._gpu_server.save_output()  # the pod is deleted next
@@ -381,15 +343,11 @@ class KubePods(PodStart):
         else:
             status = await super().poll()
         if status is not None:
-            self._gpu_attempt = replace(
-                self._gpu_attempt, is_stopped_by_hub=by_hub
-            )  # what ended by itself was stopped by a poll, not by the hub
+            self._gpu_change(is_stopped_by_hub=by_hub)  # this poll may have stopped it, which is not the hub's stop
             if not self._gpu_attempt.message:
                 last = pod or self._gpu_last_look()  # its state before that stop
                 events = self._gpu_events_of(last)
-                self._gpu_attempt = replace(
-                    self._gpu_attempt, died_as=outcome_of(last, events), message=why_ended(last, events)
-                )
+                self._gpu_change(died_as=outcome_of(last, events), message=why_ended(last, events))
         return status
 
     def _gpu_is_restarted(self, pod: Mapping[str, Any]) -> bool:
@@ -399,7 +357,7 @@ class KubePods(PodStart):
         """
         known = self._gpu_attempt.pod.restarts if self._gpu_attempt.is_saved else None
         if known is None:
-            self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod))
+            self._gpu_change_pod(restarts=restarts(pod))
             return False
         return restarts(pod) > known
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,26 +19,20 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from gpuspawner.catalog import Cluster
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
-from gpuspawner.core.leases.reports import LINES
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.kubernetes.clusters import OtherCluster
-from gpuspawner.spawner.kubernetes.manifests import START_MARK
+from gpuspawner.spawner.kubernetes.manifests import START_MARK, message_of
 from gpuspawner.spawner.kubernetes.pod_ends import (
-    NO_RIGHT,
-    environment_of,
-    has_run,
-    is_of_run_before,
+    PodServer,
     outcome_of,
     refusal,
     restarts,
-    said,
     why_ended,
 )
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, Stage, short, stage_of
-from gpuspawner.spawner.kubernetes.volumes import HomeWait
-from gpuspawner.spawner.progress import ended_start, linked
+from gpuspawner.spawner.kubernetes.pod_states import Stage, stage_of
+from gpuspawner.spawner.kubernetes.volumes import PodVolumes
 from gpuspawner.spawner.servers import LocalServer, is_known, listens
-from gpuspawner.spawner.waiting import send_heartbeats
+from gpuspawner.spawner.waiting import ended_start, linked, send_heartbeats
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base
@@ -57,11 +50,6 @@ REQUEUE_SECONDS = 3.0
 ASK_SECONDS = 1.0
 """Interval between attempts to make the pod."""
 ANSWER_SECONDS = 1.0
-LOG_SECONDS = 2.0
-"""Maximum wait for a failed server's output. The end is reported without it rather than late."""
-LOG_BYTES = 65536
-FORBIDDEN = 403
-SERVER_ERROR = 500
 
 
 class NoRoom(Exception):
@@ -77,54 +65,22 @@ class NoRoom(Exception):
         self.why, self.node = why, node
 
 
-class PodServer(LocalServer):
-    """The server of a spawner in a pod."""
-
-    _spawner: PodStart
-
-    async def wait_until_up(self, started: Any) -> None:
-        """Return at once: `PodStart._gpu_watched` observes the server by its pod."""
-
-    async def last_output(self) -> str:
-        """Return the end of the server's output. Without the right to read it: the part that the kubelet saved."""
-        spawner, pod = self._spawner, self._spawner._gpu_last_look()
-        if pod is None or not has_run(pod):
-            return ""
-        before, limit = is_of_run_before(pod), LOG_BYTES
-        asked = spawner.api.read_namespaced_pod_log(
-            spawner.pod_name,
-            spawner.namespace,
-            container=NOTEBOOK,
-            tail_lines=LINES,
-            limit_bytes=limit,
-            previous=before,
-        )
-        try:
-            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
-        except ApiException as error:
-            refused = error.status == FORBIDDEN
-            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
-        except (ClientError, OSError, asyncio.TimeoutError):
-            return said(pod)
-
-    def environment(self) -> Mapping[str, str] | None:
-        """Return the variables of the start and of the pod. None without a pod."""
-        pod = self._spawner._gpu_last_look()
-        return {**(self._spawner._gpu_attempt.environment or {}), **environment_of(pod)} if pod is not None else None
-
-
 class PodStart(_Base):
     """The start of a pod, over KubeSpawner's."""
 
     _gpu_own_api: Any = None
+
+    def _gpu_change_pod(self, **changes: Any) -> None:
+        """Change fields of the record of this start's pod."""
+        self._gpu_attempt = self._gpu_attempt.with_pod(**changes)
 
     @cached_property
     def _gpu_server(self) -> LocalServer:
         return PodServer(self)
 
     @cached_property
-    def _gpu_homes(self) -> HomeWait:
-        return HomeWait(self)
+    def _gpu_pod_volumes(self) -> PodVolumes:
+        return PodVolumes(self)
 
     @cached_property
     def _gpu_cluster(self) -> OtherCluster:
@@ -191,7 +147,7 @@ class PodStart(_Base):
             version = pod["metadata"]["resourceVersion"] if pod is not None else ""
             if version != seen or now - looked_at >= EVENTS_SECONDS:
                 before, seen, looked_at = stage, version, now
-                self._gpu_attempt = self._gpu_attempt.with_pod(last_seen=pod)
+                self._gpu_change_pod(last_seen=pod)
                 stage = self._gpu_stage(pod, now - (self._gpu_attempt.pod.made_at or now), node_seconds)
                 html = linked(stage.words, stage.link, stage.link_text) if stage.link else ""
                 self._gpu_step(stage.progress, stage.words, html, stage.stop)
@@ -203,7 +159,7 @@ class PodStart(_Base):
                 url = self._get_pod_url(pod)
                 if await self._gpu_is_up(url, is_first_look=not ready_at):
                     self.pod_id = pod["metadata"]["uid"]
-                    self._gpu_attempt = self._gpu_attempt.with_pod(restarts=restarts(pod))
+                    self._gpu_change_pod(restarts=restarts(pod))
                     return url
                 ready_at = ready_at or now
                 if time.monotonic() - ready_at >= self.http_timeout:
@@ -231,7 +187,7 @@ class PodStart(_Base):
         events = self._gpu_events_of(pod)
         if pod is not None and _is_deleted(pod) and outcome_of(pod, events) == "preempted":
             return Stage(55, why_ended(pod, events), shortage="lost")
-        if (blocked := self._gpu_homes.blocked_stage(pod, events, seconds)) is not None:
+        if (blocked := self._gpu_pod_volumes.blocked_stage(pod, events, seconds)) is not None:
             return blocked
         waits_in, answer_seconds = self._gpu_attempt.patch.get("waits_in", ""), self.http_timeout
         return stage_of(pod, events, seconds, self._gpu_attempt.pod.claim, node_seconds, waits_in, answer_seconds)
@@ -265,7 +221,7 @@ class PodStart(_Base):
         if self._gpu_attempt.lease:
             await self._gpu_until_moved(error)
         if time.monotonic() >= self._gpu_attempt.waits_until:
-            self._gpu_attempt = replace(self._gpu_attempt, outcome="parked")
+            self._gpu_change(outcome="parked")
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
             raise ended_start(message, reason="queued", status=409)
         if not self._gpu_attempt.lease:
@@ -295,7 +251,7 @@ class PodStart(_Base):
         try:
             await self.stop()
         finally:
-            self._gpu_attempt = replace(self._gpu_attempt, is_stopped_by_hub=by_hub)
+            self._gpu_change(is_stopped_by_hub=by_hub)
 
     async def _gpu_asked(self, ask: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Call the API server, repeatedly while it is away or busy, within the start's time limit."""
@@ -313,7 +269,7 @@ class PodStart(_Base):
 
     def is_pod_running(self, pod: Any) -> bool:
         """Note that the start has made everything. It only waits for its pod, and the watch is faster."""
-        self._gpu_attempt = self._gpu_attempt.with_pod(is_awaited=True)
+        self._gpu_change_pod(is_awaited=True)
         return bool(super().is_pod_running(pod))
 
     def _gpu_as_json(self, pod: Any) -> Any:
@@ -366,7 +322,9 @@ class PodStart(_Base):
         try:
             await AsyncHTTPClient().fetch(address, request_timeout=ANSWER_SECONDS, follow_redirects=False)
         except HTTPClientError as error:
-            return bool(error.code < SERVER_ERROR) and not self._gpu_cluster.is_no_answer(error.code)
+            return bool(error.code < HTTPStatus.INTERNAL_SERVER_ERROR) and not self._gpu_cluster.is_no_answer(
+                error.code
+            )
         except OSError:
             return False
         return True
@@ -391,11 +349,3 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
     await asyncio.wait({task}, timeout=1.0)
     if task.done() and not task.cancelled():
         task.exception()
-
-
-def message_of(error: ApiException) -> str:
-    """Return the message of the API server."""
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
-        return short(str(error.reason))

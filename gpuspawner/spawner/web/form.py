@@ -7,24 +7,45 @@ script: a hub whose administrator wrote another spawn page shows it whole, and i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from time import time
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jupyterhub.user import User
+from jupyterhub.utils import isoformat
 
 from gpuspawner import __version__
 from gpuspawner.backends.local.nvidia import has_devices
-from gpuspawner.catalog import ANY_GPU, LINKED, NO_GPU, OPTIONS, TICKED, Catalog, keys_of_form
+from gpuspawner.catalog import (
+    ANY_GPU,
+    LINKED,
+    NO_GPU,
+    OPTIONS,
+    TICKED,
+    Catalog,
+    from_form,
+    keys_of_form,
+    teams_of,
+    visible,
+    without_defaults,
+)
 from gpuspawner.catalog.requests.profile_options import LONGEST_CHOICE
 from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
-from gpuspawner.catalog.requests.visibility import price_words
-from gpuspawner.core.errors import label_of, quoted, split_sentences
+from gpuspawner.catalog.requests.visibility import price_words, team_title
+from gpuspawner.core.authentication import sign_ticket
+from gpuspawner.core.errors import RequestRefused, label_of, quoted, split_sentences
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.placement import describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
+from gpuspawner.spawner.waiting import ended_start
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
-from gpuspawner.spawner.web.pages import TEMPLATES, Live, judge_offline
+from gpuspawner.spawner.web.pages import TEMPLATES, Live, ServiceView, judge_offline
+
+if TYPE_CHECKING:
+    from gpuspawner.spawner.mixin import GPUSpawnerMixin
 
 AWAY = "GPUs can't be granted now: the GPU service does not answer. Work without one, or wait: this page looks again."
 CONTINUATIONS = ("It stops ", "Your share ", "You get it ")
@@ -36,11 +57,11 @@ ANCHORS = {
     "tools": "gs-tools",
     "team": "gs-team-choice",
 }
-"""Where a link to a field leads, if its own id does not begin by gs- and its name."""
+"""The id of a field to which links lead, if it is not ``gs-`` and the name of the field."""
 
 _environment = Environment(
     loader=FileSystemLoader([TEMPLATES, LOOK]),
-    auto_reload=False,  # an upgrade that is installed meanwhile lays others there
+    auto_reload=False,  # an upgrade replaces the files of a running hub
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -48,73 +69,71 @@ _environment = Environment(
 )
 
 
-def render(
-    catalog: Catalog,
-    *,
-    user: str,
-    server: str,
-    ticket: str,
-    service_prefix: str,
-    chosen: Mapping[str, Any],
-    notes: Sequence[str] = (),
-    live: Live | None = None,
-    own: bool = True,
-    teams: Sequence[tuple[str, str]] = (),
-    own_ticket: str = "",
-    posted: bool = False,
-    names: bool = False,
-    hub_prefix: str = "/hub/",
-) -> str:
-    """Return the form as HTML.
+@dataclass(frozen=True)
+class FormView:
+    """The content of one form.
 
     Args:
         catalog: what the user may choose.
         user: the user whose server starts.
         server: its name, ``""`` for the default one.
-        ticket: a form's, for what the page asks of the service.
+        ticket: the form's ticket, with which the page asks the service.
         service_prefix: where browsers find the service, ending in ``/``.
         chosen: options to fill in, of any kind: from a link, from what was posted or last used.
-        notes: what else to tell of them, in sentences.
-        live: what the service says now, None where it does not answer.
+        notes: sentences about these options.
+        live: the service's current answers, None if it does not answer.
         own: whether ``user`` looks at the form.
+        teams: the teams that the user may charge, by name and title.
         own_ticket: a ticket for the user's presets and schedules; "" if another person looks at the form.
-        teams: those that the user may have charged, by name and title.
         posted: whether the choices were submitted and refused.
         names: whether the hub lets people name servers.
         hub_prefix: where browsers find the hub, ending in ``/``.
     """
-    now = live or judge_offline(catalog, chosen, user, AWAY)
-    shown = {key: form_fields.show_value(key, chosen.get(key, "")) for key in OPTIONS}
-    template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
-    if template is None:
-        return _without(now.sentence, None if own else user)
-    return _environment.get_template("gpuspawner/form.html").render(
-        user=user,
-        server=server,
-        ticket=ticket,
-        own_ticket=own_ticket,
-        prefix=service_prefix,
-        chosen=shown,
-        notes=notes,
-        template=template,
-        **_of_catalog(catalog, live),
-        substitutes=form_fields.present_substitutes(catalog, template, chosen, live),
-        teams=[{"name": name, "title": title} for name, title in teams],
-        team=_team(teams, chosen, live),
-        fields=form_fields.present_sizes(catalog, template, now),
-        ticked_tools=form_fields.parse_ticked(chosen.get("tools")),
-        menus=form_fields.present_menus(catalog, template, chosen),
-        data={
-            "templates": {name: form_fields.describe_template(catalog, one) for name, one in catalog.templates.items()}
-        },
-        **_present_outlook(now, away=live is None),
-        refused_fields=_refused_fields(now) if posted else [],
-        names=names,
-        hub_prefix=hub_prefix,
-        version=__version__,
-        whose=None if own else user,
-        away_sentence=AWAY,
-    )
+
+    catalog: Catalog
+    user: str
+    server: str
+    ticket: str
+    service_prefix: str
+    chosen: Mapping[str, Any]
+    notes: Sequence[str] = ()
+    live: Live | None = None
+    own: bool = True
+    teams: Sequence[tuple[str, str]] = ()
+    own_ticket: str = ""
+    posted: bool = False
+    names: bool = False
+    hub_prefix: str = "/hub/"
+
+    def render(self) -> str:
+        """Return the form as HTML."""
+        catalog, chosen, live = self.catalog, self.chosen, self.live
+        now = live or judge_offline(catalog, chosen, self.user, AWAY)
+        shown = {key: form_fields.show_value(key, chosen.get(key, "")) for key in OPTIONS}
+        template = catalog.templates.get(shown["template"], next(iter(catalog.templates.values()), None))
+        whose = None if self.own else self.user
+        if template is None:
+            without = _environment.get_template("gpuspawner/form_without.html")
+            return without.render(sentence=now.sentence, whose=whose)
+        described = {name: form_fields.describe_template(catalog, one) for name, one in catalog.templates.items()}
+        values = {
+            **vars(self),
+            **_of_catalog(catalog, live),
+            **_present_outlook(now, away=live is None),
+            "chosen": shown,
+            "template": template,
+            "substitutes": form_fields.present_substitutes(catalog, template, chosen, live),
+            "team": _team(self.teams, chosen, live),
+            "fields": form_fields.present_sizes(catalog, template, now),
+            "ticked_tools": form_fields.parse_ticked(chosen.get("tools")),
+            "menus": form_fields.present_menus(catalog, template, chosen),
+            "data": {"templates": described},
+            "refused_fields": _refused_fields(now) if self.posted else [],
+            "version": __version__,
+            "whose": whose,
+            "away_sentence": AWAY,
+        }
+        return _environment.get_template("gpuspawner/form.html").render(values)
 
 
 def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
@@ -163,11 +182,6 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
         "tools": any(one.tools for one in templates),
         "fast": catalog.fast,
     }
-
-
-def _without(sentence: str, whose: str | None) -> str:
-    """Return the page for a user who may start nothing."""
-    return _environment.get_template("gpuspawner/form_without.html").render(sentence=sentence, whose=whose)
 
 
 def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
@@ -236,7 +250,7 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
 
 
 def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Live | None) -> str:
-    """Return the team that is shown as chosen: the one that was, else the last one; "" where the user has to say."""
+    """Return the selected team: the chosen one, else the last one. "" if the user must choose."""
     names = [name for name, _ in teams]
     wanted = (chosen.get("team"), live.team if live else "", names[0] if len(names) == 1 else "")
     return next((team for team in wanted if team in names), "")
@@ -260,14 +274,87 @@ def _free(kind: str, live: Live | None) -> dict[str, str]:
 
 
 def _measured(kind: GpuKind, live: Live | None) -> str:
-    """Return how its GPUs are measured, where that is to be known before Start; "" otherwise."""
+    """Return how the GPUs of a kind are measured if users should know it before Start, else ""."""
     offer = live.offers.get(kind.name) if live else None
     return measurement_note(kind.resource) if offer is None else str(offer["measured"])
 
 
 def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
-    """Return the kinds whose GPUs are simulated; while the service is away, those that are where there is no GPU."""
+    """Return the kinds whose GPUs are simulated. While the service is away, this machine's devices decide."""
     if live is not None:
         return {kind for kind, offer in live.offers.items() if offer["simulated"]}
     here = set() if has_devices() else set(catalog.simulated)
     return {kind.name for kind in catalog.gpus.values() if kind.pool in here}
+
+
+class SpawnForm:
+    """The form of a spawner on JupyterHub's spawn page."""
+
+    def __init__(self, spawner: GPUSpawnerMixin) -> None:
+        """Show and read the form of this spawner."""
+        self._spawner = spawner
+        self._link: Mapping[str, str] | None = None
+
+    def take_link(self, request: Any) -> None:
+        """Take a link's options for the form, and remove them from the request: the hub would start with them."""
+        if request is not None and request.method == "GET":
+            self._link = prefill_from_query(request.query_arguments)
+            request.query_arguments = {}
+
+    def read(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Return the options of a submitted form. After a refusal the form is shown again, with the reason."""
+        spawner = self._spawner
+        asker = spawner._gpu_asker()
+        catalog = visible(spawner.gpu_catalog, asker["groups"])
+        # JupyterHub 6.1 shows a named server's form again through the default server. Both have the same user.
+        spawner.user.gpu_posted = prefill_from_post(catalog, formdata)
+        try:
+            return without_defaults(spawner.gpu_catalog, from_form(catalog, formdata), spawner.user.name, **asker)
+        except RequestRefused as error:
+            raise ended_start(str(error), reason="refused", status=error.status) from error
+
+    async def render(self) -> str:
+        """Return the form as HTML, with the service's current numbers."""
+        spawner = self._spawner
+        await spawner.gpu_follow_catalog()
+        catalog, groups = spawner.gpu_catalog, spawner.gpu_groups()
+        available = visible(catalog, groups)
+        posted = bool(spawner.user.__dict__.get("gpu_posted"))
+        chosen, notes = self._filled_in(available)
+        # People who may start this server see its form. The form must not let them act as its user.
+        secret = bytes.fromhex(spawner.gpu_secret())
+        created, looks = isoformat(spawner.user.orm_user.created), getattr(spawner.handler, "current_user", None)
+        ticket = sign_ticket(secret, spawner.user.name, created, time(), form=True)
+        is_own = isinstance(looks, User) and looks.name == spawner.user.name
+        view = FormView(
+            available,
+            user=spawner.user.name,
+            server=spawner.name,
+            ticket=ticket,
+            service_prefix=spawner.gpu_service_prefix,
+            chosen=chosen,
+            notes=notes,
+            live=await ServiceView(spawner.gpu_service_url, ticket, secret).live(chosen, spawner.name),
+            own=not spawner.gpu_actor(),
+            own_ticket=sign_ticket(secret, spawner.user.name, created, time()) if is_own else "",
+            teams=tuple((team, team_title(catalog, team)) for team in teams_of(catalog.rules, groups)),
+            posted=posted,
+            names=bool(spawner.user.allow_named_servers),
+            hub_prefix=spawner.hub.base_url,
+        )
+        return view.render()
+
+    def _filled_in(self, available: Catalog) -> tuple[Mapping[str, Any], list[str]]:
+        """Return the choices of the form: those of a refused form, else of the link, else of the last start.
+
+        Also return a sentence for each choice of the link that is not offered.
+        """
+        posted = self._spawner.user.__dict__.pop("gpu_posted", None)
+        link, self._link = self._link, None
+        if link:
+            return offered(available, link)
+        if posted and link is None:
+            return posted, []
+        last = self._spawner._gpu_resolution(self._spawner.user_options).accepted  # without refused values
+        # Only the service knows which team was charged and what else the user consented to.
+        return {key: value for key, value in last.items() if key in LINKED}, []

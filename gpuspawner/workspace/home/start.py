@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
-from gpuspawner.workspace.home.tools import Tool, install, show_kernels, ticked
+from gpuspawner.workspace.home.packages import Tool, install_tool, show_kernels, ticked
 from gpuspawner.workspace.service import ServiceClient
 
 SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
@@ -121,7 +121,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
 
 
 async def _run_shell(arguments: Sequence[str], name: str, log: str, environ: Mapping[str, str], notes: Notes) -> None:
-    """Run a script with bash, or sh if there is none. ``name`` is how its user knows it."""
+    """Run a script with bash, else with sh. ``name`` is its name for the user."""
     own = folder_of(environ)
     own.mkdir(mode=0o700, exist_ok=True)
     notes.busy = f"Running {name[0].lower()}{name[1:]}…"
@@ -138,7 +138,7 @@ async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], 
         if tool.is_whole:
             continue
         notes.busy = f"Installing the tool {tool.name} into your home…"
-        failure, line = await install(tool, environ)
+        failure, line = await install_tool(tool, environ)
         if failure:
             log = f"~/{tool.folder.relative_to(folder_of(environ).parent)}.log"
             notes.tell(f"The tool {tool.name} was not installed: {failure}. {GOES_ON} See {log}.", line)
@@ -198,7 +198,7 @@ async def _told(
             await take_secrets(client, environ, notes)
         await clone_and_run(environ, notes)
         await install_all(tools, environ, notes)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the workspace goes on
+    except Exception as error:  # noqa: BLE001 - no failure may stop the workspace
         notes.tell(f"What you asked for at the start was not done ({type(error).__name__}). {GOES_ON}")
     finally:
         notes.busy = ""

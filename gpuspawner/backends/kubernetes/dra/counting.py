@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from gpuspawner.backends.kubernetes.dra.models import (
     AllocatedDevice,
     Claim,
-    Counters,
     Device,
     DeviceClass,
     DeviceName,
@@ -30,49 +29,28 @@ Key = tuple[str, ...]
 """(driver, pool, counter set, counter), or (driver, pool, device, "", capacity)."""
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """Remaining amounts of counters and shared capacity."""
-
-    amounts: Mapping[Key, int] = field(default_factory=dict)
-
-    def with_sets(self, driver: str, pool: str, sets: Iterable[Counters]) -> Remaining:
-        """Return it with the counter sets of a pool."""
-        found: dict[Key, int] = {(driver, pool, one.name, name): amount for one in sets for name, amount in one.amounts}
-        return Remaining({**self.amounts, **found})
-
-    def with_devices(self, devices: Iterable[Device]) -> Remaining:
-        """Return it with the capacity of shared devices."""
-        found: dict[Key, int] = {
-            (*device.name, "", name): shared.amount
-            for device in devices
-            if device.is_shared
-            for (_, name), shared in device.capacity
-        }
-        return Remaining({**self.amounts, **found})
-
-    def less(self, used: Mapping[Key, int]) -> Remaining:
-        """Return what is left of the capacity without the used amounts."""
-        return replace(self, amounts={**self.amounts, **{key: self.amounts.get(key, 0) - used[key] for key in used}})
-
-    def has(self, needed: Mapping[Key, int]) -> bool:
-        """Return whether enough remains."""
-        return all(self.amounts.get(key, 0) >= amount for key, amount in needed.items())
+Amounts = Mapping[Key, int]
+"""Amounts of counters and of shared capacity."""
 
 
-def counters_of(device: Device) -> dict[Key, int]:
+def without(left: Amounts, used: Amounts) -> Amounts:
+    """Return the remaining amounts without the used ones."""
+    return {**left, **{key: left.get(key, 0) - amount for key, amount in used.items()}}
+
+
+def counters_of(device: Device) -> Amounts:
     """Return the amounts of its pool's counters that an allocated device uses."""
     driver, pool, _ = device.name
     return {(driver, pool, one.name, counter): amount for one in device.takes for counter, amount in one.amounts}
 
 
-def shares_of(device: Device, consumed: Iterable[tuple[str, int]]) -> dict[Key, int]:
+def shares_of(device: Device, consumed: Iterable[tuple[str, int]]) -> Amounts:
     """Return the amounts of a shared device that one claim uses."""
     return {(*device.name, "", key.rpartition("/")[2]): amount for key, amount in consumed}
 
 
 def count_available(
-    devices: Sequence[Device], left: Remaining, need: Mapping[str, int], held: Collection[DeviceName] = ()
+    devices: Sequence[Device], left: Amounts, need: Mapping[str, int], held: Collection[DeviceName] = ()
 ) -> int:
     """Return how many units could be allocated together, in the order of the devices.
 
@@ -82,16 +60,16 @@ def count_available(
     count = 0
     for device in devices:
         counters = {} if device.name in held else counters_of(device)
-        if not left.has(counters):
+        if any(left.get(key, 0) < amount for key, amount in counters.items()):
             continue
-        left = left.less(counters)
+        left = without(left, counters)
         if not device.is_shared:
             count += 1
             continue
         capacity = {name: shared for (_, name), shared in device.capacity}
         one = {name: _rounded(need.get(name), shared) for name, shared in capacity.items()}
         keys = {(*device.name, "", name): amount for name, amount in one.items() if amount}
-        count += max(0, min((left.amounts.get(key, 0) // amount for key, amount in keys.items()), default=1))
+        count += max(0, min((left.get(key, 0) // amount for key, amount in keys.items()), default=1))
     return count
 
 
@@ -131,21 +109,24 @@ class DeviceCounts:
     domain_attribute: str = ""
 
 
-def devices_of(slices: Iterable[Slice]) -> tuple[Sequence[Device], Remaining]:
+def devices_of(slices: Iterable[Slice]) -> tuple[Sequence[Device], Amounts]:
     """Return the devices of a node and their counters, from the newest complete generation of each pool."""
     pools: dict[tuple[str, str], list[Slice]] = {}
     for one in slices:
         pools.setdefault((one.driver, one.pool), []).append(one)
     devices: list[Device] = []
-    left = Remaining()
+    left: dict[Key, int] = {}
     for (driver, pool), found in sorted(pools.items()):
         newest = max(one.generation for one in found)
         current = [one for one in found if one.generation == newest]
         if len(current) < current[0].of:
             continue  # The scheduler does not use it either.
         devices += sorted((d for one in current for d in one.devices), key=lambda device: device.name)
-        left = left.with_sets(driver, pool, (counters for one in current for counters in one.counters))
-    return devices, left.with_devices(devices)
+        sets = (counters for one in current for counters in one.counters)
+        left |= {(driver, pool, one.name, name): amount for one in sets for name, amount in one.amounts}
+    shared = (device for device in devices if device.is_shared)
+    left |= {(*device.name, "", name): one.amount for device in shared for (_, name), one in device.capacity}
+    return devices, left
 
 
 def resources_of(
@@ -165,7 +146,7 @@ def resources_of(
 
 def count_devices(
     devices: Sequence[Device],
-    left: Remaining,
+    left: Amounts,
     claims: Iterable[Claim],
     resources: Mapping[DeviceName, Sequence[str]],
     needs: Mapping[str, Mapping[str, int]],
@@ -175,8 +156,8 @@ def count_devices(
     now, has, held = left, Counter[str](), set[DeviceName]()
     for one in (one for claim in claims for one in claim.devices if one.device in known):
         device = known[one.device]
-        now = now if one.device in held else now.less(counters_of(device))
-        now = now.less(shares_of(device, one.consumed)) if device.is_shared else now
+        now = now if one.device in held else without(now, counters_of(device))
+        now = without(now, shares_of(device, one.consumed)) if device.is_shared else now
         held.add(one.device)
         has.update(filter(None, [resource_of(one, resources, needs)]))
     total, sick, blocked = dict[str, int](), dict[str, int](), dict[str, int]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,9 +33,11 @@ from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.backends.kubernetes.watches import Watch
 from gpuspawner.core.gpus.fleet import GpuKind
 
-log = logging.getLogger("gpuspawner.kubernetes")
-
 GROUP = "/apis/resource.k8s.io/v1"
+UNSEEN = (
+    "Claimed devices cannot be observed ({}), so they are not granted. They need Kubernetes 1.34 or newer, and list "
+    "and watch of deviceclasses, resourceslices and resourceclaims, as in hub_config/kubernetes-claims-rbac.yaml."
+)
 
 
 class DeviceView:
@@ -56,7 +57,6 @@ class DeviceView:
         self._classes = Watch(api, f"{GROUP}/deviceclasses", {}, to_class, self._class_changed, settings)
         self._slices = Watch(api, f"{GROUP}/resourceslices", {}, to_slice, self._slice_changed, settings)
         self._claims = Watch(api, f"{GROUP}/resourceclaims", {}, to_claim, self._claim_changed, settings)
-        self._refusals: dict[Watch[Any], str] = {}
         self.use_kinds(kinds)
         self._needed = bool(self._kinds) or settings.claims
 
@@ -64,11 +64,6 @@ class DeviceView:
     def watches(self) -> Sequence[Watch[Any]]:
         """The watches. Empty if no kind was claimed at the service's start and no extended resource is served."""
         return (self._classes, self._slices, self._claims) if self._needed else ()
-
-    @property
-    def limits(self) -> tuple[str, ...]:
-        """Sentences for the administrator about objects that cannot be observed."""
-        return tuple(sentence for watch, sentence in self._refusals.items() if not watch.complete)
 
     def use_kinds(self, kinds: Iterable[GpuKind]) -> None:
         """Count devices as these kinds."""
@@ -78,7 +73,7 @@ class DeviceView:
 
     def run_watches(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield a coroutine for each watch, which runs until cancelled."""
-        return (self._run(watch) for watch in self.watches)
+        return (watch.run_despite_refusal(UNSEEN.format, then=self._all_changed) for watch in self.watches)
 
     def node(self, node: Node) -> Node:
         """Return a node with its claimed devices. Call this before asking for its pods."""
@@ -147,18 +142,6 @@ class DeviceView:
     def _claims_on(self, devices: Iterable[Device]) -> Sequence[Claim]:
         found = {uid: claim for d in devices for uid, claim in self._on_device.get(d.name, {}).items()}
         return [found[uid] for uid in sorted(found)]
-
-    async def _run(self, watch: Watch[Any]) -> None:
-        await watch.run(until_refused=True)
-        self._refusals[watch] = (
-            f"Claimed devices cannot be observed ({watch.refused}), so they are not granted. They need Kubernetes 1.34 "
-            "or newer, and list and watch of deviceclasses, resourceslices and resourceclaims, as in "
-            "hub_config/kubernetes-claims-rbac.yaml."
-        )
-        log.warning(self._refusals[watch])
-        await watch.wait_until_allowed()
-        self._all_changed()
-        await watch.run()
 
     def _all_changed(self) -> None:
         for name in self._slices_on:

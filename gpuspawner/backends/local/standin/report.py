@@ -10,29 +10,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Node = tuple[str, str, "str | list[Node]"]
-"""Label, tag, and a value or the nodes below."""
+Node = tuple[str, "str | list[Node]"]
+"""Label, and a value or the nodes below."""
 
 NONE = "N/A"
-SAMPLES_TAG = "gpu_utilization_samples"
+SAMPLES = "GPU Utilization Samples"
 """The sample buffer, which is shown only with ``-d``."""
 DISPLAYS = {
-    "MEMORY": ("fb_memory_usage",),
-    "UTILIZATION": ("utilization", SAMPLES_TAG),
-    "ECC": ("ecc_mode",),
-    "TEMPERATURE": ("temperature",),
-    "POWER": ("gpu_power_readings",),
-    "CLOCK": ("clocks", "max_clocks"),
-    "COMPUTE": ("compute_mode",),
-    "PIDS": ("processes",),
-    "PERFORMANCE": ("performance_state",),
+    "MEMORY": ("FB Memory Usage",),
+    "UTILIZATION": ("Utilization", SAMPLES),
+    "ECC": ("ECC Mode",),
+    "TEMPERATURE": ("Temperature",),
+    "POWER": ("GPU Power Readings",),
+    "CLOCK": ("Clocks", "Max Clocks"),
+    "COMPUTE": ("Compute Mode",),
+    "PIDS": ("Processes",),
+    "PERFORMANCE": ("Performance State",),
 }
 """The parts that ``-d`` shows."""
 
 
 def report(boards: tuple[Board, ...], displays: str | None) -> Iterator[str]:
     """Return the lines of ``-q``, or of the parts that ``-d`` names. Raises KeyError for an unknown name."""
-    tags = None if displays is None else {tag for one in displays.split(",") for tag in DISPLAYS[one.strip().upper()]}
+    labels = None if displays is None else {x for one in displays.split(",") for x in DISPLAYS[one.strip().upper()]}
     yield ""
     yield "==============NVSMI LOG=============="
     yield ""
@@ -44,29 +44,9 @@ def report(boards: tuple[Board, ...], displays: str | None) -> Iterator[str]:
     for board in boards:
         yield f"GPU {board.bus_id}"
         for node in [*_tree(board), _samples(board)]:
-            if node[1] != SAMPLES_TAG if tags is None else node[1] in tags:
+            if node[0] != SAMPLES if labels is None else node[0] in labels:
                 yield from _as_text(node, 1)
         yield ""
-
-
-def xml(boards: tuple[Board, ...]) -> Iterator[str]:
-    """Return the lines of ``-q -x``."""
-    yield '<?xml version="1.0" ?>'
-    yield '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">'
-    yield "<nvidia_smi_log>"
-    for node in (
-        ("", "timestamp", time.strftime("%a %b %d %H:%M:%S %Y")),
-        ("", "driver_version", DRIVER),
-        ("", "cuda_version", CUDA),
-        ("", "attached_gpus", str(len(boards))),
-    ):
-        yield from _as_xml(node, 1)
-    for board in boards:
-        yield f'\t<gpu id="{board.bus_id}">'
-        for tree_node in _tree(board):
-            yield from _as_xml(tree_node, 2)
-        yield "\t</gpu>"
-    yield "</nvidia_smi_log>"
 
 
 def _tree(b: Board) -> list[Node]:
@@ -75,23 +55,22 @@ def _tree(b: Board) -> list[Node]:
 
 def _identity(b: Board) -> list[Node]:
     return [
-        ("Product Name", "product_name", b.gpu.name),
-        ("Product Brand", "product_brand", "NVIDIA"),
-        ("Persistence Mode", "persistence_mode", "Enabled"),
-        ("MIG Mode", "mig_mode", [("Current", "current_mig", "Disabled"), ("Pending", "pending_mig", "Disabled")]),
-        ("Accounting Mode", "accounting_mode", "Disabled"),
-        ("Serial Number", "serial", NONE),
-        ("GPU UUID", "uuid", b.gpu.uuid),
-        ("Minor Number", "minor_number", NONE),
-        ("VBIOS Version", "vbios_version", NONE),
+        ("Product Name", b.gpu.name),
+        ("Product Brand", "NVIDIA"),
+        ("Persistence Mode", "Enabled"),
+        ("MIG Mode", [("Current", "Disabled"), ("Pending", "Disabled")]),
+        ("Accounting Mode", "Disabled"),
+        ("Serial Number", NONE),
+        ("GPU UUID", b.gpu.uuid),
+        ("Minor Number", NONE),
+        ("VBIOS Version", NONE),
         (
             "PCI",
-            "pci",
             [
-                ("Bus", "pci_bus", f"0x{b.number + 1:02X}"),
-                ("Device", "pci_device", "0x00"),
-                ("Domain", "pci_domain", "0x0000"),
-                ("Bus Id", "pci_bus_id", b.bus_id),
+                ("Bus", f"0x{b.number + 1:02X}"),
+                ("Device", "0x00"),
+                ("Domain", "0x0000"),
+                ("Bus Id", b.bus_id),
             ],
         ),
     ]
@@ -99,47 +78,44 @@ def _identity(b: Board) -> list[Node]:
 
 def _use(b: Board) -> list[Node]:
     return [
-        ("Fan Speed", "fan_speed", NONE),
-        ("Performance State", "performance_state", "P0" if b.percent else "P8"),
+        ("Fan Speed", NONE),
+        ("Performance State", "P0" if b.percent else "P8"),
         (
             "FB Memory Usage",
-            "fb_memory_usage",
             [
-                ("Total", "total", f"{b.total_mib} MiB"),
-                ("Reserved", "reserved", "0 MiB"),
-                ("Used", "used", f"{b.used_mib} MiB"),
-                ("Free", "free", f"{b.free_mib} MiB"),
+                ("Total", f"{b.total_mib} MiB"),
+                ("Reserved", "0 MiB"),
+                ("Used", f"{b.used_mib} MiB"),
+                ("Free", f"{b.free_mib} MiB"),
             ],
         ),
-        ("Compute Mode", "compute_mode", "Default"),
+        ("Compute Mode", "Default"),
         (
             "Utilization",
-            "utilization",
             [
-                ("GPU", "gpu_util", f"{b.percent} %"),
-                ("Memory", "memory_util", f"{b.memory_percent} %"),
-                ("Encoder", "encoder_util", "0 %"),
-                ("Decoder", "decoder_util", "0 %"),
-                ("JPEG", "jpeg_util", "0 %"),
-                ("OFA", "ofa_util", "0 %"),
+                ("GPU", f"{b.percent} %"),
+                ("Memory", f"{b.memory_percent} %"),
+                ("Encoder", "0 %"),
+                ("Decoder", "0 %"),
+                ("JPEG", "0 %"),
+                ("OFA", "0 %"),
             ],
         ),
-        ("ECC Mode", "ecc_mode", [("Current", "current_ecc", "Disabled"), ("Pending", "pending_ecc", "Disabled")]),
-        ("Temperature", "temperature", [("GPU Current Temp", "gpu_temp", f"{b.celsius} C")]),
+        ("ECC Mode", [("Current", "Disabled"), ("Pending", "Disabled")]),
+        ("Temperature", [("GPU Current Temp", f"{b.celsius} C")]),
     ]
 
 
 def _samples(b: Board) -> Node:
     samples = b.samples(time.monotonic())
     return (
-        "GPU Utilization Samples",
-        SAMPLES_TAG,
+        SAMPLES,
         [
-            ("Duration", "duration", f"{len(samples) * SAMPLE_SECONDS:.2f} sec"),
-            ("Number of Samples", "count", str(len(samples))),
-            ("Max", "max", f"{max(samples)} %"),
-            ("Min", "min", f"{min(samples)} %"),
-            ("Avg", "avg", f"{sum(samples) // len(samples)} %"),
+            ("Duration", f"{len(samples) * SAMPLE_SECONDS:.2f} sec"),
+            ("Number of Samples", str(len(samples))),
+            ("Max", f"{max(samples)} %"),
+            ("Min", f"{min(samples)} %"),
+            ("Avg", f"{sum(samples) // len(samples)} %"),
         ],
     )
 
@@ -149,52 +125,49 @@ def _power_and_clocks(b: Board) -> list[Node]:
     return [
         (
             "GPU Power Readings",
-            "gpu_power_readings",
             [
-                ("Average Power Draw", "average_power_draw", watts),
-                ("Instantaneous Power Draw", "instant_power_draw", watts),
-                ("Current Power Limit", "current_power_limit", limit),
-                ("Requested Power Limit", "requested_power_limit", limit),
-                ("Default Power Limit", "default_power_limit", limit),
-                ("Min Power Limit", "min_power_limit", f"{IDLE_WATTS:.2f} W"),
-                ("Max Power Limit", "max_power_limit", limit),
+                ("Average Power Draw", watts),
+                ("Instantaneous Power Draw", watts),
+                ("Current Power Limit", limit),
+                ("Requested Power Limit", limit),
+                ("Default Power Limit", limit),
+                ("Min Power Limit", f"{IDLE_WATTS:.2f} W"),
+                ("Max Power Limit", limit),
             ],
         ),
         (
             "Clocks",
-            "clocks",
             [
-                ("Graphics", "graphics_clock", mhz),
-                ("SM", "sm_clock", mhz),
-                ("Memory", "mem_clock", "1593 MHz"),
-                ("Video", "video_clock", mhz),
+                ("Graphics", mhz),
+                ("SM", mhz),
+                ("Memory", "1593 MHz"),
+                ("Video", mhz),
             ],
         ),
         (
             "Max Clocks",
-            "max_clocks",
             [
-                ("Graphics", "graphics_clock", "1410 MHz"),
-                ("SM", "sm_clock", "1410 MHz"),
-                ("Memory", "mem_clock", "1593 MHz"),
-                ("Video", "video_clock", "1410 MHz"),
+                ("Graphics", "1410 MHz"),
+                ("SM", "1410 MHz"),
+                ("Memory", "1593 MHz"),
+                ("Video", "1410 MHz"),
             ],
         ),
     ]
 
 
 def _processes(b: Board) -> Node:
-    return ("Processes", "processes", [("", "process_info", _worker(worker)) for worker in b.workers] or "None")
+    return ("Processes", [("", _worker(worker)) for worker in b.workers] or "None")
 
 
 def _worker(worker: Worker) -> list[Node]:
     return [
-        ("GPU instance ID", "gpu_instance_id", NONE),
-        ("Compute instance ID", "compute_instance_id", NONE),
-        ("Process ID", "pid", str(worker.pid)),
-        ("    Type", "type", "C"),
-        ("    Name", "process_name", worker.name),
-        ("    Used GPU Memory", "used_memory", f"{worker.memory_mib} MiB"),
+        ("GPU instance ID", NONE),
+        ("Compute instance ID", NONE),
+        ("Process ID", str(worker.pid)),
+        ("    Type", "C"),
+        ("    Name", worker.name),
+        ("    Used GPU Memory", f"{worker.memory_mib} MiB"),
     ]
 
 
@@ -203,33 +176,17 @@ def _line(depth: int, label: str, value: str, column: int = 55) -> str:
 
 
 def _as_text(node: Node, depth: int) -> Iterator[str]:
-    label, tag, content = node
+    label, content = node
     if isinstance(content, str):
         yield _line(depth, label, content)
         return
-    if tag != "process_info":
+    if label:
         yield "    " * depth + label
     for below in content:
-        if tag == "process_info" and isinstance(below[2], str):
-            yield _line(depth, below[0], below[2], column=42)  # the real tool has a narrower column here
+        if not label and isinstance(below[1], str):  # a process
+            yield _line(depth, below[0], below[1], column=42)  # the real tool has a narrower column here
         else:
             yield from _as_text(below, depth + 1)
-
-
-def _as_xml(node: Node, depth: int) -> Iterator[str]:
-    _, tag, content = node
-    indent = "\t" * depth
-    if isinstance(content, str) and tag != "processes":
-        yield f"{indent}<{tag}>{_escaped(content)}</{tag}>"
-        return
-    yield f"{indent}<{tag}>"
-    for below in content if isinstance(content, list) else ():
-        yield from _as_xml(below, depth + 1)
-    yield f"{indent}</{tag}>"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # xml.sax would double the start's time
 
 
 _WIDE = "+" + "-" * 89 + "+"

@@ -102,6 +102,10 @@ class RequestResolver:
             return ""
         return next((team for team in (await self._chosen(owner)).teams if team in teams), "")
 
+    async def has_started_before(self, owner: Owner) -> bool:
+        """Return whether a user is known to have had a workspace, and so a home."""
+        return bool((await self._chosen(owner)).teams)
+
     async def last_consents(self, owner: Owner) -> Mapping[str, tuple[str, ...]]:
         """Return, by template, the substitutes that a user consented to when they asked for it last."""
         return (await self._chosen(owner)).consents

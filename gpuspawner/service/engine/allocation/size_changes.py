@@ -1,7 +1,8 @@
 """Carries out changes of size: restarts a running workspace once the GPUs of its new size are free.
 
-The workspace runs on until then. While it stops, its lease also holds the GPUs that its new size needs. The lease that
-continues it gets these before anything else is granted. So a restart of the service at any time loses neither.
+The workspace runs on until then. Its user is told before it restarts. From then on its lease also holds the GPUs that
+its new size needs. The lease that continues it gets these before anything else is granted. So a restart of the service
+at any time loses neither.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 
 LOOK_SECONDS = 5.0
 """Waiting changes are looked at again after this time even if nothing changed. The GPUs are observed as often."""
+NOTICE_SECONDS = 600.0
+"""How long before the restart its user is told. Nobody uses the additional GPUs meanwhile. Arbitrary: long enough to
+write a checkpoint."""
 SOONER_SECONDS = 60.0
 """A change waits if its new size would have to end sooner than the workspace by more than this."""
 
@@ -105,35 +109,71 @@ class SizeChanges:
         return True
 
     async def _begin(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Stop a workspace whose new size can start now; None while it waits."""
+        """Look whether a new size can start, and do what follows. Return None if nothing follows now."""
         change = lease.size_change
         assert change is not None, "only leases with a change of size are looked at"
         try:
             self._check(change.after.request, lease.key)
         except RequestRefused as error:
-            dropped = replace(lease, size_change=None)
+            dropped = replace(lease, size_change=None, assigned=())
             return self._commits.commit(lease, Step(dropped, (Note(events.SizeChangeRefused(str(error))),)))
         changes = self._registry.changes
         try:
-            found = await self._scheduler.offers(self._observed.snapshot(), claim_of_change(lease, change))
+            found = await self.preview(lease, change)
         except Unavailable:
             return None  # pages show the outage
         self.previews[lease.id] = found
-        ends_sooner = (
-            found.latest_end is not None
-            and lease.deadline_at is not None
-            and found.latest_end.at < lease.deadline_at - SOONER_SECONDS
-        )
-        if found.slots is None or ends_sooner or self._registry.changes != changes:
+        if self._registry.changes != changes:
             return None
         if (newest := self._registry.get(lease.id)) is None or newest.size_change != change or newest.phase not in UP:
             return None
-        return self._stop(newest, change, found)
+        return self._go_on(newest, change, found)
+
+    def _go_on(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None] | None:
+        """Announce, begin or postpone a restart; None if it is not time yet."""
+        if not starts_now(lease, found):
+            return self._postpone(lease, change)
+        if change.restarts_at is None:
+            return self._announce(lease, change, found)
+        return self._stop(lease, change, found) if self._clock.now() >= change.restarts_at else None
+
+    async def preview(self, lease: Lease, change: SizeChange) -> Preview:
+        """Return what the scheduler can give for a new size. GPUs that are held for it count as free.
+
+        Raises:
+            Unavailable: the scheduler does not answer.
+        """
+        others = self._observed.others_than(lease.id)
+        return await self._scheduler.offers(
+            replace(self._observed.snapshot(), others=others), claim_of_change(lease, change)
+        )
+
+    def _announce(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
+        """Hold the GPUs of the new size, and tell the user when the workspace restarts."""
+        seconds = NOTICE_SECONDS / self._observed.snapshot().fast
+        announced = replace(change, restarts_at=self._clock.now() + seconds)
+        held = successors.additional_slots(lease.slots, found.slots or ())
+        after = replace(lease, size_change=announced, assigned=held)
+        return self._commits.commit(lease, Step(after, (Note(events.SizeChangeNear(seconds)),)))
+
+    def _postpone(self, lease: Lease, change: SizeChange) -> asyncio.Future[None] | None:
+        """Release the GPUs of an announced restart, because they are not free for it any more."""
+        if change.restarts_at is None:
+            return None
+        after = replace(lease, size_change=replace(change, restarts_at=None), assigned=())
+        return self._commits.commit(lease, Step(after, (Note(events.SizeChangePostponed()),)))
 
     def _stop(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
         holding = successors.begin_size_change(lease, found.slots or (), self._clock.now())
         how = exits.goes_on(change.actor, change.where, size_words(change.after.request, self._scheduler))
         return self._commits.finish(holding, how)
+
+
+def starts_now(lease: Lease, found: Preview) -> bool:
+    """Return whether a new size can start now, and run as long as the workspace would."""
+    latest, deadline_at = found.latest_end, lease.deadline_at
+    ends_sooner = latest is not None and deadline_at is not None and latest.at < deadline_at - SOONER_SECONDS
+    return found.slots is not None and not ends_sooner
 
 
 def size_words(request: Request, scheduler: Scheduler) -> str:

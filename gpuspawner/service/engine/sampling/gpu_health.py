@@ -106,6 +106,10 @@ class GpuHealthWatch:
         kept = self._kept.get(uuid or "")
         return kept[-1] if kept else None
 
+    def health_since(self, uuid: str, at: float) -> list[GpuHealth]:
+        """Return the health of a GPU at the looks since a time, of those in memory, the oldest first."""
+        return [one.health for one in self._kept.get(uuid, ()) if one.at >= at]
+
     async def look(self) -> None:
         """Read once. Sources that do not answer leave the earlier readings until they are an hour old."""
         now = self._clock.now()

@@ -93,7 +93,8 @@ def _looked_for(kind: GpuKind) -> str:
     if kind.claim is not None:
         wanted = " and ".join((f"the class {kind.claim.device_class}", *kind.claim.selectors))
         return f"no device of a ResourceSlice meets {wanted}"
-    parts = [f"{name}: {value}" for name, value in (("match", kind.match), ("resource", kind.resource)) if value]
+    keys = ("match", "resource", "driver", "cuda")
+    parts = [f"{key}: {value}" for key in keys if (value := getattr(kind, key))]
     return ", ".join(parts) or "simulated alone"
 
 
@@ -102,6 +103,8 @@ def _seen(fleet: Fleet) -> str:
     if models:
         shown = ", ".join(f"{count} {model}" for (model, _), count in models.most_common(MODELS_SHOWN))
         first, note = models.most_common(1)[0][0]
+        if note.startswith("the driver"):
+            return f"GPUs that match no kind: {shown}, because {note}. Update the driver, or lower driver and cuda."
         told = note.startswith(("no label", "add a kind"))
         write = note if told else f"write, for example, match: '*{first.replace(' ', '*')}*'"
         return f"GPUs that match no kind: {shown}. To offer them, {write}."

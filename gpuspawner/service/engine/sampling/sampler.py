@@ -183,7 +183,7 @@ class Sampler:
         )
         mode = policy_of(self._in_force.catalog, lease, now).mode
         evidence = read_evidence(sample, policy)
-        taken = TakenSample(evidence, policy, mode, at, server_started, sample.memory_kills)
+        taken = TakenSample(evidence, policy, mode, at, server_started, sample.memory_kills, sample.kernels)
         return _ProbedSample(sample, taken, now)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:

@@ -1,4 +1,4 @@
-"""The supported options of the real tool, and its exit codes."""
+"""The commands ``nvidia-smi`` and ``amd-smi``: the supported options of the real tools, and their exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ It shows the simulated GPUs of this workspace in the forms of the real tool, and
     -L,   --list-gpus           Display a list of GPUs connected to the system.
     <no arguments>              Show a summary of GPUs connected to the system.
     -q,   --query               Display GPU info.
-    -x,   --xml-format          Produce XML output, with -q.
     -d,   --display=            Display only selected information, with -q: {", ".join(report.DISPLAYS)}
           --query-gpu=          Information about GPU, by fields.
           --query-compute-apps= List of currently active compute processes, by fields.
@@ -40,11 +39,11 @@ DRIVER version      : {DRIVER}
 CUDA Version        : {CUDA}
 """
 LONG = {
-    "--help": "-h", "--list-gpus": "-L", "--query": "-q", "--xml-format": "-x", "--display": "-d", "--id": "-i",
+    "--help": "-h", "--list-gpus": "-L", "--query": "-q", "--display": "-d", "--id": "-i",
     "--loop": "-l", "--loop-ms": "-lms",
 }  # fmt: skip
 VALUED = ("--query-gpu", "--query-compute-apps", "--format", "-d", "-i", "-lms", "-l")
-FLAGS = ("-h", "--version", "-L", "-q", "-x")
+FLAGS = ("-h", "--version", "-L", "-q")
 INVALID, NO_DEVICE = 2, 6
 """Exit codes of the real tool."""
 
@@ -57,8 +56,8 @@ class Refused(namedtuple("Refused", "text code")):
     code: int
 
 
-def main(arguments: list[str]) -> int:
-    """Print the requested output, repeatedly if requested, and return the exit code."""
+def nvidia_smi(arguments: list[str]) -> int:
+    """Run ``nvidia-smi``: print the output, repeatedly if requested, and return the exit code."""
     options = read(arguments)
     if isinstance(options, Refused):
         sys.stdout.write(options.text + "\n")
@@ -98,7 +97,7 @@ def read(arguments: list[str]) -> dict[str, str] | Refused:
             return Refused(f"ERROR: Option {name} is not recognized. Please run 'nvidia-smi -h'.\n", INVALID)
     queries = [name for name in ("--query-gpu", "--query-compute-apps") if name in options]
     words = {word.strip() for word in options.get("--format", "").split(",")} - {""}
-    if bool(queries) != bool(words) or len(queries) > 1 or ("-x" in options and "-q" not in options):
+    if bool(queries) != bool(words) or len(queries) > 1:
         return Refused("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", INVALID)
     if words and ("csv" not in words or words - {"csv", "noheader", "nounits"}):
         return Refused(f"Option --format={options['--format']} is not supported: csv, noheader, nounits.\n", INVALID)
@@ -135,8 +134,55 @@ def _lines(options: dict[str, str], shown: tuple[Board, ...]) -> Iterable[str]:
         return query.query_apps(options["--query-compute-apps"], shown, words)
     if "-L" in options:
         return report.listing(shown)
-    if "-x" in options:
-        return report.xml(shown)
     if "-q" in options:
         return report.report(shown, options.get("-d"))
     return report.table(shown)
+
+
+AMD_HELP = """\
+AMD System Management Interface, stand-in for simulated GPUs
+
+It shows the simulated GPUs of this workspace, and changes nothing.
+
+    amd-smi list                                  Names of the GPUs.
+    amd-smi monitor                               Utilization and memory.
+    amd-smi metric --usage --mem-usage --csv      The same as CSV, in the real tool's columns.
+"""
+AMD_COLUMNS = (
+    "gpu,gfx_activity,umc_activity,mm_activity,total_vram,used_vram,free_vram,"
+    "total_visible_vram,used_visible_vram,free_visible_vram,total_gtt,used_gtt,free_gtt"
+)
+AMD_METRIC = {"--usage", "--mem-usage", "--csv"}
+NO_AMD_DEVICE = 1
+"""An arbitrary exit code other than 0 and INVALID."""
+
+
+def amd_smi(arguments: list[str]) -> int:
+    """Run ``amd-smi``: print a table or the CSV of probes, and return the exit code."""
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        sys.stdout.write(AMD_HELP)
+        return 0
+    own = boards(os.environ, "AMD")
+    if not own:
+        sys.stdout.write("ERROR: no AMD GPU was found\n")
+        return NO_AMD_DEVICE
+    if arguments == ["list"]:
+        return _print(f"GPU: {board.number}\n    NAME: {board.gpu.name}\n    UUID: {board.gpu.uuid}" for board in own)
+    if arguments == ["monitor"]:
+        rows = (f"{b.number:>3}  {b.percent:>4} %  {b.used_mib:>8} / {b.total_mib} MB  {b.gpu.name}" for b in own)
+        return _print(["GPU  GFX     VRAM", *rows])
+    if arguments[0] == "metric" and set(arguments[1:]) == AMD_METRIC:
+        return _print([AMD_COLUMNS, *map(_amd_row, own)])
+    sys.stdout.write(f"ERROR: {' '.join(arguments)} is not known to this stand-in. Please run 'amd-smi --help'.\n")
+    return INVALID
+
+
+def _amd_row(board: Board) -> str:
+    vram = f"{board.total_mib},{board.used_mib},{board.free_mib}"
+    return f"{board.number},{board.percent},{board.memory_percent},N/A,{vram},{vram},0,0,0"
+
+
+def _print(lines: Iterable[str]) -> int:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+    return 0

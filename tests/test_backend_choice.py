@@ -17,7 +17,7 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.rules import QuotaScope
 from gpuspawner.schedulers.clusters import ClustersScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
-from gpuspawner.service.backend_choice import BackendError, choose_backend
+from gpuspawner.service.process.backend_choice import BackendError, choose_backend
 
 CATALOG = load_catalog(
     {

@@ -13,7 +13,7 @@ from gpuspawner.core.rules import Rate
 from gpuspawner.service.app import load
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
-from gpuspawner.service.store.statements import Statements, TeamAlert
+from gpuspawner.service.store.usage_sums import Statements, TeamAlert
 
 QUOTAS = {"each-user": {"each": "user", "gpu_hours": {"per": "week", "hard": 400}}}
 DAMAGE = ["x", b"\xff", "\ud800", 1e300]

@@ -16,7 +16,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import GpuHealth
 from gpuspawner.service.administration.gpu_health import quarantine_round
-from gpuspawner.service.engine.sampling.gpu_health import read_exported
+from gpuspawner.service.engine.sampling.gpu_health import parse_exported_health
 
 WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)
 
@@ -150,7 +150,7 @@ def test_an_exporter_tells_a_faulty_gpu_and_its_node_is_drained_where_gpus_are_o
 def test_an_invalid_answer_of_prometheus_is_refused():
     for body in (b"", b"{}", b'{"data": {"result": [{"metric": {"UUID": "a"}}]}}'):
         with pytest.raises(Unavailable, match="is not understood"):
-            read_exported(body)
+            parse_exported_health(body)
 
 
 def test_nvidia_smi_tells_the_health_of_nvidias_simulated_gpus(tmp_path):

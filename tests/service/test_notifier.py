@@ -12,7 +12,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
@@ -32,7 +32,7 @@ async def sending():
         return world.parts.notifier
 
     yield send
-    await cancelled(tasks)
+    await cancel_all(tasks)
 
 
 @pytest.fixture

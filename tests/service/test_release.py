@@ -11,7 +11,7 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import CANCELLED, UNKNOWN, Exit, ExitReason
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
-from gpuspawner.service.engine.hub.servers import AHEAD_SECONDS, LATE_SECONDS
+from gpuspawner.service.engine.hub_state import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.spawner.client import spool_release

@@ -14,7 +14,7 @@ from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.person import StoredPerson
+from gpuspawner.service.store.retention import StoredPerson
 from gpuspawner.service.stored_data.api import _SECTIONS, pseudonym_of
 
 NOT_PERSONAL = {

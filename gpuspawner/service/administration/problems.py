@@ -79,7 +79,7 @@ def find_problems(state: Parts, ended: Iterable[Lease], disputed: Iterable[Lease
 
 def _service_problems(state: Parts) -> Iterator[Problem]:
     now, fleet = state.clock.now(), state.scheduler.fleet
-    for outage in state.queue.outages.under_way():
+    for outage in state.queue.outages():
         why = f" {outage.why}" if outage.why else ""
         yield Problem(f"{outage.words(now)}{why}", REMEDIES.get(outage.part, REMEDY), grave=True)
     if not state.allocator.observed.hub_answers and state.allocator.observed.hub_outage is None:
@@ -271,7 +271,7 @@ def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
         what = (
             f"{show_count(len(leases))} started without the GPU service, before its installation or while it was away."
         )
-        remedy = "They have no end until their next start. Their idle time before counts for nothing."
+        remedy = "They have no end until their next start. Their idle time counts from when the service took them over."
         yield Problem(what, remedy, pages=_pages(state, leases))
 
 

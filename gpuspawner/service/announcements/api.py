@@ -14,7 +14,7 @@ from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox, present_message
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
-from gpuspawner.service.engine.hub.client import HubUser
+from gpuspawner.service.engine.hub_client import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow

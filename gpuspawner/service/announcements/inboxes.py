@@ -27,7 +27,7 @@ from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub.members import GroupMembers
+from gpuspawner.service.engine.hub_state import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting

@@ -188,7 +188,7 @@ class Accounting:
 
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
-        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
+        await self._registry.store.write(self._registry.store.ledger.save_grant, grant, [audit])
         self.count_grant(grant)
 
     def count_grant(self, grant: QuotaGrant) -> None:

@@ -37,10 +37,10 @@ from gpuspawner.service.waiting.presenter import (
     STARTS_THEN,
     outage_words,
     preview_start,
+    queue_sentence,
     reach_words,
     start_limit,
     starts_at,
-    waits,
 )
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.web.permissions import Person
@@ -132,7 +132,7 @@ def _sentence(
         kept = kept_free_words(would.kept_free, request, catalog, now)
         offer = state.queue.offer(request.gpu, hold_user_of(claim))
         then = f"{KEEPS_PLACE if keeps else STARTS_THEN} {reach}"
-        words = waits(
+        words = queue_sentence(
             place, request, catalog, offer, shortage,
             asked_for=keeps, shown=shown, kept=kept, outage=outage, then=then,
         )  # fmt: skip

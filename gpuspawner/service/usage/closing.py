@@ -16,7 +16,7 @@ from gpuspawner.core.quotas.months import closes_at, first_day, last_day, month_
 from gpuspawner.service.clock import settled_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.statements import TeamSum
+from gpuspawner.service.store.usage_sums import TeamSum
 from gpuspawner.service.usage.statements import StatementContext
 
 CLOSE_SECONDS = 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -93,7 +93,7 @@ class Ledger(StoredRows):
             Conflict: it was taken back before.
         """
         t, row = tables.quota_grants, tables.quota_grants.c.id == grant.id
-        values = {name: value for name, value in asdict(grant).items() if name.startswith("taken_back")}
+        values = {name: value for name, value in row_of_grant(grant).items() if name.startswith("taken_back")}
         with self._transaction(writes=True) as connection:
             if not connection.execute(t.update().where(row & t.c.taken_back_at.is_(None)).values(**values)).rowcount:
                 by = connection.scalar(sa.select(t.c.taken_back_by).where(row))

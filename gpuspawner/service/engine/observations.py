@@ -156,7 +156,7 @@ class LeaseObserver:
         )
 
     def _note_missing(self, lease: Lease) -> float | None:
-        """Return since when neither hub nor backend has a lease, None while one of them has it."""
+        """Return the time since when neither hub nor backend has a lease, None while one of them has it."""
         listed = self._servers.servers is not None
         is_shown = not listed or self.processes(lease) or is_own(self._servers.server_of(lease), lease)
         if lease.phase not in UP or is_shown:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
 """A workspace ran on other GPUs than its lease; it had no live lease; it had no lease at all, and was ended."""
-BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
+EARLIER_FAILED = "An earlier change could not be stored, so this one was not made. Try again."
 
 
 @dataclass(eq=False)
@@ -249,7 +249,7 @@ class LeaseRegistry:
         for write in some:
             if not write.done.done():
                 self._forget(write)
-                write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
+                write.done.set_exception(Unavailable(EARLIER_FAILED, DATABASE))
                 write.done.exception()  # callers may await it, and need not
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
@@ -333,7 +333,7 @@ class LeaseRegistry:
             self._forget(write)
             if write.done.done():
                 continue
-            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT, DATABASE))
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(EARLIER_FAILED, DATABASE))
         self._wake(lost)
 
     def _forget(self, write: _Write) -> None:
@@ -361,7 +361,7 @@ class LeaseRegistry:
 
 
 async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
-    """Return once all of these are stored, or raise the error of one. None stands for no change."""
+    """Return once all of these are stored, or raise the error of one. None means no change."""
     await asyncio.gather(*filter(None, steps))
 
 

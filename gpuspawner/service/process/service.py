@@ -181,7 +181,7 @@ class Service:
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)
             except Conflict as error:
-                log.info("%s", error)  # the service stands by for now
+                log.info("%s", error)  # another service works on the store
             except Superseded as error:
                 self.stop(str(error))
             else:

@@ -138,7 +138,7 @@ class SizeChanges:
         return self._stop(lease, change, found) if self._clock.now() >= change.restarts_at else None
 
     async def preview(self, lease: Lease, change: SizeChange) -> Preview:
-        """Return what the scheduler can give for a new size. GPUs that are held for it count as free.
+        """Return the scheduler's preview of a new size. GPUs that are held for it count as free.
 
         Raises:
             Unavailable: the scheduler does not answer.

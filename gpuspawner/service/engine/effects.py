@@ -25,12 +25,10 @@ from gpuspawner.core.leases.lease import Lease, Owner, Phase
 from gpuspawner.core.leases.observations import Effect, HubServer, Outcome
 from gpuspawner.core.leases.reports import mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store.idempotency import context_without_act
 from gpuspawner.service.store.readings import OutputRow
@@ -137,18 +135,11 @@ class EffectRunner:
     """Carries out one effect of one lease at a time. Repeating an effect is harmless."""
 
     def __init__(
-        self,
-        registry: LeaseRegistry,
-        allocator: Allocator,
-        hub: HubClient,
-        servers: HubServers,
-        members: GroupMembers,
-        backend: Backend,
-        clock: Clock,
+        self, allocator: Allocator, hub: HubClient, servers: HubServers, members: GroupMembers, backend: Backend
     ) -> None:
         """Start and stop servers through ``hub``, and end the remaining processes through ``backend``."""
-        self._registry, self._allocator, self._hub, self._servers = registry, allocator, hub, servers
-        self._members, self._backend, self._clock = members, backend, clock
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._hub, self._servers, self._members, self._backend = hub, servers, members, backend
         self.start_sent: set[tuple[str, float | None]] = set()
         """The grants whose start was sent to the hub, by lease id and time of the grant."""
         self.on_stop_done: set[str] = set()

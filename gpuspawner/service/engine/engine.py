@@ -25,7 +25,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Running, TakenSample
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.effects import EffectRunner, KeyedExecutor
@@ -34,9 +33,7 @@ from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
 from gpuspawner.service.engine.recovery import Availability, read_release_spool
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
-from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.engine")
@@ -66,31 +63,26 @@ class LeaseEngine:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
         allocator: Allocator,
         hub: HubClient,
         members: GroupMembers,
         backend: Backend,
-        clock: Clock,
-        settings: Settings,
         identity: HubIdentity,
         data: Path | None = None,
     ) -> None:
         """Start without an observation. ``data`` is the folder that spawner and service share, None without one."""
-        self._registry, self._allocator, self._backend = registry, allocator, backend
-        self._clock, self._data = clock, data
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._backend, self._data = backend, data
         self.attempts = StartAttempts(allocator)
-        self._servers = HubServers(hub, allocator.observed, clock, settings)
-        self.effects = EffectRunner(registry, allocator, hub, self._servers, members, backend, clock)
-        self.observer = LeaseObserver(
-            registry, allocator, hub, self._servers, self.effects, backend, clock, settings, identity
-        )
-        self.availability = Availability(registry, clock)
+        self._servers = HubServers(hub, allocator.observed, allocator.clock, allocator.settings)
+        self.effects = EffectRunner(allocator, hub, self._servers, members, backend)
+        self.observer = LeaseObserver(allocator, hub, self._servers, self.effects, backend, identity)
+        self.availability = Availability(allocator.registry, allocator.clock)
         self._held_at = -math.inf
         self._hub_silent_since: float | None = None
         self._quiet: dict[str, QuietLease] = {}
-        self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, clock.now)
-        self._acts = KeyedExecutor(ACTS_AT_ONCE, clock.now)
+        self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, self._clock.now)
+        self._acts = KeyedExecutor(ACTS_AT_ONCE, self._clock.now)
         self._driving: set[Hashable] = set()
 
     async def round(self) -> None:

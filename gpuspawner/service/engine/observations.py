@@ -15,7 +15,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
 from gpuspawner.core.leases.step_results import LeaseRules, Timing
 from gpuspawner.core.queue.class_holds import HeldGpus
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.effects import EffectRunner
@@ -23,10 +22,8 @@ from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.recovery import LeaseRecovery, OrphanWatch
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.settings import Settings
 
 log = logging.getLogger("gpuspawner.engine")
 
@@ -45,22 +42,20 @@ class LeaseObserver:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
         allocator: Allocator,
         hub: HubClient,
         servers: HubServers,
         effects: EffectRunner,
         backend: Backend,
-        clock: Clock,
-        settings: Settings,
         identity: HubIdentity,
     ) -> None:
         """Start without an observation."""
-        self._registry, self._allocator, self._backend, self._clock = registry, allocator, backend, clock
-        self._timing = Timing(*(getattr(settings, name) for name in Timing._fields))
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._backend = backend
+        self._timing = Timing(*(getattr(allocator.settings, name) for name in Timing._fields))
         self._servers, self._effects = servers, effects
-        self.recovery = LeaseRecovery(registry, allocator, clock, identity, self.processes)
-        self.orphans = OrphanWatch(registry, hub, clock, settings.orphan_seconds, identity)
+        self.recovery = LeaseRecovery(allocator, identity, self.processes)
+        self.orphans = OrphanWatch(allocator, hub, identity)
         self.last_look, self._sees_since, self._has_missed_look = BackendView(), 0.0, False
         self._missing_since: dict[str, float] = {}
         self.held: Mapping[str, HeldGpus] = {}

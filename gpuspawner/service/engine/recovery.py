@@ -51,17 +51,10 @@ Processes = Callable[[Lease], Sequence[Running]]
 class LeaseRecovery:
     """Makes leases for running workspaces of the hub in ``identity``."""
 
-    def __init__(
-        self,
-        registry: LeaseRegistry,
-        allocator: Allocator,
-        clock: Clock,
-        identity: HubIdentity,
-        processes: Processes,
-    ) -> None:
+    def __init__(self, allocator: Allocator, identity: HubIdentity, processes: Processes) -> None:
         """Recover nothing yet."""
-        self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
-        self._processes = processes
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._identity, self._processes = identity, processes
 
     async def adopt(self, servers: Mapping[ServerKey, HubServer], leased: set[Key]) -> None:
         """Adopt ready servers that have no lease. Their GPUs are unknown, and they have no deadline.
@@ -141,12 +134,10 @@ class OrphanWatch:
     ``alert`` is the reason why no orphan is ended, "" if all is well.
     """
 
-    def __init__(
-        self, registry: LeaseRegistry, hub: HubClient, clock: Clock, orphan_seconds: float, identity: HubIdentity
-    ) -> None:
+    def __init__(self, allocator: Allocator, hub: HubClient, identity: HubIdentity) -> None:
         """Watch the workspaces of the hub in ``identity``."""
-        self._registry, self._hub, self._clock = registry, hub, clock
-        self._orphan_seconds, self._identity = orphan_seconds, identity
+        self._registry, self._hub, self._clock = allocator.registry, hub, allocator.clock
+        self._orphan_seconds, self._identity = allocator.settings.orphan_seconds, identity
         self._absent: dict[str, Running] = {}
         self._absent_since: dict[str, float] = {}
         self._boot_id = ""

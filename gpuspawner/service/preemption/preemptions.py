@@ -35,10 +35,9 @@ from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import all_stored
 from gpuspawner.service.preemption.words import claim_reason
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -54,10 +53,11 @@ LOOK_SECONDS = 30.0
 class Preemptions:
     """The live requests with priority, and their effects on workspaces."""
 
-    def __init__(self, registry: LeaseRegistry, allocator: Allocator, engine: LeaseEngine, clock: Clock) -> None:
+    def __init__(self, allocator: Allocator, engine: LeaseEngine) -> None:
         """Start empty. Snapshots reserve the GPUs of claims after :meth:`load`."""
-        self._registry, self._allocator, self._engine, self._clock = registry, allocator, engine, clock
-        self._store, self._rows = registry.store, registry.store.preemptions
+        self._allocator, self._engine = allocator, engine
+        self._registry, self._clock, self._store = allocator.registry, allocator.clock, allocator.registry.store
+        self._rows = self._store.preemptions
         self._turn = asyncio.Lock()
         """Held by each change of claims until it is stored."""
         self._live: dict[str, Preemption] = {}

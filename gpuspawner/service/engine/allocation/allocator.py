@@ -49,7 +49,7 @@ class Allocator:
     ) -> None:
         """Grant from ``scheduler``. Nothing is granted before the engine has observed the running workspaces."""
         self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
-        self._in_force = in_force
+        self.in_force = in_force
         self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
         self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
         self.resolver = RequestResolver(registry, in_force, self.dismiss)
@@ -92,7 +92,7 @@ class Allocator:
     @property
     def catalog(self) -> Catalog:
         """The catalog in force."""
-        return self._in_force.catalog
+        return self.in_force.catalog
 
     async def resume(self, known_at: float = 0.0) -> float:
         """After a restart, park waiting requests until their next heartbeat, and count silence from now.

@@ -60,14 +60,7 @@ class Allocator:
         self.commits = LeaseCommits(registry, self.observed, clock)
         self.feasibility = Feasibility(registry, scheduler, in_force, clock, self.commits)
         self.estimate_records = EstimateRecords(registry, clock)
-        self.estimator = Estimator(
-            registry,
-            clock,
-            self.observed.snapshot,
-            lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
-            self.estimate_records,
-            self.commits,
-        )
+        self.estimator = Estimator(registry, clock, self.observed, self.estimate_records, self.commits)
         self.granting = GrantWriter(
             registry, self.observed, self.bounds, self.estimate_records, lambda: self.catalog, clock, self.commits
         )
@@ -75,12 +68,7 @@ class Allocator:
             registry, scheduler, self.observed, self.granting, self.commits, clock, self.check
         )
         self.syncs = SchedulerSync(
-            scheduler,
-            self.observed.snapshot,
-            self.granting.take,
-            registry.store,
-            registry.failures,
-            self.size_changes.look,
+            registry, scheduler, self.observed.snapshot, self.granting.take, self.size_changes.look
         )
         self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()

@@ -16,7 +16,8 @@ import asyncio, logging, os, sys
 from pathlib import Path
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
-from gpuspawner.service.app import Options, Service
+from gpuspawner.service.app import Options
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings
 
 store, port, hub = sys.argv[1], sys.argv[2], sys.argv[3] == "hub"

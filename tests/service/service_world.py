@@ -18,8 +18,8 @@ from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.startup_gate import StartupGate
 
 SECRET = b"s" * 32
 

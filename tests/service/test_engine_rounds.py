@@ -10,7 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
-from gpuspawner.service.engine.hub.servers import HUB_AWAY_SECONDS
+from gpuspawner.service.engine.hub_state import HUB_AWAY_SECONDS
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.executor import MOST_PAUSE_SECONDS, KeyedExecutor
+from gpuspawner.service.engine.effects import MOST_PAUSE_SECONDS, KeyedExecutor
 from gpuspawner.service.fake import HandClock
 
 

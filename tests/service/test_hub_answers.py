@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 
 
 class SignInPage(BaseHTTPRequestHandler):

@@ -8,8 +8,8 @@ from gpuspawner.catalog import load_text
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
-from gpuspawner.service.engine.hub import members as hub_module
-from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS, GroupMembers
+from gpuspawner.service.engine import hub_state as hub_module
+from gpuspawner.service.engine.hub_state import GROUPS_KNOWN_SECONDS, GroupMembers
 from gpuspawner.service.fake import FakeHub, HandClock
 
 WITH_GROUPS = load_text("version: 1\ntemplates: {lab: {}, lead: {groups: [leads]}}\nteams: {vision: {}}")

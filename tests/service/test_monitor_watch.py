@@ -12,7 +12,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.engine.sampling.sample_watches import SAMPLES, MonitorWatch
+from gpuspawner.service.engine.sampling.sampler import SAMPLES, MonitorWatch
 from gpuspawner.service.workspaces.idleness import NO_MONITOR, NO_MONITOR_IN_IMAGE
 
 READING = SourceReading("a", Source.MONITOR, Measure.UTILIZATION, 0.0, 60.0)

@@ -12,7 +12,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
@@ -32,7 +32,7 @@ async def sending():
         return world.parts.notifier
 
     yield send
-    await cancelled(tasks)
+    await cancel_all(tasks)
 
 
 @pytest.fixture
@@ -428,12 +428,23 @@ async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(
     assert "The GPU has been idle for 6 min" in text
 
 
-@pytest.mark.parametrize("damage", ['{"half', '{"lease": "l"}'], ids=["text", "shape"])
-async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mailbox, damage):
+@pytest.mark.parametrize(
+    ("column", "damage"),
+    [
+        pytest.param("document", '{"half', id="text"),
+        pytest.param("document", '{"lease": "l"}', id="shape"),
+        pytest.param(
+            "document", '{"lease": "l", "user": "bob", "kind": ["k"], "title": "t", "text": "t"}', id="a list as kind"
+        ),
+        pytest.param("channel", "admins x", id="channel"),
+        pytest.param("attempts", "x", id="attempts"),
+    ],
+)
+async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mailbox, column, damage):
     messages = [Message(f"lease of {name}", name, "warned", "Title", "Text") for name in ("ann", "bob", "cem")]
     rows = [row for message in messages for row in world.parts.notifier.rows_of(message)]
     await world.parts.store.write(world.parts.store.outbox.add, rows)
-    world.database.run("UPDATE outbox SET document = :damage WHERE id = :id", damage=damage, id=rows[1].id)
+    world.database.run(f"UPDATE outbox SET {column} = :damage WHERE id = :id", damage=damage, id=rows[1].id)
     world.parts.notifier.wake()
     await until(lambda: waiting(world) == 0)
     assert [len(mailbox.received(f"{name}@example.org")) for name in ("ann", "bob")] == [1, 0]

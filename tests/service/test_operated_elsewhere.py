@@ -13,10 +13,10 @@ from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
-from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.custom_resources.controller import Operator
 from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen, add_operating
-from gpuspawner.service.startup_gate import StartupGate
+from gpuspawner.service.process.connections import LARGEST_DISCARDED_BYTES, PublicServer
+from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 
 

@@ -7,7 +7,7 @@ from resource_world import Cluster, OperatorProcess
 
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.health import HANGS_SECONDS, Health
+from gpuspawner.service.loops import HANGS_SECONDS, Health
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from service_process import call
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import postgresql
 from gpuspawner.service.store import store as store_module
+from gpuspawner.service.store.database import postgresql
 from tools.postgres import FAST, Server
 
 pytestmark = pytest.mark.postgresql

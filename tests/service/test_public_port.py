@@ -22,9 +22,9 @@ from tornado.testing import bind_unused_port
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
-from gpuspawner.service.connections import PublicServer
+from gpuspawner.service.process import connections
+from gpuspawner.service.process.connections import PublicServer
 from gpuspawner.service.store import Store
 
 # Each sample takes a process with pipes, as on a real machine, and says when it was.

@@ -11,10 +11,10 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import CANCELLED, UNKNOWN, Exit, ExitReason
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
-from gpuspawner.service.engine.hub.servers import AHEAD_SECONDS, LATE_SECONDS
+from gpuspawner.service.engine.hub_state import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.workspaces.presenter import present_workspace
-from gpuspawner.spawner.client import leave
+from gpuspawner.spawner.client import spool_release
 
 OUTCOMES = {
     "cancelled": (ExitReason.CANCELLED, "alice"),
@@ -219,8 +219,8 @@ async def test_simultaneous_starts_of_a_user_are_limited(make_world):
 
 async def test_leftover_files_next_to_the_data_are_reported_once(world, tmp_path):
     lease = await world.up("alice")
-    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "shutdown"))
-    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
+    spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, "shutdown"))
+    spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped", "told later: it changes nothing"))
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / RELEASE_SPOOL).iterdir()} == {0o600}
     assert (tmp_path / RELEASE_SPOOL).stat().st_mode & 0o777 == 0o700
     await read_release_spool(tmp_path, world.parts.attempts)
@@ -231,7 +231,7 @@ async def test_leftover_files_next_to_the_data_are_reported_once(world, tmp_path
 
 async def test_leftovers_stay_while_the_store_is_away(world, tmp_path, monkeypatch):
     lease = await world.up("alice")
-    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
+    spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
     with monkeypatch.context() as away:
         away.setattr(world.parts.store, "save", lambda *_: (_ for _ in ()).throw(Unavailable("The store is away.")))
         with pytest.raises(Unavailable):
@@ -259,7 +259,7 @@ async def test_a_special_file_in_place_of_a_report_blocks_no_other_report(world,
     lease = await world.up("alice")
     (tmp_path / RELEASE_SPOOL).mkdir()
     make(tmp_path / RELEASE_SPOOL / "0.json")
-    leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
+    spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, "stopped"))
     await read_release_spool(tmp_path, world.parts.attempts)
     assert world.now_of(lease).reason is ExitReason.STOPPED
 
@@ -267,7 +267,7 @@ async def test_a_special_file_in_place_of_a_report_blocks_no_other_report(world,
 async def test_an_unreadable_report_blocks_no_other_report(world, tmp_path, monkeypatch, caplog):
     lease = await world.up("alice")
     for outcome in ("died", "stopped"):
-        leave(tmp_path, ReleaseReport(lease.id, lease.attempt, outcome))
+        spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, outcome))
     opened, refused = Path.open, []
 
     def refuse_the_first(path, *arguments, **named):
@@ -289,7 +289,7 @@ async def test_an_unstorable_message_is_cleaned_and_cut(world, tmp_path, heard):
     lease = await world.up("alice")
     message = "no such folder: /home/\udcff\0" + "x" * 3000
     if heard == "late":
-        leave(tmp_path, ReleaseReport(lease.id, lease.attempt, "failed", message))
+        spool_release(tmp_path, ReleaseReport(lease.id, lease.attempt, "failed", message))
         await read_release_spool(tmp_path, world.parts.attempts)
     else:
         await world.parts.attempts.release(lease.id, lease.attempt, "failed", message)

@@ -233,9 +233,9 @@ async def test_a_grant_whose_expiry_could_not_be_stored_expires_later(world, mon
     with monkeypatch.context() as patched:
         patched.setattr(world.parts.store, "save", full)
         with pytest.raises(Unavailable):
-            await world.allocator.lapse_expired()
+            await world.allocator.granting.lapse_expired()
     assert world.phase(lease) is Phase.RESERVED
-    await world.allocator.lapse_expired()
+    await world.allocator.granting.lapse_expired()
     assert world.phase(lease) is Phase.QUEUED
 
 

@@ -8,7 +8,7 @@ from service_world import SECRET
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.lease_documents import lease_variables
-from gpuspawner.service.engine.sampling.gpu_states import gpu_states
+from gpuspawner.service.engine.sampling.gpu_states import count_gpu_states
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}
@@ -138,7 +138,7 @@ async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
     await place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
     await place.round()
-    states = gpu_states(place.parts)
+    states = count_gpu_states(place.parts)
     assert states == {("a100", "unmeasured"): 1, ("a100", "foreign"): 1, ("a100", "free"): 2}
 
 

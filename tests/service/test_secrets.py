@@ -75,7 +75,7 @@ def test_secrets_are_deleted_with_their_user(world):
     save(world, who="bob")
     world.created["bob"] = None
     world.call(forget, world.parts)
-    assert len(world.parts.store.secrets.owners("hub-1")) == 1
+    assert len(world.parts.store.retention.owners("hub-1")) == 1
 
 
 def test_a_value_of_another_key_user_or_name_is_not_opened():

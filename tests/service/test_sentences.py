@@ -27,7 +27,7 @@ from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rul
 from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.check import starts_now, stops_when_idle
-from gpuspawner.service.waiting.presenter import start_words, waits
+from gpuspawner.service.waiting.presenter import queue_sentence, start_words
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.idleness import idle_words
 from gpuspawner.service.workspaces.models import Unreadable
@@ -42,18 +42,18 @@ UNKNOWN = "We do not know yet how long it takes."
 
 
 def test_before_a_request_the_sentence_is_conditional():
-    words = waits(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
     assert words == ("All 4 A100 80 GB are in use. You would be 1st in line. We do not know yet how long it takes.")
 
 
 def test_administrators_read_about_the_request_in_the_third_person():
-    words = waits(QueuePosition(1, 1, None, None), a_request(count=2), CATALOG, offer(free=1), is_own=False)
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(count=2), CATALOG, offer(free=1), is_own=False)
     assert words.startswith("1 of 4 A100 80 GB are free, and it needs 2. It is 1st in line. ")
 
 
 def test_the_sentence_names_a_quota_of_the_cluster():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
-    words = waits(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
+    words = queue_sentence(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
     assert words == (f"{short} You are 2nd in line. It starts by itself as soon as it can.")
 
 
@@ -88,7 +88,7 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
 )
 def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
-    words = waits(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
     assert words.startswith(f"{begin}. You are 1st in line. ")
 
 
@@ -189,7 +189,7 @@ def test_the_form_says_when_idleness_ends_a_workspace(request_, changes, sentenc
     ],
 )
 def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
-    assert waits(QueuePosition(*place), request_, CATALOG, offered) == sentence
+    assert queue_sentence(QueuePosition(*place), request_, CATALOG, offered) == sentence
 
 
 def test_sentence_4_a_hard_quota():
@@ -355,8 +355,8 @@ async def test_a_parked_request_says_when_it_is_retried_or_that_the_hub_is_away(
 def test_the_sentence_says_why_free_gpus_are_not_granted(kept, words):
     until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
-    assert found.replace(", but none of this template is that short", "") == words.format(until)
-    sentence = waits(
+    assert found.replace(", but your template does not allow such a short run time", "") == words.format(until)
+    sentence = queue_sentence(
         QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, then="A message comes."
     )
     assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line. ")

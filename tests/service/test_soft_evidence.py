@@ -11,8 +11,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub.client import _server
-from gpuspawner.service.store.recordings import not_recorded, recorded
+from gpuspawner.service.engine.hub_client import _server
+from gpuspawner.service.store.database.recordings import missing_evidence, read_recordings
 from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
@@ -95,8 +95,8 @@ async def test_softer_evidence_is_stored_with_readings_and_replayed(make_world):
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     assert present_reading(rows[0]).soft == rows[0].soft
-    (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
-    assert not_recorded(history) == frozenset()
+    (history,) = read_recordings(world.database.url, 0.0, lambda *_: None, world.database.password_file)
+    assert missing_evidence(history) == frozenset()
 
 
 @pytest.mark.parametrize(("counted", "seconds_held"), [(COUNTS, 600), ({}, 0)])
@@ -130,7 +130,7 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     rows = world.parts.store.readings.of_lease(lease.id)
     assert {(row.gpu, row.kept) for row in rows} == {("", True)}
     assert rows[-1].kind == "idle"
-    assert list(recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (
+    assert list(read_recordings(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (
         "simulate replays the use of GPUs"
     )
 

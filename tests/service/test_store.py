@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from lease_builders import a_lease
-from store_builders import FULL_LEASE, NOW, line, reading
+from store_builders import FULL_LEASE, NOW, delete_old, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.store import Store
-from gpuspawner.service.store.databases import PATIENCE_SECONDS
+from gpuspawner.service.store import Store, tables
+from gpuspawner.service.store.database.dialects import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.postgresql
 
@@ -40,7 +40,7 @@ CALLS = {
     "disputed": lambda store: store.leases.disputed(None),
     "lines of the ledger": lambda store: list(store.ledger.since(0)),
     "sums of the ledger": lambda store: store.ledger.sums("user", "2026-01-01", "2026-12-31", None),
-    "forget lines": lambda store: store.ledger.delete_before(0),
+    "forget lines": lambda store: delete_old(store, tables.ledger, usage=0.0),
     "grants": lambda store: store.ledger.grants(),
     "alive": lambda store: store.note_alive(NOW),
 }

@@ -12,7 +12,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS
+from gpuspawner.service.engine.hub_state import GROUPS_KNOWN_SECONDS
 from gpuspawner.service.notifications.messages import message_of
 
 CATALOG = {

@@ -10,6 +10,7 @@ import pytest
 import requests
 from page_world import NOW, Browser, world_fixture
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
@@ -29,6 +30,22 @@ def test_an_empty_home_says_what_to_do_next(world):
     assert 'href="/hub/spawn"' in text
     assert "Not known" in text  # the fleet was never seen: no number is made up
     assert "0 of" not in text
+
+
+@pytest.mark.parametrize(
+    ("mode", "keeps", "says"),
+    [
+        ("observe", 3, "GPU idle? Nothing stops your workspace for it. Stop it when you are done."),
+        ("warn", 3, "GPU idle for 30 min? You get a warning."),
+        ("enforce", 3, "GPU idle for 30 min? You get a warning. It stops 10 min later unless you keep it."),
+        ("enforce", 0, "GPU idle for 30 min? You get a warning. It stops 10 min later."),
+    ],
+)
+def test_an_empty_home_promises_only_what_the_policy_does(make_web_world, mode, keeps, says):
+    default = {**page_world.CATALOG["policies"]["default"], "mode": mode, "keep": {"times": keeps}}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "policies": {"default": default}}))
+    words = re.sub(r"<[^>]+>", "", Browser(world, "alice").home.text)
+    assert re.search(r"GPU idle.*", words)[0] == says
 
 
 @pytest.mark.parametrize("name", ["%00", "gs.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])
@@ -260,12 +277,25 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     text = alice.look("workspaces/mine").text
     assert "1 of 4 simulated A100 80 GB are free, and you need 2." in text
     assert "You are 1st of 1 in line" in text
+    assert "You are 1st in line." not in text, "its position is said once"
+    assert "Work without a GPU meanwhile" not in text, "its default workspace is the one that waits"
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
     assert (lease.phase, lease.reason) == (Phase.ENDED, ExitReason.CANCELLED)
     text = alice.look("workspaces/mine").text
     assert "You withdrew the request at " in text
     assert "Nothing was lost." in text
+
+
+def test_a_user_whose_default_workspace_is_free_may_work_there_without_a_gpu_meanwhile(world):
+    world.observe()
+    named = page_world.waiting("mine", user="alice")
+    world.save(replace(named, key=replace(named.key, server="big")))
+    text = Browser(world, "alice").look("workspaces/mine").text
+    link = re.search(r'href="([^"]+)"[^>]*>Start without GPU', text)[1].replace("&amp;", "&")
+    assert link.startswith("/hub/spawn/alice?opt-template=pytorch&opt-gpu=none")
+    world.save(page_world.running("runs", gpus=()))
+    assert "Start without GPU" not in Browser(world, "alice").look("workspaces/mine").text
 
 
 def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):

@@ -278,7 +278,7 @@ class KubernetesBackend:
         return self._view.room()
 
     async def close(self) -> None:
-        """Stop to watch the cluster and close the connections."""
+        """Stop watching the cluster and close the connections."""
         await self._view.close()
         await self.api.close()
 

@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections import deque
 
-from gpuspawner.backends.ports import HOST, find_listener, first_free_after, is_free
+from gpuspawner.backends.machine import HOST, find_listener, first_free_after, is_free
 
 __all__ = ["HOST", "find_listener", "first_free_after", "is_free", "pick_free"]
 PICKED = range(20_000, 32_768)

@@ -136,8 +136,9 @@ class Backend(Protocol):
         replaced by name. Missing tolerations and preferred terms are appended. Required terms are combined so that both
         hold: terms are alternatives, so each of theirs gets the ``matchExpressions`` of each of ours. A workspace
         without GPUs has no ``"pod"`` part or an empty one. Labels and annotations are
-        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. ``"beside"`` holds additional fields for an
-        external scheduler. They replace nothing.
+        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. An external scheduler may add
+        fields in ``"beside"``. They replace nothing. ``"not_added"`` lists the GPU resources
+        that a LimitRange would add to containers that do not ask for them. The spawner asks for none of them there.
         """
         ...
 
@@ -181,7 +182,7 @@ log = logging.getLogger("gpuspawner.outages")
 
 
 class OutageLog:
-    """Logs the begin and the end of each outage of one part. Times are in seconds since the epoch."""
+    """Logs the start and the end of each outage of one part. Times are in seconds since the epoch."""
 
     def __init__(self) -> None:
         self.outage: Outage | None = None

@@ -28,7 +28,7 @@ LOOKS_BEFORE_GRANTS = 2
 LOOK_SECONDS = 1.0
 """How long a look waits for one cluster. A watched cluster answers at once, and others must not wait for it."""
 FIRST_SECONDS = 10.0
-"""How long the first look waits for a cluster, whose servers must not be taken for others' yet."""
+"""How long the first look waits for a cluster. Before its answer, nothing is known about its servers."""
 
 
 class ClusterBackend(Backend, Protocol):
@@ -44,7 +44,7 @@ class ClusterBackend(Backend, Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop to watch the cluster."""
+        """Stop watching the cluster."""
         ...
 
 
@@ -176,7 +176,7 @@ class ClustersBackend:
         )
 
     async def close(self) -> None:
-        """Stop to watch all clusters."""
+        """Stop watching all clusters."""
         await asyncio.gather(*(one.close() for one in self.clusters.values()))
 
     async def _look(self, question: str, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:

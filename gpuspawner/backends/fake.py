@@ -135,7 +135,7 @@ class FakeBackend:
         return results.pop(0) if len(results) > 1 else results[0]
 
     async def gpu_health(self) -> Mapping[str, GpuHealth]:
-        """Return what a test set."""
+        """Return the health that a test set."""
         return self.health
 
     async def run_script(

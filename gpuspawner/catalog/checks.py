@@ -21,6 +21,8 @@ from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 PRODUCT = "nvidia.com/gpu.product"
 """The label by which a pod asks for a node of NVIDIA's GPUs, as GPU Feature Discovery sets it."""
+CLAIM_DRIVER = "gpu.nvidia.com"
+"""NVIDIA's DRA driver."""
 _OTHER_VENDORS = tuple(f"{vendor.domain}/" for vendor in VENDORS if vendor is not NVIDIA)
 
 
@@ -45,6 +47,9 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
         title=own.title or name,
         memory_bytes=own.memory_bytes or whole.memory_bytes // own.shares,
         compute=own.compute or whole.compute,
+        driver=own.driver or whole.driver,
+        cuda=own.cuda or whole.cuda,
+        claim=own.claim and replace(own.claim, selectors=(*own.claim.selectors, *_version_selectors(own))),
         price_per_hour=price,
         price_changes=changes,
         resource=own.claim.counted_as(name) if own.claim else own.resource or whole.resource,
@@ -53,6 +58,15 @@ def build_kind(name: str, checked: CheckedFile) -> GpuKind:
         counts=counts,
         spot=own.spot if "spot" in written else whole.spot,
     )
+
+
+def _version_selectors(kind: GpuKind) -> Iterator[str]:
+    """Yield the CEL expressions by which claims ask for a driver, by the attributes of NVIDIA's DRA driver."""
+    for attribute, version in (("driverVersion", kind.driver), ("cudaDriverVersion", kind.cuda)):
+        if version:
+            major, minor, patch = [*map(int, version.split(".")), 0, 0][:3]
+            semantic = f"semver('{major}.{minor}.{patch}')"
+            yield f"device.attributes['{CLAIM_DRIVER}'].{attribute}.compareTo({semantic}) >= 0"
 
 
 def _counts(kind: GpuKind) -> Fraction | None:
@@ -77,7 +91,7 @@ def check_kinds(checked: CheckedFile) -> Iterator[Issue]:
             yield from _check_share(loc, kind, checked)
             continue
         yield from _check_whole(name, kind, checked)
-        matched = kind.match, kind.resource, kind.claim, kind.spot
+        matched = kind.match, kind.resource, kind.claim, kind.spot, kind.driver, kind.cuda
         if any(matched[:3]) and matches.setdefault(matched, name) != name:
             key = "match" if kind.match else "resource" if kind.resource else "claim"
             right = "let each GPU match one kind; divide a kind with of and shares"
@@ -227,7 +241,7 @@ def check_rules(checked: CheckedFile, policies: Collection[str]) -> Iterator[Iss
 
 
 def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterator[Issue]:
-    loc, subjects = ("quotas", name), ("each", "group", "user", "everybody")
+    loc, subjects = ("quotas", name), ("each", "group", "user", "everybody", "namespace")
     bounds = list(quota.bounds())
     for bound in bounds:
         if bound.soft is not None and bound.hard is not None and bound.soft > bound.hard:
@@ -238,10 +252,10 @@ def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterato
             yield from checked.check_name((*loc, *bound.path), "GPU kind", bound.kind, "gpus")
     if not bounds and checked.is_right(*loc):
         yield Issue(loc, "it limits nothing", "add gpus: {hard: 4}")
-    if quota.whom is None and all(checked.is_right(*loc, key) for key in (*subjects, "namespace")):
+    if quota.whom is None and all(checked.is_right(*loc, key) for key in subjects):
         written = " and ".join(key for key in subjects if getattr(quota, key))
         wrong = f"it limits {written} at once" if written else "the users that it limits are missing"
-        right = "write each: user, each: user with group:, group:, user: or everybody: true"
+        right = "write each: user, each: user with group:, group:, user:, namespace: or everybody: true"
         yield Issue(loc, wrong, right)
     if quota.whom in FOR_ONE_USER and checked.written_at(*loc, "full") is not None:
         right = "remove full, because a request above this quota is always refused"

@@ -30,7 +30,9 @@ from gpuspawner.core.number_fields import (
     ComputeCapability,
     Cores,
     CoresRange,
+    CudaVersion,
     Days,
+    DriverVersion,
     Flag,
     GpuCount,
     GpuCountRange,
@@ -42,7 +44,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Quota, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -154,6 +156,10 @@ class Needs:
     """Memory of one GPU."""
     compute: ComputeCapability = ""
     """Compute capability of the GPU."""
+    driver: DriverVersion = ""
+    """The oldest driver. Its kinds must say `driver`."""
+    cuda: CudaVersion = ""
+    """The CUDA version that the driver must support. Its kinds must say `cuda`."""
     memory_isolated: Flag = False
     """Whether no other workspace may use the memory of its GPU. Then every share needs `memory_enforced`."""
 
@@ -342,10 +348,18 @@ class WrittenCatalog:
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""
-        quotas = [one.quota(name, whom) for name, one in self.quotas.items() if (whom := one.whom) is not None]
+        quotas, of_namespaces = list[Quota](), dict[str, tuple[Quota, ...]]()
+        for name, one in self.quotas.items():
+            if (whom := one.whom) is not None:
+                quota = one.quota(name, whom)
+                if one.namespace:
+                    of_namespaces[one.namespace] = (*of_namespaces.get(one.namespace, ()), quota)
+                else:
+                    quotas.append(quota)
         return Rules(
             teams={name: replace(one, name=name, title=one.title or name) for name, one in self.teams.items()},
             quotas=tuple(quotas),
+            quotas_of_namespaces=of_namespaces,
             holds=tuple(one.hold(self.timezone) for one in self.holds),
             hours=self.hours,
             closed=self.closed,

@@ -17,7 +17,7 @@ from gpuspawner.catalog.models import NO_GPU, Template
 from gpuspawner.catalog.pod_models import SOURCES, Volume
 from gpuspawner.catalog.requests.gpu_choice import range_words
 from gpuspawner.catalog.validation import CheckedFile, Entry
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, is_at_least
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import Quota
 from gpuspawner.core.text_fields import did_you_mean
@@ -27,7 +27,9 @@ T = TypeVar("T", int, float)
 
 MOST_TOOLS = 20
 """Tools of one template. Arbitrary: a form with more is hard to read."""
-NEEDED_KEYS = ("memory", "memory_enforced", "compute", "of", "shares")
+VERSIONS = {"compute": "compute capability", "driver": "driver", "cuda": "CUDA"}
+"""Keys of needs that are versions, with their names in messages. A GPU kind has the same keys."""
+NEEDED_KEYS = ("memory", "memory_enforced", "of", "shares", *VERSIONS)
 """Keys of a GPU kind that decide whether it meets the needs of a template."""
 
 
@@ -60,15 +62,12 @@ class OtherEntries:
             return f"nothing enforces the memory of the share `{kind}` (memory_enforced), and {own}"
         if one.memory_bytes < needs.memory_bytes:
             return f"`{kind}` has {show_bytes(one.memory_bytes)}, and {memory}"
-        if needs.compute and not one.compute:
-            return f"`{kind}` has no compute capability written, and needs says {needs.compute}"
-        if needs.compute and _version(one.compute) < _version(needs.compute):
-            return f"`{kind}` has compute capability {one.compute}, and needs says {needs.compute}"
+        for key, called in VERSIONS.items():
+            has, needed = getattr(one, key), getattr(needs, key)
+            if not is_at_least(has, needed):
+                says = f"has {called} {has}" if has else f"does not say {key}"
+                return f"`{kind}` {says}, and needs says {needed}"
         return ""
-
-
-def _version(compute: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in compute.split("."))
 
 
 def build_template(inherited: Template, entry: Entry, others: OtherEntries, issues: list[Issue]) -> Template:

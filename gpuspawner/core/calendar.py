@@ -250,7 +250,7 @@ def date_of(at_ms: int, zone: ZoneInfo) -> str:
 
 
 def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
-    """Return the end of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
+    """Return the beginning of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
 

@@ -193,6 +193,22 @@ def _read_compute(value: object) -> str:
     return written
 
 
+def _read_cuda(value: object) -> str:
+    try:
+        return _read_compute(value)
+    except BadValue:
+        right = "write it as nvidia-smi does, for example 12.8"
+        raise BadValue(f"{quoted(value)} is not a CUDA version", right) from None
+
+
+def _read_driver(value: object) -> str:
+    written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(written, str) or not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){0,2}", written):
+        right = "write it as nvidia-smi does, in quotes, for example '570.86.15', or only 570"
+        raise BadValue(f"{quoted(value)} is not a driver version", right)
+    return written
+
+
 def _read_version(value: object) -> int:
     if value != 1 or isinstance(value, (bool, float)):
         raise BadValue(f"version {quoted(value)} is not known", "write version: 1")
@@ -242,6 +258,8 @@ IDLE_THRESHOLD = replace(_PERCENT, read=_read_threshold, accepts="a percentage o
 IdleThreshold = Annotated[float, IDLE_THRESHOLD]
 GuaranteedPercent = Annotated[float, replace(_PERCENT, read=_read_guarantee, accepts="a percentage of at least 1%")]
 ComputeCapability = Annotated[str, Reader(_read_compute, "a compute capability like 8.0")]
+CudaVersion = Annotated[str, Reader(_read_cuda, "a CUDA version like 12.8")]
+DriverVersion = Annotated[str, Reader(_read_driver, "a driver version like `570` or `570.86.15`")]
 Weight = Annotated[Fraction, Reader(_read_weight, "a number above 0")]
 PriceFactor = Annotated[
     float,

@@ -122,7 +122,10 @@ class KubernetesScheduler(OwnQueueScheduler):
         The size of a node that would be started is unknown.
         """
         asked, room, kind = self._demand(request), self.room, self.kinds.get(request.gpu or "")
-        check_namespace(asked, room.of(_cluster_of(kind)))
+        here = room.of(_cluster_of(kind))
+        if kind is None:  # a limit's minimum of GPUs binds workspaces without one, too
+            asked |= {limit.resource: 0 for limit in here.limits if limit.resource not in COMMON_RESOURCES}
+        check_namespace(asked, here)
         if kind is not None and kind.autoscale is None:
             check_nodes(asked, kind.pool, room.nodes)
 

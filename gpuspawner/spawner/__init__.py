@@ -1,7 +1,7 @@
 """The part that JupyterHub loads: the mixin over any spawner class, the form, and the client of the service.
 
 Belongs here: turning a form into a request, waiting for a lease with progress, applying its patch, reporting the end.
-Never here: policy. Which GPU, how long, who waits and who is stopped is the service's to say.
+Never here: policy. The service decides which GPU, how long, who waits and who is stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a spawner class: each is imported when it is asked for."""
+    """Return a spawner class. Each is imported only when it is needed."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

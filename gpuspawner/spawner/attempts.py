@@ -106,23 +106,23 @@ class Attempt:
         return self.lease, self.number
 
     def granted(self, request: Request, patch: Mapping[str, Any], now: float) -> Attempt:
-        """The server may be made for ``request`` with the changes of ``patch``."""
+        """Return the record with a grant of ``request`` and the changes of ``patch``."""
         return replace(self, request=request, patch=patch, heard_at=now, cluster=patch.get("cluster", ""), node_port=0)
 
     def started(self) -> Attempt:
-        """The server runs."""
+        """Return the record of a running server."""
         return replace(self, outcome="started", is_saved=True)
 
     def broken_off(self, outcome: Literal["cancelled", "failed"], message: str = "") -> Attempt:
-        """``start()`` raised: set ``outcome`` unless a more exact outcome is known."""
+        """Return the record after ``start()`` raised. A more exact outcome is kept."""
         return replace(self, outcome=outcome, message=message) if self.outcome == "in flight" else self
 
     def with_pod(self, **changes: Any) -> Attempt:
-        """Change the record of the pod."""
+        """Return the record with changes of its pod."""
         return replace(self, pod=replace(self.pod, **changes))
 
     def with_new_pod(self, mark: str) -> Attempt:
-        """Begin the record of another pod, with a new mark."""
+        """Return the record with a new pod and its mark."""
         return replace(self, pod=PodAttempt(mark), node_port=0)
 
     def end(self, *, hub_shuts_down: bool) -> str | None:

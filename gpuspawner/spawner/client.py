@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
-from gpuspawner.backends.data_folder import write_whole
+from gpuspawner.backends.machine import write_whole
 from gpuspawner.core.authentication import (
     PROOF_HEADER,
     RequestTarget,
@@ -74,7 +74,7 @@ class LeaseClient:
         return await self._call("POST", f"/internal/leases/{lease}/heartbeat", {"attempt": attempt})
 
     async def park(self, lease: str, attempt: int) -> dict[str, Any]:
-        """Stop to wait and keep the place in the queue."""
+        """Stop waiting and keep the place in the queue."""
         return await self._call("POST", f"/internal/leases/{lease}/park", {"attempt": attempt})
 
     async def requeue(self, lease: str, attempt: int, why: str, node: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class LeaseClient:
         response = await ask_service(self.secret, method, url, nonce, headers, sent, seconds)
         answer: dict[str, Any] = json.loads(response.body)
         if response.code != HTTPStatus.OK:
-            raise _told(response.code, answer["error"])
+            raise _to_error(response.code, answer["error"])
         return answer
 
 
@@ -166,7 +166,7 @@ def is_proven(response: HTTPResponse, secret: bytes, nonce: str, asked: RequestT
     return proofs_match(response.headers.get(PROOF_HEADER, ""), due)
 
 
-def _told(status: int, error: Mapping[str, Any]) -> Exception:
+def _to_error(status: int, error: Mapping[str, Any]) -> Exception:
     message = error["message"]
     if status == HTTPStatus.GONE:
         return Gone(message)
@@ -180,51 +180,51 @@ def _told(status: int, error: Mapping[str, Any]) -> Exception:
 log = logging.getLogger("gpuspawner.spawner")
 
 AGAIN_SECONDS = 3.0
-_telling: dict[Path, asyncio.Task[None]] = {}
+_senders: dict[Path, asyncio.Task[None]] = {}
 """The tasks that send spooled reports to the service, one for each folder."""
 
 
-def leave(data: Path, release: ReleaseReport) -> None:
+def spool_release(data: Path, release: ReleaseReport) -> None:
     """Write a report whole or not at all, as a file that only this user may read. Raises OSError."""
     folder = data / RELEASE_SPOOL
     folder.mkdir(mode=0o700, exist_ok=True)
     write_whole(folder / f"{uuid.uuid4().hex}.json", release.to_json().encode())
 
 
-def tell_later(data: Path, client: LeaseClient) -> None:
+def send_spooled_later(data: Path, client: LeaseClient) -> None:
     """Send the spooled reports once the service answers, for a service that shares no folder with the hub."""
-    if data not in _telling and any((data / RELEASE_SPOOL).glob("*.json")):
-        task = asyncio.get_running_loop().create_task(_tell(data / RELEASE_SPOOL, client))
-        _telling[data] = task
-        task.add_done_callback(lambda _: _telling.pop(data, None))
+    if data not in _senders and any((data / RELEASE_SPOOL).glob("*.json")):
+        task = asyncio.get_running_loop().create_task(_send_spooled(data / RELEASE_SPOOL, client))
+        _senders[data] = task
+        task.add_done_callback(lambda _: _senders.pop(data, None))
 
 
-async def _tell(folder: Path, client: LeaseClient) -> None:
+async def _send_spooled(folder: Path, client: LeaseClient) -> None:
     try:
-        while left := _left(folder):
+        while left := _spooled_files(folder):
             try:
                 for file in left:
-                    await _tell_one(file, client)
+                    await _send_one(file, client)
                     file.unlink(missing_ok=True)
             except Unavailable:
                 await asyncio.sleep(AGAIN_SECONDS)
     except OSError as error:
-        log.warning("reports that the GPU service did not receive cannot be read: %s", error)
+        log.warning("Reports that the GPU service did not receive cannot be read: %s", error)
 
 
-def _left(folder: Path) -> list[Path]:
+def _spooled_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
 
 
-async def _tell_one(file: Path, client: LeaseClient) -> None:
+async def _send_one(file: Path, client: LeaseClient) -> None:
     try:
         release = ReleaseReport.from_json(await asyncio.to_thread(file.read_text, "utf-8", "replace"))
         await client.release(release)
     except (Conflict, RequestRefused, ValueError) as error:
-        log.warning("%s, which the GPU service did not receive, is dropped: %s", file.name, error)
+        log.warning("The report %s, which the GPU service did not receive, is dropped: %s", file.name, error)
 
 
 def hub_shuts_down() -> bool:
-    """Return whether the hub is ending. This task is the only sign of it, and the service has ended before."""
+    """Return whether the hub is ending. Its task is the only sign, and the service may have ended before."""
     names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
     return any(name.endswith(".shutdown_cancel_tasks") for name in names)

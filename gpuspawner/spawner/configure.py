@@ -18,20 +18,30 @@ from jupyterhub import __version__ as hub_version
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner, Spawner
 from traitlets.utils.importstring import import_item
 
-from gpuspawner.backends.data_folder import data_folder
-from gpuspawner.backends.ports import SERVICE as SERVICE_COMMAND
+from gpuspawner.backends.machine import SERVICE as SERVICE_COMMAND
+from gpuspawner.backends.machine import data_folder
 from gpuspawner.catalog import Catalog, load_catalog, scaled
 from gpuspawner.catalog.load import refused
 from gpuspawner.catalog.requests.profile_options import write_menus
 from gpuspawner.catalog.watched_file import IN_FORCE, Prepared
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub import checks, service
-from gpuspawner.spawner.hub.catalog import Follower, followed, refuse
-from gpuspawner.spawner.hub.checks import CONFIG_FOLDERS, note_configured, other_cullers
-from gpuspawner.spawner.hub.service import SERVICE, Known, add_roles, written_in
-from gpuspawner.spawner.hub.settings import PORT, read_settings, refuse_unknown, refuse_unknown_of_spawner
-from gpuspawner.spawner.kubernetes.configuration import service_address, service_environment, written
-from gpuspawner.spawner.kubernetes.conflicts import conflicts, menus, weakened
+from gpuspawner.spawner.hub import service
+from gpuspawner.spawner.hub.catalog import CatalogFollower, follow_catalog, raise_problems
+from gpuspawner.spawner.hub.service import SERVICE, ServiceCredentials, add_roles, configured_value
+from gpuspawner.spawner.hub.settings import (
+    CONFIG_FOLDERS,
+    PORT,
+    hub_starts,
+    lock_data_folder,
+    note_configured,
+    other_cullers,
+    read_settings,
+    refuse_taken_port,
+    refuse_unknown,
+    refuse_unknown_of_spawner,
+)
+from gpuspawner.spawner.kubernetes.configuration import read_setting, service_address, service_environment
+from gpuspawner.spawner.kubernetes.conflicts import find_conflicts, find_weaknesses, read_menus
 from gpuspawner.spawner.mixin import GPUSpawnerMixin, LocalGPUSpawner
 from gpuspawner.spawner.web import handlers, pages
 
@@ -52,36 +62,36 @@ def configure(c: Any, **given: Any) -> None:
         **given: Settings of :class:`GPUService`. They count before those of ``c.GPUService``.
 
     Raises:
-        SystemExit: the catalog or the configuration cannot be used, with what is wrong and how to mend it.
+        SystemExit: The catalog or the configuration cannot be used. The message names the fault and the remedy.
     """
     own = read_settings(c, given)
     catalog, data_dir, fast = own.catalog, Path(own.data_dir), own.fast
-    wrapped = _wrapped(c.JupyterHub.get("spawner_class"))
+    wrapped = _wrap_class(c.JupyterHub.get("spawner_class"))
     _read_section(c, wrapped)
-    loaded = _loaded(c, wrapped, catalog, fast, data_dir / IN_FORCE)
+    loaded = _load_for_start(c, wrapped, catalog, fast, data_dir / IN_FORCE)
     of_store = {"store": own.store, "store_password_file": own.store_password_file}
     port = None if own.port == PORT else own.port
     of_started = {"address": own.address, "port": port, "service_settings": own.service_settings}
     elsewhere = {"secret_file": own.secret_file, "token_file": own.token_file}
-    service.refuse_together(service_url=own.service_url, **of_started, **of_store, **elsewhere)
+    service.refuse_mixed_arguments(service_url=own.service_url, **of_started, **of_store, **elsewhere)
     _refuse(c, wrapped, catalog, loaded, started=own.service_url is None)
-    data, prefix = _held(c, data_dir), f"{_base_url(c)}/services/{SERVICE}/"
-    known = service.known(c, data, own.service_url, own.secret_file, own.token_file, own.hub_id)
-    url = known.url or _address(c, wrapped, own.address, own.port, data)
-    prepare = partial(_prepared, c, wrapped, data if known.shared else None, fast, catalog)
-    follower = followed(catalog, prepare, data)
-    wrapped = _with_setup(wrapped, follower, url + prefix.rstrip("/"), _seen(c, prefix), known, data)
+    data, prefix = _prepare_data_folder(c, data_dir), f"{_base_url(c)}/services/{SERVICE}/"
+    credentials = service.read_credentials(c, data, own.service_url, own.secret_file, own.token_file, own.hub_id)
+    url = credentials.url or _address(c, wrapped, own.address, own.port, data)
+    prepare = partial(_prepare_catalog, c, wrapped, data if credentials.shared else None, fast, catalog)
+    follower = follow_catalog(catalog, prepare, data)
+    wrapped = _with_setup(wrapped, follower, url + prefix.rstrip("/"), _browser_prefix(c, prefix), credentials, data)
     note_configured(wrapped)
     if own.service_url is None:
         variables = _service_variables(c, wrapped, own.service_settings, of_store)
         if not isinstance(catalog, Mapping):
             variables["GPUSPAWNER_CATALOG"] = str(Path(catalog).absolute())
-        service.add_started(c, url, known.token, _command(data, follower.handed, fast), variables)
+        service.add_started_service(c, url, credentials.token, _command(data, follower.handed, fast), variables)
     else:
-        service.add_elsewhere(c, known)
-        _tell_domain(c)
+        service.add_separate_service(c, credentials)
+        _report_domain(c)
     add_roles(c, own.service_settings or {})
-    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), known, replace_home=own.replace_home)
+    _set_up_hub(c, wrapped, loaded, prefix, url + prefix.rstrip("/"), credentials, replace_home=own.replace_home)
 
 
 def _read_section(c: Any, wrapped: Any) -> None:
@@ -92,23 +102,23 @@ def _read_section(c: Any, wrapped: Any) -> None:
     refuse_unknown_of_spawner(c, wrapped)
 
 
-def _tell_domain(c: Any) -> None:
-    """Say by which option a service that the hub does not start learns its domain."""
+def _report_domain(c: Any) -> None:
+    """Print the options that tell a separate service its domain."""
     if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
         print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 
-def _seen(c: Any, prefix: str) -> str:
+def _browser_prefix(c: Any, prefix: str) -> str:
     """Return the service's prefix as browsers request it, with its domain if it has one."""
     return f"{handlers.service_origin(c, SERVICE)}{prefix}"
 
 
-def _held(c: Any, data_dir: Path) -> Path:
+def _prepare_data_folder(c: Any, data_dir: Path) -> Path:
     """Return the data folder. A hub that starts locks it, so that no other hub uses it."""
     data = data_folder(data_dir)
-    if checks.hub_starts():
-        checks.hold(data, _hub_url(c))
+    if hub_starts():
+        lock_data_folder(data, _hub_url(c))
     return data
 
 
@@ -125,31 +135,38 @@ def _refuse(c: Any, wrapped: type, source: str | Path | Mapping[str, Any], loade
 
 
 def _set_up_hub(
-    c: Any, wrapped: type, loaded: Catalog, prefix: str, url: str, known: Known, *, replace_home: bool
+    c: Any,
+    wrapped: type,
+    loaded: Catalog,
+    prefix: str,
+    url: str,
+    credentials: ServiceCredentials,
+    *,
+    replace_home: bool,
 ) -> None:
     """Configure the hub's spawner, limits and pages, record who stops servers, and report other cullers."""
     c.JupyterHub.spawner_class = wrapped
-    _name_cullers(c, wrapped)
+    _report_cullers(c, wrapped)
     _set_limits(c, wrapped)
     _keep_servers(c)
-    c.JupyterHub.template_paths = [*written_in(c.JupyterHub, "template_paths", []), *pages.template_paths()]
-    seen = _seen(c, prefix)
-    variables = pages.page_variables(loaded, seen, url, known.secret_file)
-    c.JupyterHub.template_vars = {**written_in(c.JupyterHub, "template_vars", {}), **variables}
+    c.JupyterHub.template_paths = [*configured_value(c.JupyterHub, "template_paths", []), *pages.template_paths()]
+    seen = _browser_prefix(c, prefix)
+    variables = pages.page_variables(loaded, seen, url, credentials.secret_file)
+    c.JupyterHub.template_vars = {**configured_value(c.JupyterHub, "template_vars", {}), **variables}
     c.JupyterHub.extra_handlers = [
-        *written_in(c.JupyterHub, "extra_handlers", []),
-        *handlers.extra_handlers(known.secret_file, seen),
+        *configured_value(c.JupyterHub, "extra_handlers", []),
+        *handlers.extra_handlers(credentials.secret_file, seen),
         *handlers.domain_handlers(SERVICE, handlers.service_origin(c, SERVICE)),
     ]
-    handlers.route_first(known.secret_file, url, seen, replace_home=replace_home)
+    handlers.route_first(credentials.secret_file, url, seen, replace_home=replace_home)
     if replace_home and not c.JupyterHub.get("default_url"):
         c.JupyterHub.default_url = f"{_base_url(c)}/hub/home"
-    tornado = written_in(c.JupyterHub, "tornado_settings", {})
-    told = service.log_function(known.hub_id, url, known.secret_file, tornado.get("log_function"))
+    tornado = configured_value(c.JupyterHub, "tornado_settings", {})
+    told = service.log_function(credentials.hub_id, url, credentials.secret_file, tornado.get("log_function"))
     c.JupyterHub.tornado_settings = {**tornado, "log_function": told}
 
 
-def _loaded(
+def _load_for_start(
     c: Any, wrapped: type, catalog: str | Path | Mapping[str, Any], fast: float | None, last_good: Path
 ) -> Catalog:
     """Return the catalog for this start. If the file is wrong at a restart, it is the last good catalog.
@@ -161,17 +178,17 @@ def _loaded(
         loaded = load_catalog(catalog)
         if not isinstance(catalog, Mapping) and last_good.exists():
             _refuse_catalog(c, wrapped, catalog, loaded)
-        return _judged(loaded, fast)
+        return _scale(loaded, fast)
     except CatalogError as error:
         with suppress(CatalogError):
             if not isinstance(catalog, Mapping) and last_good.exists():
                 kept = load_catalog(last_good)
                 _refuse_catalog(c, wrapped, last_good, kept)
-                return _judged(kept, fast)
+                return _scale(kept, fast)
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
 
 
-def _judged(catalog: Catalog, fast: float | None) -> Catalog:
+def _scale(catalog: Catalog, fast: float | None) -> Catalog:
     return catalog if fast is None else scaled(catalog, fast)
 
 
@@ -180,16 +197,16 @@ def _refuse_catalog(c: Any, wrapped: type, source: str | Path | Mapping[str, Any
     if problems := refused(source, catalog, makes_pods=_is_pods(wrapped)):
         raise CatalogError(problems)
     if _is_pods(wrapped):
-        refuse(str(source), conflicts(c, wrapped, catalog))
+        raise_problems(str(source), find_conflicts(c, wrapped, catalog))
 
 
-def _prepared(
+def _prepare_catalog(
     c: Any,
     wrapped: type,
     data: Path | None,
     fast: float | None,
     source: str | Path | Mapping[str, Any],
-    written: Catalog,
+    loaded: Catalog,
 ) -> Prepared:
     """Return a catalog as this hub uses it, with the choices of profiles, which the service receives too.
 
@@ -198,36 +215,38 @@ def _prepared(
     Raises:
         CatalogError: A hub with this configuration must not start with it.
     """
-    catalog = _judged(written, fast)
+    catalog = _scale(loaded, fast)
     _refuse_catalog(c, wrapped, source, catalog)
     if not _is_pods(wrapped):
         return catalog, ()
-    catalog = replace(catalog, menus=menus(c, wrapped, catalog))
+    catalog = replace(catalog, menus=read_menus(c, wrapped, catalog))
     if data is not None:
         write_menus(data, catalog.menus)
     elif catalog.menus:
-        refuse(str(source), [NO_MENUS.format(name=next(iter(catalog.menus)))])
+        raise_problems(str(source), [NO_MENUS.format(name=next(iter(catalog.menus)))])
     return catalog, ()
 
 
 def _address(c: Any, wrapped: type, address: str | None, port: int, data: Path) -> str:
     """Return the listening address of a service that the hub starts."""
     host = (address or (service_address(c) if _is_pods(wrapped) else "127.0.0.1")).strip("[]")
-    if checks.hub_starts():
-        checks.refuse_taken(port, host, data)
+    if hub_starts():
+        refuse_taken_port(port, host, data)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _with_setup(wrapped: Any, follower: Follower, url: str, prefix: str, known: Known, data: Path) -> Any:
+def _with_setup(
+    wrapped: Any, follower: CatalogFollower, url: str, prefix: str, credentials: ServiceCredentials, data: Path
+) -> Any:
     """Return the class that also knows the catalog, the address of its service and the shared secret."""
     setup = {
         "gpu_read_catalog": staticmethod(follower.current),
         "gpu_take_added": staticmethod(follower.take_added),
         "gpu_service_url": url,
         "gpu_service_prefix": prefix,
-        "gpu_hub_id": known.hub_id,
+        "gpu_hub_id": credentials.hub_id,
         "gpu_boot_id": uuid.uuid4().hex,
-        "gpu_secret_file": str(known.secret_file),
+        "gpu_secret_file": str(credentials.secret_file),
         "gpu_data_dir": str(data),
     }
     return type(wrapped.__name__, (wrapped,), {**setup, "__doc__": wrapped.__doc__, "__module__": wrapped.__module__})
@@ -246,13 +265,13 @@ def _service_variables(
     return environment
 
 
-def _name_cullers(c: Any, spawner: type) -> None:
+def _report_cullers(c: Any, spawner: type) -> None:
     """Report other configured cullers. The hub starts nevertheless."""
     services = service.configured(c)
     here = any(base.__name__ in ON_THIS_MACHINE for base in spawner.__mro__)
     folders = [Path(sys.prefix) / "etc" / "jupyter", *map(Path, CONFIG_FOLDERS)] if here else []
-    arguments = dict(written(c, spawner, name, []) for name in ("args", "cmd"))
-    roles = written_in(c.JupyterHub, "load_roles", [])
+    arguments = dict(read_setting(c, spawner, name, []) for name in ("args", "cmd"))
+    roles = configured_value(c.JupyterHub, "load_roles", [])
     for sentence in other_cullers(services, roles, c, arguments, folders):
         print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
@@ -269,11 +288,11 @@ def _hub_url(c: Any) -> str:
     return str(c.JupyterHub.get("public_url", "") or c.JupyterHub.get("bind_url", "") or address)
 
 
-def _wrapped(configured: Any) -> type[Spawner]:
+def _wrap_class(configured: Any) -> type[Spawner]:
     """Return the mixin over the configured class, which keeps its own traits and settings."""
     base = configured or LocalProcessSpawner
     if isinstance(base, str):
-        base = SHORT_NAMES.get(base) or _imported(base)
+        base = SHORT_NAMES.get(base) or _import_class(base)
     if issubclass(base, GPUSpawnerMixin):
         return base  # type: ignore[no-any-return]
     if base is LocalProcessSpawner:
@@ -292,7 +311,7 @@ def _is_pods(spawner: type) -> bool:
     return any(f"{base.__module__}.{base.__name__}" == "kubespawner.spawner.KubeSpawner" for base in spawner.__mro__)
 
 
-def _imported(name: str) -> Any:
+def _import_class(name: str) -> Any:
     for entry in entry_points(group="jupyterhub.spawners"):
         if entry.name.lower() == name.lower():
             return entry.load()
@@ -313,17 +332,17 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
             "Remove it; limit GPUs per user by a quota in the catalog."
         )
     for setting in ("options_form", "options_from_form"):
-        where, form = written(c, spawner, setting, None)
+        where, form = read_setting(c, spawner, setting, None)
         if form is not None and not _is_pods(spawner):
             raise SystemExit(
                 f"gpuspawner: {where} would replace gpuspawner's form. Remove it: users' choices are "
                 "configured in the catalog's templates."
             )
     if _is_pods(spawner):
-        found = [f"gpuspawner: {conflict}" for conflict in conflicts(c, spawner, catalog)]
+        found = [f"gpuspawner: {conflict}" for conflict in find_conflicts(c, spawner, catalog)]
         if found:
             raise SystemExit("\n".join(found))
-        for sentence in weakened(c, spawner, catalog):
+        for sentence in find_weaknesses(c, spawner, catalog):
             print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
 
 

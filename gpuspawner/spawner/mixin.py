@@ -26,11 +26,10 @@ from gpuspawner.core.leases.reports import ReleaseReport
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
-from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, leave, tell_later
-from gpuspawner.spawner.hub.checks import watch_hub
-from gpuspawner.spawner.progress import Steps, ended_start, log_in_one_line
+from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
+from gpuspawner.spawner.hub.settings import watch_hub
 from gpuspawner.spawner.servers import LocalServer, within
-from gpuspawner.spawner.waiting import GrantWait, send_heartbeats
+from gpuspawner.spawner.waiting import GrantWait, Steps, ended_start, log_in_one_line, send_heartbeats
 from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
@@ -51,7 +50,7 @@ class GPUSpawnerMixin(_Base):
     gpu_wait_in_hub_seconds = Float(
         120.0, min=0, help="How long start() waits for a GPU. Then start() ends, and the queue position is kept."
     ).tag(config=True)
-    # configure() sets these on the class. They are no settings.
+    # configure() sets these on the class. They are not settings.
     gpu_read_catalog: Callable[[], Catalog]
     gpu_take_added: Callable[[LeaseClient], Awaitable[None]] | None = None
     gpu_service_prefix = "/services/gpu/"
@@ -125,7 +124,7 @@ class GPUSpawnerMixin(_Base):
         return Path(self.gpu_secret_file).read_text(encoding="ascii").strip()
 
     def gpu_actor(self) -> str:
-        """Return the name of another person who starts the server for its user; "" without one."""
+        """Return the name of another person who starts the server. "" if its user does."""
         actor = getattr(self.handler, "current_user", None)
         return actor.name if isinstance(actor, User) and actor.name != self.user.name else ""
 
@@ -157,7 +156,7 @@ class GPUSpawnerMixin(_Base):
     def _gpu_client(self) -> LeaseClient:
         client = LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
         if self.gpu_folder != Path(self.gpu_secret_file).parent:
-            tell_later(self.gpu_folder, client)
+            send_spooled_later(self.gpu_folder, client)
         return client
 
     def _gpu_step(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
@@ -173,7 +172,7 @@ class GPUSpawnerMixin(_Base):
         self._gpu_steps = Steps()
 
     async def run_pre_spawn_hook(self) -> None:
-        """Validate the options and add the time to wait to the start's limit. Then run the administrator's own hook."""
+        """Validate the options, run the administrator's own hook, and add the time to wait to the start's limit."""
         self._gpu_begin_attempt()
         await self.gpu_follow_catalog()
         try:
@@ -188,7 +187,7 @@ class GPUSpawnerMixin(_Base):
         try:
             request = self._gpu_current_request()
         except RequestRefused as error:
-            message = f"This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: {error}"
+            message = f"This hub is set up wrongly: its pre_spawn_hook sets options that are not allowed: {error}"
             raise ended_start(message, reason="conflict", status=409) from error
         self._gpu_change(own_timeout_seconds=self.start_timeout)
         pod_seconds = self._gpu_pod_seconds(request)
@@ -348,10 +347,7 @@ class GPUSpawnerMixin(_Base):
         return await super().stop(now=now)
 
     async def run_post_stop_hook(self) -> None:
-        """After a stop or a failure: release a lease that ended, not one that is parked or in flight.
-
-        Then the own hook.
-        """
+        """Release a lease that ended, unless it is parked or in flight. Then run the administrator's own hook."""
         self._gpu_forget_steps()
         attempt = self._gpu_attempt
         end = attempt.end(hub_shuts_down=hub_shuts_down())
@@ -370,20 +366,20 @@ class GPUSpawnerMixin(_Base):
             try:
                 await self._gpu_client().release(release)
             except Unavailable:
-                leave(self.gpu_folder, release)
-                self._gpu_client()  # has it told later
-        except Exception as error:  # noqa: BLE001 - a stop must go on: the service sees the end by itself
-            self.log.warning("the end of %s was not reported: %s", self._log_name, error)
+                spool_release(self.gpu_folder, release)
+                self._gpu_client()  # sends spooled reports later
+        except Exception as error:  # noqa: BLE001 - a stop must go on: the service observes the end itself
+            self.log.warning("The end of %s was not reported: %s", self._log_name, error)
 
     async def _gpu_forget(self) -> None:
         """Withdraw a place in the queue that would start a server by itself although its user wants none."""
         try:
             await self._gpu_client().forget(self._gpu_key())
         except Exception as error:  # noqa: BLE001 - a deletion, or a stop, must go on
-            self.log.warning("the place of %s in the queue was not withdrawn: %s", self._log_name, error)
+            self.log.warning("The place of %s in the queue was not withdrawn: %s", self._log_name, error)
 
     async def delete_forever(self) -> None:
-        """The hub deletes this server or its user: withdraw a place in the queue, which would start it again."""
+        """Withdraw the place in the queue when the hub deletes this server or its user: it would start again."""
         await self._gpu_forget()
         result = super().delete_forever()
         if asyncio.iscoroutine(result):

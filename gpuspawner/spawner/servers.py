@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS, likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin

@@ -1,16 +1,144 @@
-"""The wait of a start for its lease: request it, wait with progress, take the grant, and keep the place without it."""
+"""The start of a server as its user sees it: its steps, the wait for its lease, and how it is refused or fails."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from html import escape
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from tornado.log import app_log
+from tornado.web import HTTPError
 
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
-from gpuspawner.spawner.progress import ended_start
+
+
+class Steps:
+    """The steps of one start for the hub's progress page. ``over``: no more steps will come."""
+
+    def __init__(self) -> None:
+        """Begin without a step."""
+        self.told: list[dict[str, Any]] = []
+        self.over = False
+        self._changed = asyncio.Event()
+
+    def tell(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
+        """Add a step unless it repeats the last step. ``progress`` is in percent and never decreases.
+
+        ``html`` is the message with links, if it has any. ``stop`` is the lease of a workspace of the same user that
+        this start waits for. The page offers to stop it.
+        """
+        if self.told and self.told[-1]["message"] == message:
+            return
+        reached = self.told[-1]["progress"] if self.told else 0
+        more = {key: value for key, value in {"html_message": html, "stop": stop}.items() if value}
+        self.told.append({"progress": max(progress, reached), "message": message, **more})
+        self._wake()
+
+    def end(self) -> None:
+        """End all listeners after their last step."""
+        self.over = True
+        self._wake()
+
+    async def follow(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield every step, including earlier steps, until the start is over."""
+        seen = 0
+        while True:
+            while seen < len(self.told):
+                yield dict(self.told[seen])  # the hub removes keys from it
+                seen += 1
+            if self.over:
+                return
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+try:
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5.x
+    SpawnException = None
+
+
+if SpawnException is None:
+
+    class StartEnded(HTTPError):
+        """A start that ended with a reason for its user.
+
+        On 5.x it is a 4xx, which JupyterHub shows from these attributes.
+        """
+
+        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
+            """Show ``message``. ``message_html`` may contain links."""
+            super().__init__(status, message.replace("%", "%%"))
+            self.gpu_reason = reason
+            self.jupyterhub_message = message
+            self.jupyterhub_html_message = message_html or escape(message)
+
+else:
+
+    class StartEnded(SpawnException):  # type: ignore[no-redef]
+        """A start that ended with a reason for its user. On 6.x it is no failure of the hub.
+
+        JupyterHub 6.1.1 shows the two jupyterhub_ attributes, which its own SpawnException does not set.
+        """
+
+        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
+            """Show ``message``. ``message_html`` may contain links."""
+            html = message_html or escape(message)
+            super().__init__(message, reason=reason, message_html=html, status_code=status)
+            self.jupyterhub_message = message
+            self.jupyterhub_html_message = html
+
+
+class OneLineRefusals(logging.Filter):
+    """Makes the hub log a start that ended with a reason in one line, and as an error only for a real failure.
+
+    JupyterHub itself adds a traceback and logs an error even for a place in the queue or an invalid value.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the traceback by the reason. A 4xx is logged as information."""
+        error = record.exc_info[1] if record.exc_info else sys.exc_info()[1]
+        if not isinstance(error, StartEnded):
+            return True
+        if record.exc_info:
+            record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
+        if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR and record.levelno > logging.INFO:
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        return True
+
+
+one_line_refusals = OneLineRefusals()
+
+
+def log_in_one_line(log: logging.Logger) -> None:
+    """Filter ``log``, the hub's, and Tornado's log, which reports that a server was not started.
+
+    Tornado's log passes its records on, and filters of the hub's own log do not get them.
+    """
+    for one in (log, app_log):
+        one.addFilter(one_line_refusals)
+
+
+def ended_start(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
+    """Return the error of a start that ended. With a link, pages show the link after the message."""
+    html = linked(message, link, link_text) if link else escape(message)
+    return StartEnded(message, reason=reason, status=status, message_html=html)
+
+
+def linked(message: str, link: str, link_text: str) -> str:
+    """Return a message with a link after it, as HTML."""
+    return f'{escape(message)} <a href="{escape(link)}">{escape(link_text)}</a>'
+
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin
@@ -33,7 +161,7 @@ class GrantWait:
         self._answer: dict[str, Any] | None = None
         self._trouble: Conflict | Unavailable | None = None
         self._may_stay = True
-        """Whether a grant that comes at the last moment is taken. It is tried once."""
+        """Whether the start takes a grant that comes at the last moment. It tries once."""
 
     async def run(self) -> None:
         """Acquire, wait and acknowledge. Park when the time is over.
@@ -130,7 +258,7 @@ class GrantWait:
         except Gone as error:
             raise self._withdrawn(error) from error
         except (Conflict, RequestRefused, Unavailable) as error:
-            spawner.log.warning("the place of %s is not known to be parked: %s", spawner._log_name, error)
+            spawner.log.warning("The place of %s may not be parked: %s", spawner._log_name, error)
         self._spawner._gpu_change(outcome="parked")
         queue = answer["lease"]["queue"] or {}
         kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
@@ -151,7 +279,7 @@ async def send_heartbeats(spawner: GPUSpawnerMixin) -> None:
             await client.heartbeat(*spawner._gpu_attempt.key)
             spawner._gpu_change(heard_at=time.monotonic())
         except Conflict as error:
-            spawner.log.warning("this start of %s is over: %s", spawner._log_name, error)
+            spawner.log.warning("This start of %s is over: %s", spawner._log_name, error)
             return
         except (Unavailable, RequestRefused) as error:
-            spawner.log.warning("heartbeat of %s not heard: %s", spawner._log_name, error)
+            spawner.log.warning("A heartbeat of %s was not acknowledged: %s", spawner._log_name, error)

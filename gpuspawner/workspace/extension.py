@@ -21,7 +21,7 @@ from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler, Sshd
 SSH_VARIABLE = "GPUSPAWNER_SSH"
 """Set by the spawner if the workspace's template allows SSH."""
 ABSENT = Reply(200, {"absent": True})
-"""The answer of a server without a GPU service. The page then stops to ask."""
+"""The answer of a server without a GPU service. The page then stops asking."""
 
 
 class ServiceHandler(APIHandler):

@@ -173,11 +173,11 @@ class Monitor:
                     self._follow(nvml)
             except AwayError as error:
                 if str(error) != failed:
-                    self.log.info("GPUs are not followed from inside the workspace (%s)", error)
+                    self.log.info("GPUs are not observed from inside the workspace (%s)", error)
                 failed = str(error)
                 time.sleep(AGAIN_SECONDS)
             except Exception:
-                self.log.exception("GPUs are not followed from inside the workspace")
+                self.log.exception("GPUs are not observed from inside the workspace")
                 time.sleep(AGAIN_SECONDS)
 
     def _follow(self, nvml: Nvml) -> None:
@@ -225,7 +225,7 @@ class Monitor:
         if is_due and uuid not in nvml.problems:
             gpu.health = nvml.health(uuid, gpu.health)
         if gpu.source is not source and gpu.source is not None:
-            self.log.info("GPU %s is followed by %s", uuid, _SOURCE_WORDS[gpu.source])
+            self.log.info("GPU %s is observed by %s", uuid, _SOURCE_WORDS[gpu.source])
         if gpu.problem != problem:
             self.log.warning("GPU %s %s", uuid, f"can't be read: {gpu.problem}" if gpu.problem else "can be read again")
         if gpu.health.fault not in {fault, ""}:
@@ -303,7 +303,7 @@ class Watch:
         except Exception:
             # The probe notices the old file and reports it. The server must not fail because of it.
             if not self._failed:
-                self._server.log.exception("The state of the kernels is not told to the GPU service")
+                self._server.log.exception("The state of the kernels is not reported to the GPU service")
             self._failed = True
 
     def _kernel(self, kernel_id: str, names: dict[str, str]) -> dict[str, Any]:

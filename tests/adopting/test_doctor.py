@@ -14,7 +14,7 @@ from kube_api import KubeApi, ends_with
 from manifests import asked_for, rights_of
 
 from gpuspawner import __version__
-from gpuspawner.adoption.doctor import cluster_reader, findings, hub_checks
+from gpuspawner.adoption.doctor import cluster_reader, findings, hub_checks, source_checks
 from gpuspawner.adoption.doctor.cluster_checks import RIGHTS, kinds_there, network
 from gpuspawner.adoption.doctor.findings import Answer, State
 from gpuspawner.catalog import load_text
@@ -155,8 +155,8 @@ def unhealthy_in_a_workspace(api):
 
 
 def old_driver(api):
-    cuda = {"nvidia.com/cuda.runtime-version.major": "12", "nvidia.com/cuda.runtime-version.minor": "2"}
-    labels = {**A100, **cuda, "nvidia.com/cuda.driver-version.full": "535.261.03"}
+    cuda = {"nvidia.com/cuda.driver-version.full": "535.261.03", "nvidia.com/cuda.runtime-version.full": "12.2"}
+    labels = {**A100, **cuda}
     api.put(a_node("gpu-2", labels))
     api.put(a_node("gpu-3", labels))
     api.put(a_node("gpu-4", {**labels, **T4}))
@@ -253,6 +253,27 @@ async def test_a_broken_cluster_is_found_with_its_remedy(examine, cluster, broke
     assert found[check]["state"] == "bad"
     assert words in found[check]["words"]
     assert remedy in found[check]["remedy"]
+
+
+def test_nodes_whose_driver_is_too_old_for_what_a_template_needs_are_found():
+    catalog = load_text("""\
+version: 1
+gpus:
+  new: {match: NVIDIA-A100-SXM4-80GB, memory: 80GiB, driver: 570, cuda: 12.8}
+  t4: {match: Tesla-T4, memory: 16GiB}
+templates: {lab: {gpus: {new: 1}, needs: {driver: 570, cuda: 12.8}}, other: {gpus: {t4: 1}}}
+""")
+    versions = {"nvidia.com/cuda.driver-version.full": "535.104.05", "nvidia.com/cuda.runtime-version.full": "12.2"}
+    nodes = [a_node("gpu-1", {**A100, **versions}), a_node("gpu-2", {**T4, **versions})]
+    found = list(source_checks.drivers_of_nodes(nodes, catalog))
+    assert [(one.check, one.state) for one in found] == [("driver", State.BAD), ("CUDA", State.BAD)]
+    assert [one.words for one in found] == [
+        "The template lab needs driver 570 and gets no GPU of the driver 535.104.05 on gpu-1.",
+        "The template lab needs CUDA 12.8 and gets no GPU of the driver 535.104.05 on gpu-1, which supports 12.2.",
+    ]
+    assert {one.remedy for one in found} == {"Update the driver, or lower needs of the template lab."}
+    versions = {key: version.replace("535", "570").replace("12.2", "12.8") for key, version in versions.items()}
+    assert list(source_checks.drivers_of_nodes([a_node("gpu-1", {**A100, **versions})], catalog)) == []
 
 
 def test_a_port_within_a_range_or_to_everybody_lets_workspaces_out():

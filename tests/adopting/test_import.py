@@ -16,7 +16,7 @@ from gpuspawner.adoption.profiles.templates import convert_profiles
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.cli import main
 from gpuspawner.core.units import GIBIBYTE, MEBIBYTE
-from gpuspawner.spawner.kubernetes.conflicts import conflicts
+from gpuspawner.spawner.kubernetes.conflicts import find_conflicts
 
 DONE, INVALID, REFUSED = 0, 1, 2
 
@@ -126,13 +126,13 @@ def test_a_hub_accepts_the_catalog_with_the_remaining_profiles():
     found, catalog = of(*written)
     c = Config()
     c.KubeSpawner.profile_list = written
-    assert list(conflicts(c, KubeSpawner, catalog)), "all of them beside it are refused"
+    assert list(find_conflicts(c, KubeSpawner, catalog)), "all of them beside it are refused"
     stays = {"lifecycle_hooks": written[2]["kubespawner_override"]["lifecycle_hooks"]}
     c.KubeSpawner.profile_list = [
         {"display_name": one["display_name"], "kubespawner_override": stays if one is written[2] else {}}
         for one in written
     ]
-    assert list(conflicts(c, KubeSpawner, catalog)) == []
+    assert list(find_conflicts(c, KubeSpawner, catalog)) == []
     assert found.next_steps[-1].startswith(
         "Keep singleuser.profileList, but in each profile only the settings that stay"
     )

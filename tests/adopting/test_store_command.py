@@ -16,8 +16,8 @@ from manifests import opened
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
-from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.spawner.hub import checks
+from gpuspawner.service.store.database.backup import DATABASE
+from gpuspawner.spawner.hub import settings
 
 DONE, INVALID, REFUSED = 0, 1, 2
 
@@ -172,12 +172,12 @@ def test_a_backup_of_another_hub_or_of_a_newer_version_is_refused(data, tmp_path
 
 def test_a_folder_in_use_is_not_restored(data, tmp_path, capsys):
     assert run("backup", tmp_path / "gpu.tar", data=data) == DONE
-    checks.hold(data, "http://hub.example.org/")
+    settings.lock_data_folder(data, "http://hub.example.org/")
     try:
         assert run("restore", tmp_path / "gpu.tar", data=data) == REFUSED
         assert "which serves http://hub.example.org/. Stop it first" in capsys.readouterr().err
     finally:
-        checks._held.clear()
+        settings._held.clear()
 
 
 def test_a_service_of_its_own_that_beats_is_not_restored_under(data, tmp_path, capsys):
@@ -305,7 +305,8 @@ def test_promise_2_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(
     store.save([a_lease("two")])
     store.close()
     killer = (
-        "import os, sys; from pathlib import Path; from gpuspawner.service.store.backup import restore; left = [%d]\n"
+        "import os, sys; from pathlib import Path; left = [%d]\n"
+        "from gpuspawner.service.store.database.backup import restore\n"
         "def hook(event, _):\n"
         "    if event in ('os.remove', 'os.rename', 'os.chmod', 'os.chown', 'sqlite3.connect'):\n"
         "        left[0] -= 1\n"

@@ -17,8 +17,8 @@ from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import schema
-from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.backup import DATABASE
 
 DONE, INVALID = 0, 1
 LATER = '''"""Workspaces have a colour."""

@@ -7,8 +7,10 @@ from device_objects import a_class, a_gpu, a_slice
 from kube_views import HUB
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
-from gpuspawner.backends.kubernetes.dra.models import claim_spec
+from gpuspawner.backends.kubernetes.dra.models import claim_spec, to_slice
+from gpuspawner.backends.kubernetes.dra.selectors import fits
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
+from gpuspawner.catalog import load_text
 from gpuspawner.core.gpus.fleet import DeviceClaim, DriverConfig, GpuKind, Slot
 
 GIB = 2**30
@@ -53,6 +55,24 @@ def test_a_claim_of_several_kinds_takes_the_first_that_is_free():
     assert request["name"] == "gpu"
     assert [wish["name"] for wish in request["firstAvailable"]] == ["a100", "part"]
     assert spec["config"][0]["requests"] == ["gpu/part"]
+
+
+def test_a_claim_of_a_kind_with_a_driver_takes_devices_by_the_attributes_of_nvidias_driver():
+    catalog = load_text("""\
+version: 1
+gpus: {h100: {memory: 80GiB, driver: "570.86.05", cuda: 12.8, claim: {device_class: gpu.nvidia.com}}}
+templates: {lab: {gpus: {h100: 1}, needs: {driver: 570, cuda: 12.4}}}
+""")
+    selectors = catalog.gpus["h100"].claim.selectors
+    assert selectors == (
+        "device.attributes['gpu.nvidia.com'].driverVersion.compareTo(semver('570.86.5')) >= 0",
+        "device.attributes['gpu.nvidia.com'].cudaDriverVersion.compareTo(semver('12.8.0')) >= 0",
+    )
+    new, old, older_cuda = a_gpu(0), a_gpu(1), a_gpu(2)
+    old["attributes"] = {**new["attributes"], "driverVersion": {"version": "570.86.4"}}
+    older_cuda["attributes"] = {**new["attributes"], "cudaDriverVersion": {"version": "12.4.0"}}
+    published = to_slice(a_slice([new, old, older_cuda]))
+    assert [one.name.device for one in published.devices if fits(one, selectors)] == ["gpu-0"]
 
 
 async def test_a_patch_claims_what_the_lease_holds_and_prefers_its_node(api, tmp_path):

@@ -7,9 +7,7 @@ from cluster_objects import a_node, a_workspace
 from kube_api import KubeApi, ends_with
 
 from gpuspawner.backends.kubernetes import api as apis
-from gpuspawner.backends.kubernetes import connection
-from gpuspawner.backends.kubernetes.api import Api
-from gpuspawner.backends.kubernetes.connection import find_proxy
+from gpuspawner.backends.kubernetes.api import Api, find_proxy
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.errors import Unavailable
 
@@ -153,13 +151,13 @@ async def test_a_token_of_a_kubeconfigs_own_command_is_renewed_by_one_run(proxy,
     try:
         await asyncio.gather(*(api.get("/api/v1/nodes") for _ in range(3)))
         assert proxy.tokens == {"Bearer 1"}
-        monkeypatch.setattr(connection, "RENEW_SECONDS", 0.0)
+        monkeypatch.setattr(apis, "RENEW_SECONDS", 0.0)
         await api.get("/api/v1/nodes")
         monkeypatch.undo()
         await asyncio.gather(*(api.get("/api/v1/nodes") for _ in range(3)))
         assert proxy.tokens == {"Bearer 1", "Bearer 2"}
         command.write_text("#!/bin/sh\necho sign in first >&2\nexit 1\n")
-        monkeypatch.setattr(connection, "RENEW_SECONDS", 0.0)
+        monkeypatch.setattr(apis, "RENEW_SECONDS", 0.0)
         with pytest.raises(Unavailable, match="sign in first"):
             await api.get("/api/v1/nodes")
     finally:

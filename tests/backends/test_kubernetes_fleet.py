@@ -10,6 +10,7 @@ from gpuspawner.backends.kubernetes.nodes import count_of, to_node
 from gpuspawner.backends.kubernetes.pods import requested_gpus, to_pod
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.units import MOST_GPUS
+from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds
 
 GIB = 2**30
 HUB = "h" * 32
@@ -59,6 +60,40 @@ def test_a_gpu_is_named_by_node_resource_and_number():
         ("gpu-1/nvidia.com/gpu/1", "gpu-1", 1, ("gpu-1", "nvidia.com/gpu", "")),
     ]
     assert {(gpu.model, gpu.memory_bytes) for gpu in seen.gpus} == {("NVIDIA-A100-SXM4-80GB", 80 * GIB)}
+
+
+NEW = GpuKind("new", "New A100", 80 * GIB, match="*A100*", driver="570", cuda="12.8")
+OLD_DRIVER = {
+    **A100,
+    "nvidia.com/cuda.driver-version.full": "535.104.05",
+    "nvidia.com/cuda.runtime-version.full": "12.2",
+}
+NEW_DRIVER = {
+    **A100,
+    "nvidia.com/cuda.driver-version.full": "570.86.15",
+    "nvidia.com/cuda.runtime-version.full": "12.8",
+}
+
+
+def test_the_driver_of_a_node_decides_whether_its_gpus_are_of_a_kind():
+    nodes = [
+        to_node(a_node(name, labels)) for name, labels in (("old", OLD_DRIVER), ("new", NEW_DRIVER), ("bare", A100))
+    ]
+    seen = fleet_of(nodes, (), [NEW], HUB, ())
+    told = {gpu.node: (gpu.pool, gpu.note) for gpu in seen.gpus}
+    needed = "and the kind new needs driver 570 and CUDA 12.8"
+    assert told == {
+        "old": ("", f"the driver 535.104.05 supports CUDA up to 12.2, {needed}"),
+        "new": ("new", ""),
+        "bare": ("", f"the driver is unknown, {needed}"),
+    }
+    (sentence,) = find_unmatched_kinds([NEW], fleet_of(nodes[:1], (), [NEW], HUB, ()))
+    assert "(match: *A100*, driver: 570, cuda: 12.8)" in sentence
+    assert sentence.endswith(f"because {told['old'][1]}. Update the driver, or lower driver and cuda.")
+    older = GpuKind("older", "Older A100", 80 * GIB, match="*A100*")
+    assert {gpu.node: gpu.pool for gpu in fleet_of(nodes, (), [NEW, older], HUB, ()).gpus} == {
+        "old": "older", "new": "new", "bare": "older",
+    }  # fmt: skip
 
 
 def test_a_gpu_is_in_the_zone_that_its_node_is_labelled_with():

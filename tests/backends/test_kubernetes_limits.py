@@ -4,6 +4,7 @@ import math
 from decimal import localcontext
 
 import pytest
+from harness.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
@@ -64,6 +65,7 @@ def test_a_quota_bounds_what_workspaces_take_and_nothing_else():
         NamespaceQuota("team", "cpu", 8000, 1500),
         NamespaceQuota("team", "limits.memory", 64 * 2**30),
         NamespaceQuota("team", "pods", 5, 2),
+        NamespaceQuota("team", "persistentvolumeclaims", 9),
         NamespaceQuota("team", "nvidia.com/gpu", 4),
         NamespaceQuota("team", "example.org/board", 2),
     }
@@ -94,3 +96,17 @@ def test_a_limit_bounds_one_workspace():
         NamespaceLimit("each", "limits.memory", 0, 16 * 2**30),
     ), "what a pod must have at least, containers beside the workspace's may fill"
     assert to_limits({"metadata": {"name": "each"}, "spec": {"limits": [claim]}}) is None
+
+
+async def test_a_limit_that_adds_gpus_adds_none_to_a_workspace(api, a_backend):
+    """With ``max`` alone the API server stores this ``default``: see SetDefaults_LimitRangeItem of Kubernetes."""
+    gpus = {"nvidia.com/gpu": "2"}
+    container = {"type": "Container", "max": gpus, "default": {**gpus, "cpu": "1"}, "defaultRequest": gpus}
+    found = to_limits({"metadata": {"name": "each"}, "spec": {"limits": [container]}})
+    assert found == (NamespaceLimit("each", "nvidia.com/gpu", 0, 2), NamespaceLimit("each", "nvidia.com/gpu", added=2))
+    assert "not_added" not in (await a_backend()).patch(())
+    meta = {"name": "each", "namespace": "jhub", "uid": "l1"}
+    api.put({"metadata": meta, "spec": {"limits": [container]}})
+    backend = await a_backend()
+    await until(lambda: backend.room().limits)
+    assert backend.patch(())["not_added"] == ["nvidia.com/gpu"]

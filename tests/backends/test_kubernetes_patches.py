@@ -114,6 +114,20 @@ def test_promise_7_a_node_that_shows_no_kind_any_more_is_not_taken_for_like_othe
     assert [expressions(term) for term in required(patch)] == [{"kubernetes.io/hostname": [granted]}]
 
 
+def test_a_pod_of_a_kind_with_a_driver_is_let_onto_no_node_with_another():
+    def on(node, cuda):
+        versions = {"nvidia.com/cuda.driver-version.full": "570.86.15", "nvidia.com/cuda.runtime-version.full": cuda}
+        return a_node(node, {**A100, **versions}, {"nvidia.com/gpu": 1})
+
+    kinds = {"new": GpuKind("new", "New", 80 * GIB, match="*A100*", cuda="12.8"), "any": GpuKind("any", match="*A100*")}
+    nodes = {
+        one["metadata"]["name"]: to_node(one) for one in (on("new", "12.8"), on("newer", "13.0"), on("old", "12.4"))
+    }
+    fleet = [gpu for node in nodes.values() for gpu in gpus_of_node(node, (), tuple(kinds.values()), "h", ())]
+    terms = required(pod_patch(slots("new", "nvidia.com/gpu", 0), nodes, fleet, kinds, (), must_be_there=False))
+    assert [name for name, node in nodes.items() if fits(terms, node.labels)] == ["new", "newer"]
+
+
 def test_a_share_divides_what_the_cluster_divides():
     half = KINDS["half"]
     assert (half.pool, half.share, half.replicas, half.match) == ("half", 1, 2, "*A100*80GB")

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,16 @@ def test_the_names_of_real_machines_can_be_matched(capture: dict[str, list[str]]
     header, row = capture["idle :: query-gpu (csv, what the exporter parses)"][:2]
     name = dict(zip(header.split(", "), row.split(", "), strict=True))["name"]
     assert nvidia.matching_kind(name, [GpuKind("k", "K", 1, match=name.replace(" ", "-"))]) == "k"
+
+
+async def test_gpus_of_a_driver_that_is_too_old_are_not_of_the_kind(backend: LocalBackend) -> None:
+    kind = GpuKind("new", "New", 1, match="*A100*")
+    backend.use_kinds([replace(kind, driver="550", cuda="12.4"), GpuKind("any", "Any", 1, match="*H100*")])
+    assert [gpu.pool for gpu in (await backend.fleet()).gpus] == ["new"] * 2
+    backend.use_kinds([replace(kind, cuda="99.0")])
+    (first, _) = (await backend.fleet()).gpus
+    assert first.pool == ""
+    assert re.fullmatch(r"the driver [0-9.]+ supports CUDA up to [0-9.]+, and the kind new needs CUDA 99.0", first.note)
 
 
 async def test_gpus_are_matched_to_the_kinds_of_now(backend: LocalBackend) -> None:

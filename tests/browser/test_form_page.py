@@ -74,7 +74,7 @@ def test_a_form_whose_user_is_signed_out_says_so_with_the_way_back_and_starts_no
     over = {"status": 403, "json": {"error": {"message": "Over."}}}
     page.route("**/services/gpu/api/v1/offers", lambda route: route.fulfill(**over))
     note = page.locator("#gs-signed-out")
-    expect(note).to_contain_text("You are signed out. What stands here may be old. Sign in again")
+    expect(note).to_contain_text("You are signed out. This page may be out of date. Sign in again")
     expect(page.locator(START)).to_be_disabled()
     expect(sentence(page)).to_have_text("You are signed out.")
     there = unquote(note.locator("a").get_attribute("href") or "")

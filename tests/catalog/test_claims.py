@@ -38,6 +38,7 @@ templates: {{lab: {{gpus: {{h100: 1}}}}}}
     capacity = (("memory", "10Gi"), ("shares", "1"))
     assert kind.claim == DeviceClaim("gpu.nvidia.com", (SELECTOR,), capacity, config)
     assert kind.resource == "gpu.nvidia.com/h100"
+
     assert vendor_of(kind.resource) is NVIDIA
 
 

@@ -34,7 +34,7 @@ templates:
 
 def test_gpu_kinds(catalog):
     assert catalog.gpus == {
-        "a100": GpuKind("a100", "A100 80 GB", 80 * GIB, "8.0", "NVIDIA A100*", 2.1),
+        "a100": GpuKind("a100", "A100 80 GB", 80 * GIB, "8.0", match="NVIDIA A100*", price_per_hour=2.1),
         "t4": GpuKind("t4", "t4", 16 * GIB, match="Tesla T4"),
         "half": GpuKind("half", "half", 40 * GIB, "8.0", price_per_hour=1.05, of="a100", shares=2),
     }

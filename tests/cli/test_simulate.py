@@ -24,7 +24,7 @@ from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.backup import note_address
+from gpuspawner.service.store.database.backup import note_address
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from gpuspawner.backends.kubernetes.pods import to_metadata
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind, Group
-from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, owned
+from gpuspawner.spawner.kubernetes.manifests import claim_of, name_claim, with_owner
 from tools.cluster.standin_gpus import Board, StandinClaims
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def start(cluster, namespace, name, kinds, count=1, *, lease="", wait=True, **me
     made = cluster.core.create_namespaced_pod(namespace, {"metadata": told, "spec": spec})
     pod = {"metadata": {"name": name, "uid": made.metadata.uid}}
     client.CustomObjectsApi(cluster.api).create_namespaced_custom_object(
-        "resource.k8s.io", "v1", namespace, "resourceclaims", owned(claim, pod)
+        "resource.k8s.io", "v1", namespace, "resourceclaims", with_owner(claim, pod)
     )
     if wait:
         cluster.wait_for_phase(namespace, name, "Running")

@@ -99,6 +99,16 @@ def test_promise_8_what_can_never_fit_is_refused_with_both_quantities_and_the_ne
     assert str(refused.value) == words
 
 
+def test_a_least_number_of_gpus_refuses_a_workspace_without_one():
+    asked = pod_amounts(a_request(memory_bytes=16 * GIB), {"nvidia.com/gpu": 0})
+    with pytest.raises(RequestRefused) as refused:
+        check_namespace(asked, NamespaceBounds(limits=(NamespaceLimit("each", "nvidia.com/gpu", 1),)))
+    assert str(refused.value) == (
+        "GPUs: You asked for 0 nvidia.com/gpu. Allowed: at least 1 nvidia.com/gpu in one workspace, "
+        "by the cluster's limit each. Ask for 1 nvidia.com/gpu, or ask an administrator to change it."
+    )
+
+
 NODES = {
     NodeSize(frozenset({"a100"}), 16_000, 64 * GIB),
     NodeSize(frozenset({"a100", "t4"}), 8_000, 256 * GIB),

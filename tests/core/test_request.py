@@ -27,6 +27,8 @@ OTHER = {
     "substitutes": ("h100",),
     "needs_memory_bytes": 1,
     "needs_compute": "8.0",
+    "needs_driver": "570",
+    "needs_cuda": "12.8",
     "priority": 1,
     "classes": ("cs231",),
     "tools": ("nlp",),

@@ -99,7 +99,7 @@ async def test_configure_start_by_form_and_start_by_api(app):
     refused = await api_request(app, "users/hooked/server", method="post", data="{}")
     assert refused.status_code == 409
     assert refused.json()["message"] == (
-        "This hub is set up wrongly: its pre_spawn_hook asks for what cannot be had: "
+        "This hub is set up wrongly: its pre_spawn_hook sets options that are not allowed: "
         "GPUs: You asked for 8. Allowed: 1 to 2. Ask for 1 to 2 A100."
     )
     slow = add_user(app.db, app, name="slow").spawner

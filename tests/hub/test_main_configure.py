@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from gpuspawner.cli.main import main
 from gpuspawner.spawner import GPUSpawnerMixin, LocalGPUSpawner, configure
-from gpuspawner.spawner.hub import checks
+from gpuspawner.spawner.hub import settings
 from gpuspawner.spawner.hub.service import as_json
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}
@@ -96,7 +96,7 @@ def test_a_second_hub_on_the_same_data_dir_names_the_first_and_leaves_it_alone(s
     token = run_python([*command, "token", "-f", config, "anna"], cwd=hub.folder)
     assert token.returncode == 0, "a command that only reads the configuration goes on"
     (service,) = hub.service_pids()
-    assert not [link for link in Path(f"/proc/{service}/fd").iterdir() if link.readlink().name == checks.LOCK]
+    assert not [link for link in Path(f"/proc/{service}/fd").iterdir() if link.readlink().name == settings.LOCK]
 
 
 def test_a_service_that_a_killed_hub_left_is_no_reason_to_refuse(shared_hub):
@@ -115,10 +115,10 @@ def test_a_file_system_without_locks_is_told_and_no_reason_to_refuse(tmp_path, m
     def flock(_file, _how):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(checks.fcntl, "flock", flock)
+    monkeypatch.setattr(settings.fcntl, "flock", flock)
     with contextlib.nullcontext() if goes_on else pytest.raises(SystemExit, match=r"hub\.lock cannot be"):
-        checks.hold(tmp_path, "http://127.0.0.1:8000/")
-    assert ("has no locks (No locks available): see to it" in capsys.readouterr().err) == goes_on
+        settings.lock_data_folder(tmp_path, "http://127.0.0.1:8000/")
+    assert ("has no locks (No locks available). Make sure" in capsys.readouterr().err) == goes_on
 
 
 def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so(configured, capsys):
@@ -500,7 +500,7 @@ def test_a_second_hub_id_is_refused_and_the_folder_stays_unchanged(configured, t
 
 @pytest.mark.parametrize("hub_id", ["", "a" * 31, "A" * 32, "a" * 32 + "\n", "../hub"])
 def test_an_invalid_hub_id_is_refused_by_name(tmp_path, hub_id):
-    with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is no hub id\. Give the 32 hexadecimal digits"):
+    with pytest.raises(SystemExit, match=r"configure\(hub_id=.*\) is not a hub ID\. Give the 32 hexadecimal digits"):
         configure(Config(), catalog=CATALOG, data_dir=tmp_path / "gpu", hub_id=hub_id)
     assert not (tmp_path / "gpu" / "hub-id").exists()
 

@@ -96,6 +96,14 @@ async def test_limits_of_the_hubs_own_namespace_refuse_nothing_in_another_cluste
     scheduler.check(a_request(gpu=THERE, count=4))
 
 
+async def test_a_least_number_of_gpus_refuses_workspaces_without_one_and_no_others(a_scheduler):
+    scheduler = await a_scheduler(limits=(NamespaceLimit("each", GPU, least=1),))
+    with pytest.raises(RequestRefused, match=f"at least 1 {GPU} in one workspace, by the cluster's limit each"):
+        scheduler.check(a_request(gpu=None, count=0))
+    scheduler.check(a_request(gpu=HERE, count=1))
+    scheduler.check(a_request(gpu=THERE, count=1))
+
+
 @pytest.mark.parametrize("full", [FULL, PODS])
 async def test_a_quota_of_another_cluster_s_namespace_holds_back_who_would_be_there_alone(a_scheduler, full):
     scheduler = await a_scheduler(there=NamespaceBounds(quotas=(full,)))

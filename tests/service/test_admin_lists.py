@@ -98,7 +98,7 @@ def as_cell(key, value):
     return "" if value is None else show_iso(value) if key.endswith("_at") or key == "since" else str(value)
 
 
-def test_an_unvisited_workspace_is_no_work_and_a_claimed_one_ends_by_its_notice(world):
+def test_the_list_shows_an_unvisited_workspace_as_idle_and_the_end_of_its_notice(world):
     low = Streak(kind=SampleKind.IDLE, because="GPU 3 at 0 %")
     soon = EndNotice("claim-1", world.clock.now() + 60, "train-77 needs it", "admin")
     world.save(page_world.running("new", user="dora", gpus=(3,), streak=low, notice=soon))
@@ -119,13 +119,13 @@ def test_a_list_is_filtered_sorted_and_linked_by_its_address(world):
 
 
 @pytest.mark.postgresql
-def test_ended_ones_are_found_by_their_user_and_reason(world):
+def test_ended_workspaces_are_filtered_by_user_and_reason(world):
     assert asked(world, "console/ended.json?user=er&reason=idle").json()["found"] == 1
     assert asked(world, "console/ended.json?user=r").json()["found"] == 0
     assert asked(world, "console/ended.json?reason=failed").json()["rows"] == []
 
 
-def test_ended_ones_are_sorted_by_what_the_store_has_in_order(world):
+def test_ended_workspaces_are_sorted_only_by_indexed_columns(world):
     text = asked(world, "console/ended?sort=user").text
     assert re.search(r'aria-sort="ascending">\s*<a href="[^"]*\?sort=-user">User', text)
     assert "sort=reason" in text
@@ -154,7 +154,7 @@ def test_every_link_of_the_service_leads_to_a_page(world):
     assert {"console/quotas", "console/queue", "console/people/alice"} <= seen
 
 
-def test_an_empty_console_says_what_will_stand_there(make_web_world):
+def test_an_empty_console_says_what_its_lists_will_show(make_web_world):
     admin = Browser(make_web_world(), "admin")
     assert "No workspace is running." in admin.look("console/workspaces").text
     queue = admin.look("console/queue").text
@@ -177,7 +177,7 @@ def test_the_accuracy_of_estimates_is_the_same_on_the_page_and_in_the_api(world)
 
 
 @given(st.lists(st.one_of(st.text(), st.integers(), st.none()), min_size=1, max_size=4))
-def test_no_text_is_calculated_by_a_spreadsheet_and_numbers_stay(values):
+def test_csv_text_is_no_formula_and_numbers_stay_numbers(values):
     columns = [Column(f"c{i}", "") for i in range(len(values))]
     row = SimpleNamespace(**{column.name: value for column, value in zip(columns, values, strict=True)})
     cells = list(csv.reader(io.StringIO(csv_text(columns, [row]), newline="")))[1] if any(values) else []
@@ -196,7 +196,7 @@ def test_no_text_is_calculated_by_a_spreadsheet_and_numbers_stay(values):
         },
     )
 )
-def test_the_pages_of_a_list_together_are_what_its_filters_let_through_in_order(asked_for):
+def test_all_pages_of_a_list_together_have_each_filtered_row_once_in_order(asked_for):
     first = parse_list_state(TABLE, {name: [value] for name, value in asked_for.items()})
     whole = select_rows(ROWS, first)
     pages = list_part(ROWS, first).pages
@@ -213,6 +213,6 @@ def test_the_pages_of_a_list_together_are_what_its_filters_let_through_in_order(
     assert parse_list_state(TABLE, {k: [v] for k, v in re.findall(r"(\w+)=([^&]*)", first.query())}) == first
 
 
-def test_an_argument_that_does_not_exist_names_those_that_do():
+def test_an_unknown_argument_is_refused_with_the_known_ones():
     with pytest.raises(RequestRefused, match="find, size, sort, page"):
         parse_list_state(TABLE, {"fnid": ["x"]})

@@ -124,7 +124,7 @@ def test_a_dry_run_says_what_is_done_then_with_notice(world, action):
 DONE = {"stop": "stopped", "move": "moved", "extend": "extended"}
 
 
-def test_an_announced_end_is_named_and_limits_extensions(world):
+def test_an_announced_end_is_listed_and_limits_extensions(world):
     post(world, "workspaces/stop", ids=["runs"])
     (first, *_) = world.call(find_next_ends, world.parts)
     assert (first.at, first.why) == (world.lease("runs").notice.at, f"stopped by admin: {WHY}")
@@ -158,7 +158,7 @@ def move_words(world):
     return planned["words"]
 
 
-def test_a_move_says_where_it_leads_and_is_refused_where_only_the_same_gpus_are_left(world):
+def test_a_move_names_its_target_and_is_refused_if_only_the_same_gpus_are_left(world):
     assert "perhaps on the same GPUs, since no other node has this kind." in move_words(world)
     made = [restrict(world, "quarantine", gpu=gpu.id) for gpu in GPUS[2:]]
     refused = post(world, "workspaces/move", 409, ids=["runs"])["error"]["message"]
@@ -173,7 +173,7 @@ def test_a_move_says_where_it_leads_and_is_refused_where_only_the_same_gpus_are_
     assert "on another node if one has room, else perhaps on the same GPUs." in move_words(world)
 
 
-def test_now_ends_what_runs_and_withdraws_what_waits(world):
+def test_a_stop_without_notice_ends_running_and_waiting_workspaces(world):
     world.save(waiting("waits", "carol"))
     done = post(world, "workspaces/stop", ids=["runs", "waits"], now=True)
     assert [one["words"][:22] for one in done["affected"]] == ["It ends now. Running k", "Its request is withdra"]
@@ -182,7 +182,7 @@ def test_now_ends_what_runs_and_withdraws_what_waits(world):
     assert titles(world).count("Your workspace was ended") == 2
 
 
-def test_an_act_on_several_is_done_to_those_that_can_be_and_says_why_not_to_the_others(world):
+def test_an_action_on_several_workspaces_skips_the_impossible_ones_with_the_reason(world):
     world.save(waiting("waits", "carol"))
     dry = post(world, "workspaces/move", ids=["runs", "waits"], now=True, dry_run=True)
     assert dry["words"] == "1 workspace would be moved. 1 can't be. Nothing was done."
@@ -218,7 +218,7 @@ def test_unparsable_input_is_refused_with_an_example(world, action, body, words)
     assert world.lease("runs").notice is None
 
 
-def test_extend_moves_the_end_beyond_what_its_user_could(world):
+def test_an_administrator_extends_beyond_the_user_s_limit(world):
     dry = post(world, "workspaces/extend", ids=["runs"], until="3d", dry_run=True)
     done = post(world, "workspaces/extend", ids=["runs"], until="3d")
     lease = world.lease("runs")
@@ -246,7 +246,7 @@ def test_an_administrator_extension_survives_a_preemption_in_full(world):
     assert audit_of(world, back.id)[0] == ("gpuspawner", "extended", "", "")
 
 
-def test_several_are_extended_together_by_no_more_than_a_budget_leaves(make_web_world):
+def test_an_extension_of_several_workspaces_stays_within_the_budget(make_web_world):
     budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(30))
     rules = Rules(quotas=(Quota("each-user", QuotaScope.EACH_USER, budgets=(budget,)),))
     world = make_web_world(replace(load_catalog(CATALOG), rules=rules))
@@ -332,7 +332,7 @@ def test_a_restriction_expires_by_itself_and_survives_a_restart(world):
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "a100"}])
-def test_while_grants_are_paused_who_waits_reads_why(world, kind):
+def test_a_paused_request_shows_who_paused_it_and_why(world, kind):
     world.save(waiting("waits", "carol", count=1))
     made = restrict(world, "pause", **kind)
     assert [x["id"] for x in made["affected"]] == ["waits"]
@@ -346,7 +346,7 @@ def test_while_grants_are_paused_who_waits_reads_why(world, kind):
     assert world.lease("waits").phase is Phase.RESERVED
 
 
-def test_gpus_are_held_for_a_user_until_then(world):
+def test_reserved_gpus_go_only_to_their_user_until_the_end(world):
     world.save(waiting("waits", "carol", count=1))
     restrict(world, "reserve", kind="a100", count=4, user="dora", until="2h")
     give(world)
@@ -423,7 +423,7 @@ def test_a_reservation_says_first_that_what_its_team_uses_counts(world):
     assert "1 is free and reserved from then on. 1 is in use by others, and reserved once free." in more
 
 
-def test_a_restriction_holds_from_its_beginning_on(world):
+def test_a_planned_restriction_takes_effect_at_its_begin(world):
     world.save(waiting("waits", "carol", count=1))
     made = restrict(world, "pause", begins="1h", until="3h")
     assert (made["restrictions"][0]["state"], made["restrictions"][0]["begins_at"]) == ("to come", NOW + 3600)
@@ -441,7 +441,7 @@ def test_a_restriction_holds_from_its_beginning_on(world):
     assert "has passed" in restrict(world, "drain", 400, node=NODE, begins="2001-01-01")["error"]["message"]
 
 
-def test_a_reservation_to_come_is_known_to_who_would_run_into_it(world):
+def test_a_check_names_a_coming_reservation_that_ends_the_workspace(world):
     restrict(world, "reserve", kind="a100", count=4, user="dora", begins="2h", until="5h")
     asked = {"gpu": "a100", "lifetime": "8h", "server": "second"}
     told = api(world, "alice", "check", "POST", asked).json()["sentence"]
@@ -460,7 +460,7 @@ def closed(world):
     return world.call(lambda: {gpu.note for gpu in world.parts.allocator.observed.fleet.gpus if gpu.closed})
 
 
-def test_promise_1_a_node_is_closed_before_that_is_stored_and_opened_only_after_that_is(world):
+def test_promise_1_a_drain_counts_before_it_is_stored_and_its_end_only_after_it_is_stored(world):
     let_go = held_up(world)
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(restrict, world, "drain", node=NODE)
@@ -515,7 +515,7 @@ def test_maintenance_names_the_reservations_that_it_takes_gpus_from(world):
     assert f"left for the 3 of dora. {NODE} has maintenance." in conflict["words"]
 
 
-def test_a_class_is_a_group_of_the_hub_and_follows_it(world):
+def test_a_class_reservation_follows_the_members_of_its_hub_group(world):
     world.groups["carol"], world.created["carol"], world.created["dora"] = {"cs231"}, "carol born", "dora born"
     wrong = restrict(world, "reserve", 400, kind="a100", count=1, group="nobody", until="2h")["error"]["message"]
     assert "groups of the hub with members" in wrong

@@ -5,9 +5,8 @@ import io
 import json
 
 import pytest
-from page_world import GPUS, NOW, running, waiting
+from page_world import GPUS, NOW, command_fixture, running, waiting
 
-from gpuspawner.cli.main import main
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.units import show_time
 
@@ -24,14 +23,7 @@ def world(make_web_world, monkeypatch):
     return made
 
 
-@pytest.fixture
-def run(world, monkeypatch, capsys):
-    def run(*arguments, name="admin"):
-        monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token(name))
-        code = main([*arguments, "--url", world.home.rstrip("/")])
-        return code, *capsys.readouterr()
-
-    return run
+run = command_fixture("run")
 
 
 def until(one):
@@ -76,7 +68,7 @@ def test_a_user_without_the_right_is_told_the_alternatives(world, run):
     assert run("stop", "runs", name="alice")[0] == 0
 
 
-def test_stop_and_extend_with_a_reason_are_an_administrators(world, run):
+def test_stop_and_extend_with_a_reason_act_as_administrator(world, run):
     assert "ends" in run("stop", "train", "--reason", "maintenance")[1]
     assert world.lease("other").notice.why == "maintenance"
     assert run("extend", "-", "--until", "3d", "--reason", "a paper")[0] == 0
@@ -118,7 +110,7 @@ def test_a_terminal_is_asked_for_the_reason_and_whether_to_do_it(world, run, mon
     assert run("admin", "move", "runs", "--reason", "noise", "--yes")[0] == 0
 
 
-def test_a_reservation_is_told_at_a_terminal_before_it_is_made(world, run, monkeypatch):
+def test_a_terminal_confirms_a_reservation_first(world, run, monkeypatch):
     asked = ["admin", "reserve", "a100", "1", "--user", "alice", "--from", "1h", "--until", "2h", "--reason", "demo"]
     monkeypatch.setattr("sys.stdin", Typed("n\n"))
     code, _, err = run(*asked)
@@ -140,7 +132,7 @@ def test_items_that_fail_are_listed_and_the_others_are_done(world, run):
     assert run("admin", "move", "other", "waits", "--reason", "noise", "--dry-run")[0] == 0
 
 
-def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
+def test_pause_reserve_and_exempt_make_restrictions(world, run):
     assert run("admin", "pause", "a100", "--reason", "repair")[0] == 0
     assert run("admin", "reserve", "a100", "2", "--user", "bob", "--until", "2h", "--reason", "demo")[0] == 0
     assert run("admin", "exempt", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
@@ -156,7 +148,7 @@ def test_grants_are_paused_gpus_held_and_users_exempt(world, run):
     assert (code, "1 to 4" in err) == (2, True)
 
 
-def test_a_hold_or_an_exemption_is_lifted_by_what_the_list_shows_where_that_means_one(world, run):
+def test_a_reservation_is_lifted_by_its_listed_name_if_that_is_unambiguous(world, run):
     for_bob = ["--user", "bob", "--until", "2h", "--reason", "demo"]
     assert run("admin", "reserve", "a100", "1", *for_bob)[0] == 0
     assert run("admin", "reserve", "a100", "2", "--user", "alice", "--until", "2h", "--reason", "demo")[0] == 0
@@ -205,7 +197,7 @@ def test_a_gpu_is_named_as_the_console_does_and_lifted_by_that_name(run):
     assert run("admin", "quarantine", "--list")[1] == "There are no restrictions of this kind.\n"
 
 
-def test_conflicts_of_a_reservation_are_told_at_a_terminal_before_it_is_made(world, run, monkeypatch):
+def test_a_terminal_shows_the_conflicts_of_a_reservation_first(world, run, monkeypatch):
     times = ("--from", "1h", "--until", "3h", "--reason", "demo")
     assert run("admin", "reserve", "a100", "3", "--user", "bob", *times)[0] == 0
     monkeypatch.setattr("sys.stdin", Typed("n\n"))

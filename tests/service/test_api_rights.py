@@ -21,7 +21,7 @@ from gpuspawner.core.authentication import (
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
-from gpuspawner.service.engine.hub.members import USER_KNOWN_SECONDS
+from gpuspawner.service.engine.hub_state import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.pages import ServiceView
 
@@ -159,7 +159,7 @@ async def test_promise_9_a_workspace_s_token_keeps_and_extends_its_own_lease_and
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
-async def test_promise_9_a_token_ends_with_its_lease(world, call):
+async def test_promise_9_the_token_of_a_workspace_is_invalid_after_its_end(world, call):
     lease = await world.up("alice")
     token = await a_token(world, lease)
     await world.hub_stops(lease)
@@ -181,7 +181,7 @@ async def test_promise_9_an_anonymous_request_gets_nothing(world, call, who):
     assert world.now_of(lease) == lease
 
 
-async def test_promise_9_a_ticket_is_over_after_a_minute(world, call):
+async def test_promise_9_a_ticket_is_valid_for_a_minute(world, call):
     assert TICKET_SECONDS == 60
     ticket = call.ticket("alice")
     world.clock.advance(TICKET_SECONDS - 1)
@@ -231,7 +231,7 @@ async def test_promise_9_a_get_never_starts_or_stops_anything(world, call):
     assert world.now_of(lease) == lease
 
 
-async def test_promise_10_what_tornado_refuses_is_told_in_words_too(world, call):
+async def test_promise_10_refusals_by_tornado_have_a_message(world, call):
     lease = await world.up("alice")
     alice = call.ticket("alice")
     answers = [
@@ -244,7 +244,7 @@ async def test_promise_10_what_tornado_refuses_is_told_in_words_too(world, call)
     ]
 
 
-async def test_a_place_is_the_one_that_start_would_give_until_it_is_had(make_world, serve):
+async def test_a_check_says_the_queue_position_before_and_after_the_request(make_world, serve):
     world = make_world()
     call = serve(world)
     await world.up("bob", gpu="a100", count=2)
@@ -295,7 +295,7 @@ async def test_promise_10_a_bad_request_is_refused_alike_by_check_and_start(worl
     assert (await world.ask("alice")).phase is Phase.RESERVED, "the next plain start works"
 
 
-async def test_a_check_tells_all_that_is_wrong_at_once_and_what_the_rest_means(world, call):
+async def test_a_check_reports_all_errors_at_once_and_explains_the_valid_values(world, call):
     await world.round()
     asked = {"count": "99", "memory": "1 box", "lifetime": "1h30"}
     status, answer = await call(call.ticket("alice"), "POST", "/api/v1/check", asked)
@@ -328,7 +328,7 @@ async def test_a_check_tells_all_that_is_wrong_at_once_and_what_the_rest_means(w
         ("/internal/leases/nobody/release?attempt=1&outcome=failed", "", 200),
     ],
 )
-async def test_promise_10_what_the_spawner_gets_wrong_is_told_and_never_a_500(world, call, path, body, status):
+async def test_promise_10_an_invalid_request_of_the_spawner_is_refused_with_a_message(world, call, path, body, status):
     answered, answer = await call(SPAWNER, "POST", path, body)
     assert answered == status
     assert status == 200 or answer["error"]["message"]
@@ -350,7 +350,9 @@ async def test_promise_10_what_the_spawner_gets_wrong_is_told_and_never_a_500(wo
         ("POST", "/api/v1/workspaces/{lease}/keep", "[1]", 400),
     ],
 )
-async def test_promise_10_what_a_user_gets_wrong_is_told_and_never_a_500(world, call, method, path, body, status):
+async def test_promise_10_an_invalid_request_of_a_user_is_refused_with_a_message(
+    world, call, method, path, body, status
+):
     lease = await world.up("alice")
     answered, answer = await call(call.ticket("alice"), method, path.format(lease=lease.id), body)
     assert answered == status
@@ -385,7 +387,7 @@ async def test_promise_10_an_unknown_field_is_refused_by_name_and_nothing_is_don
     assert world.now_of(lease) == lease
 
 
-async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_place_over_http(world, call):
+async def test_promise_6_a_start_without_room_returns_to_its_queue_position(world, call):
     await world.round()
     lease = await world.start("alice")
     path = f"/internal/leases/{lease.id}/requeue?attempt=1"
@@ -399,7 +401,7 @@ async def test_promise_6_a_start_for_which_the_place_has_no_room_is_told_its_pla
     assert (await call(SPAWNER, "POST", path, why))[0] == 410, "it was heard, though the answer was not"
 
 
-async def test_promise_6_the_spawners_client_names_the_node_that_had_no_room(world, call):
+async def test_promise_6_the_spawner_names_the_node_without_room(world, call):
     await world.round()
     lease = await world.start("alice")
     await world.acknowledge(lease)
@@ -419,7 +421,7 @@ async def test_a_lease_that_is_over_can_t_be_kept_and_says_so(world, call):
     assert (await call(alice, "POST", f"/api/v1/workspaces/{lease.id}/seen"))[1]["end"]["seen"] is True
 
 
-async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
+async def test_an_unreachable_store_is_answered_with_503_and_the_reason(world, call):
     await world.round()
     world.parts.store._engine.dispose()
     ask = {"hub": world.hub_id, "user": "alice", "user_created": "t", "server": "", "options": {}}
@@ -431,7 +433,7 @@ async def test_a_store_that_is_away_is_a_503_with_the_reason(world, call):
     assert (await call(SPAWNER, "POST", "/internal/acquire", ask))[0] == 200
 
 
-async def test_promise_10_a_hub_that_has_another_id_than_its_service_knows_is_told_both(world, call):
+async def test_promise_10_a_hub_with_another_id_is_refused_with_both_ids(world, call):
     await world.round()
     ask = {"hub": "new-id", "user": "alice", "user_created": "t", "server": "", "options": {}}
     status, answer = await call(SPAWNER, "POST", "/internal/acquire", {**ask, "start_id": "1", "boot_id": "b"})
@@ -450,7 +452,7 @@ async def test_answers_of_another_hubs_service_are_distinguished_from_our_own(wo
         assert (found is not None) == ours, "a ticket that another service would take proves nothing of it"
 
 
-async def test_an_answer_is_the_answer_of_no_other_request(world, call):
+async def test_the_proof_of_an_answer_names_its_request(world, call):
     """A proof that did not name its request could be used for another request."""
     await world.up("alice")
     url, nonce = f"{call.url}/api/v1/workspaces", new_nonce()

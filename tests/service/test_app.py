@@ -16,7 +16,7 @@ from lease_builders import a_lease
 from service_process import SERVE, call
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store import Store
 
 
@@ -81,13 +81,13 @@ TROUBLES = {
 }
 
 
-def test_it_listens_on_all_addresses_where_its_own_is_a_name_of_a_cluster_s(serve, port):
+def test_the_service_listens_on_all_addresses_if_its_own_is_a_cluster_service(serve, port):
     serve(address="192.0.2.1")  # as the hub's Service, behind which its pod is
     eventually(lambda: answers(port), what="it answers")
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_it_answers_503_with_the_reason_while_the_store_is_away_and_serves_once_it_is_back(serve, disk, port, trouble):
+def test_the_service_answers_503_with_the_reason_until_the_store_is_back(serve, disk, port, trouble):
     make, reason = TROUBLES[trouble]
     with make(disk):
         service = serve(folder=disk)
@@ -112,7 +112,7 @@ def tells_why(service, port, reason):
     assert service.process.poll() is None
 
 
-def test_it_ends_in_order_when_it_is_told_to_also_while_it_waits_for_the_store(serve, tmp_path):
+def test_sigterm_ends_the_service_also_while_it_waits_for_the_store(serve, tmp_path):
     (tmp_path / "service.sqlite").mkdir()
     service = serve()
     service.says("The store does not answer")
@@ -140,7 +140,7 @@ def test_a_locked_store_serves_reads_refuses_writes_by_503_quickly_and_keeps_run
     assert service.process.poll() is None
 
 
-def test_a_full_disk_is_known_before_anybody_asks(serve, disk):
+def test_a_full_disk_is_logged_without_a_request(serve, disk):
     soon = "import gpuspawner.service.store.store as stores\nstores.WRITE_CHECK_SECONDS = 0.5\n"
     service = serve(folder=disk, script=soon + SERVE)
     service.says("serving")
@@ -148,7 +148,7 @@ def test_a_full_disk_is_known_before_anybody_asks(serve, disk):
         service.says("disk is full")
 
 
-def test_it_forgets_what_ended_longer_ago_than_its_setting_says(serve, tmp_path):
+def test_ended_leases_older_than_the_setting_are_deleted(serve, tmp_path):
     store = Store(f"sqlite:///{tmp_path / 'service.sqlite'}")
     store.open()
     ages = {f"lease-{age}": age for age in (399, 401, *range(500, 900))}
@@ -159,7 +159,7 @@ def test_it_forgets_what_ended_longer_ago_than_its_setting_says(serve, tmp_path)
         eventually(lambda: found.execute("SELECT group_concat(id) FROM leases").fetchone() == ("lease-399",))
 
 
-def test_of_two_services_at_once_the_newer_serves_and_the_older_ends(serve, port):
+def test_a_newer_service_on_the_same_store_ends_the_older_one(serve, port):
     older = serve()
     older.says("serving")
     newer = serve()
@@ -171,7 +171,7 @@ def test_of_two_services_at_once_the_newer_serves_and_the_older_ends(serve, port
 
 
 @pytest.mark.parametrize("store_is", ["there", "away", "locked"])
-def test_it_ends_when_its_hub_is_gone_even_while_the_store_is_away(serve, tmp_path, port, store_is):
+def test_the_service_ends_with_its_hub_even_without_its_store(serve, tmp_path, port, store_is):
     if store_is == "away":
         (tmp_path / "service.sqlite").mkdir()
     hub = serve(hub=True)
@@ -185,7 +185,7 @@ def test_it_ends_when_its_hub_is_gone_even_while_the_store_is_away(serve, tmp_pa
         other.close()
 
 
-async def test_a_task_that_swallows_a_cancellation_is_ended_all_the_same():
+async def test_a_task_that_catches_a_cancellation_is_cancelled_again():
     tries = []
 
     async def stubborn():
@@ -199,7 +199,7 @@ async def test_a_task_that_swallows_a_cancellation_is_ended_all_the_same():
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await asyncio.wait_for(cancelled([task]), 10)
+    await asyncio.wait_for(cancel_all([task]), 10)
     assert task.cancelled()
 
 

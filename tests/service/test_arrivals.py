@@ -54,7 +54,7 @@ def world(make_world):
     return make_world(policy={"claim": "30m"})
 
 
-async def test_an_absent_user_is_warned_halfway_loses_the_gpu_and_may_join_the_end_again(world):
+async def test_an_absent_user_is_warned_halfway_and_loses_the_gpu(world):
     lease = await came_while_away(world)
     await world.go_on(14 * MINUTE)
     view = present_workspace(world.parts, world.now_of(lease))
@@ -120,7 +120,7 @@ async def test_without_enforcement_an_unvisited_workspace_starts_ordinary_idle_t
     assert after.streak.idle_seconds == pytest.approx(12 * MINUTE, abs=2 * MINUTE), "counted from then"
 
 
-async def test_without_the_extension_users_are_not_reported_as_absent(world):
+async def test_without_the_jupyter_extension_nobody_counts_as_absent(world):
     lease = await came_while_away(world)
     world.backend.probes.pop(lease.id)
     await world.go_on(31 * MINUTE)
@@ -130,7 +130,7 @@ async def test_without_the_extension_users_are_not_reported_as_absent(world):
     assert "warned nobody came" not in world.did(lease)
 
 
-async def test_keep_is_an_answer_and_lasts_as_every_keep(world):
+async def test_keep_counts_as_a_visit(world):
     lease = await came_while_away(world)
     await world.go_on(20 * MINUTE)
     await world.parts.actions.keep(world.registry.get(lease.id), "bob")
@@ -155,7 +155,7 @@ async def test_an_exempt_workspace_needs_no_visit(world, after):
     assert ("warned nobody came" in world.did(lease)) == bool(after)
 
 
-async def test_a_service_or_a_hub_that_was_away_takes_nothing_from_the_time_to_come(world):
+async def test_an_outage_of_service_or_hub_does_not_shorten_the_time_to_visit(world):
     lease = await came_while_away(world)
     await world.go_on(20 * MINUTE)
     world.hub.unreachable = "The hub does not answer."
@@ -188,7 +188,7 @@ async def test_a_claim_warning_reaches_only_other_workspaces_of_the_same_user(wo
     assert elsewhere(world.parts, own) == []
 
 
-async def test_a_user_who_waited_on_the_page_has_nothing_to_claim(world):
+async def test_a_user_who_waited_on_the_page_need_not_visit(world):
     lease = await world.up("alice")
     assert lease.arrival is None
     reads(world, lease)
@@ -196,7 +196,7 @@ async def test_a_user_who_waited_on_the_page_has_nothing_to_claim(world):
     assert world.phase(lease) is not Phase.RUNNING, "idle as ever"
 
 
-async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
+async def test_messages_of_grant_and_warning_say_what_to_do(world):
     holder = await world.up("holder", count=2)
     waiting = await world.start("bob")
     await world.parts.attempts.park(waiting.id, waiting.attempt)
@@ -238,7 +238,7 @@ async def test_turn_and_warning_are_told_by_message_with_what_to_do(world):
         ({"notify_users": "mailto://x/{email}"}, "", "A message in your Inbox tells you when it starts."),
     ],
 )
-async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, known, words):
+async def test_the_page_names_the_messages_that_reach_its_user(make_world, settings, known, words):
     world = make_world(**settings)
     if known is not None:
         world.hub.emails["bob"] = known
@@ -249,7 +249,7 @@ async def test_the_page_says_what_reaches_who_closes_it(make_world, settings, kn
         assert reach_words(world.parts, "bob", world.key("bob")) == "JupyterLab of second tells you when it starts."
 
 
-async def test_a_user_who_waited_in_a_terminal_has_arrived_once(make_world):
+async def test_a_command_that_waited_counts_as_one_visit(make_world):
     world = make_world()
     lease = await came_while_away(world)
     for _ in range(2):

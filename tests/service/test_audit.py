@@ -6,7 +6,7 @@ import re
 
 import pytest
 import requests
-from page_world import GPUS, NOW, Browser, api, reclaimed, running
+from page_world import GPUS, NOW, Browser, api, reclaimed, running, world_fixture
 
 from gpuspawner.core import events
 from gpuspawner.service.store import AuditLine
@@ -15,13 +15,7 @@ DAY = 86400.0
 NODE = GPUS[0].node
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0,)))
-    made.save(running("other", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0,)), running("other", "bob", gpus=(1,)))
 
 
 def act(world, path, reason="The driver is changed", **body):
@@ -36,7 +30,7 @@ def found(world, query="", status=200):
     return response.json()
 
 
-def test_every_act_is_there_with_who_from_where_to_what_why_and_its_outcome(world):
+def test_the_audit_has_actor_address_target_reason_and_outcome_of_each_action(world):
     act(world, "restrictions", what="drain", node=NODE)
     act(world, "restrictions", what="drain", node=NODE)  # refused: it is so already
     act(world, "workspaces/extend", ids=["runs"], until="3d")
@@ -67,7 +61,7 @@ def told(world, query="by=people"):
 
 
 @pytest.mark.postgresql
-def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_wrong(world):
+def test_the_audit_has_refused_grants_corrections_and_lifts(world):
     browser, grant = Browser(world, "admin"), {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"}
     made = api(world, "admin", "quota-grants", "POST", grant).json()
     api(world, "admin", "quota-grants", "POST", {**grant, "team": "ghost"})
@@ -95,7 +89,7 @@ def test_grants_corrections_and_lifts_that_were_refused_are_there_with_what_was_
 
 
 @pytest.mark.postgresql
-def test_claims_are_there_from_their_making_to_their_end_and_those_refused(world):
+def test_the_audit_has_each_step_of_a_claim(world):
     asked = {"kind": "a100", "external": "train-77", "key": "once"}
     made = api(world, "admin", "preemptions", "POST", asked).json()
     api(world, "admin", "preemptions", "POST", asked)  # a repeated message
@@ -144,7 +138,7 @@ def test_actions_of_people_have_their_source_address(world):
 
 
 @pytest.mark.parametrize("program", ["gpuspawner/1.0", "curl/8"])
-def test_the_command_line_says_that_it_is_one(world, program, monkeypatch):
+def test_the_audit_tells_the_command_line_from_other_programs(world, program, monkeypatch):
     monkeypatch.setattr("requests.utils.default_user_agent", lambda *_: program)
     act(world, "restrictions", what="pause")
     where = "the command line" if program.startswith("gpuspawner/") else "the API"
@@ -160,7 +154,7 @@ def many(world, count=7):
 
 
 @pytest.mark.postgresql
-def test_pages_by_cursor_hold_every_line_once_also_where_more_come_meanwhile(world):
+def test_cursor_pages_have_each_entry_once_despite_new_ones(world):
     many(world)
     seen, before = [], ""
     for _ in range(9):
@@ -210,7 +204,7 @@ def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
     assert [x["actor"] for x in found(world, "what=stop")["audit"]] == ["carol", "bob"], "a later stop is another one"
 
 
-def test_a_user_named_like_a_part_of_the_service_hides_nothing(world):
+def test_a_user_named_like_a_component_is_listed_as_a_person(world):
     done = AuditLine(NOW, "runs", "hub", "hub", events.Extended(3600.0), "the API")
     by_itself = AuditLine(NOW, "other", "bob", "hub", events.Started())
     world.call(world.parts.registry.save, audit=[done, by_itself])

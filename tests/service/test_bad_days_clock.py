@@ -37,7 +37,7 @@ JUMPS = pytest.mark.parametrize("jump_seconds", [HOUR, -HOUR], ids=["ahead", "ba
 
 
 @JUMPS
-def test_the_services_time_goes_on_steadily_whatever_the_wall_does(monkeypatch, jump_seconds):
+def test_the_service_clock_ignores_jumps_of_the_wall_clock(monkeypatch, jump_seconds):
     clock, wall = SteadyClock(), time.time
     before = clock.now()
     monkeypatch.setattr(time, "time", lambda: wall() + jump_seconds)
@@ -45,7 +45,7 @@ def test_the_services_time_goes_on_steadily_whatever_the_wall_does(monkeypatch, 
     assert abs(clock.wall() - before - jump_seconds) < HOUR / 2
 
 
-def test_the_services_time_tells_since_when_it_ran_without_a_break(monkeypatch):
+def test_the_service_clock_knows_since_when_it_ran_without_a_break(monkeypatch):
     at = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: at)
     clock = SteadyClock()
@@ -59,7 +59,7 @@ def test_the_services_time_tells_since_when_it_ran_without_a_break(monkeypatch):
     assert clock.awake_since() == back
 
 
-def test_a_clock_that_was_set_back_is_told_once_and_one_set_ahead_or_corrected_is_not():
+def test_a_clock_set_back_is_reported_once():
     clock = HandClock()
     watch = WallWatch(clock)
     told = []
@@ -135,7 +135,7 @@ async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_
     assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])
 
 
-async def test_after_the_clock_went_back_everything_is_as_far_away_as_it_was(make_world):
+async def test_a_clock_moved_back_changes_no_remaining_time(make_world):
     world = make_world(gpus=1)
     lease = await world.up("alice")
     kept = await world.parts.actions.keep(lease, "alice")
@@ -166,7 +166,7 @@ async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_o
     assert world.now_of(lease).reason is ExitReason.EXPIRED
 
 
-async def test_the_cpu_of_a_night_that_the_machine_slept_through_proves_nothing(make_world):
+async def test_cpu_time_across_a_suspension_is_unknown(make_world):
     """Half a minute of work, spread over eight hours of the machine's own clock, would be none."""
     world = make_world(gpus=1)
     lease = await world.up("alice", gpu="half")

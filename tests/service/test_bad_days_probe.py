@@ -91,7 +91,7 @@ async def test_a_hanging_tool_is_unknown_and_stops_no_workspace(machine):
     await recovers(machine, lease)
 
 
-async def test_a_tool_that_answers_every_other_time_never_gets_anybody_stopped(machine):
+async def test_an_nvidia_smi_that_fails_every_other_time_stops_no_workspace(machine):
     lease = await machine.up("alice")
     for _ in range(6):
         machine.tool(lease, "exit 9")
@@ -111,7 +111,7 @@ async def test_the_workspaces_language_changes_nothing(machine):
     assert machine.did(lease).count("warned") == 1
 
 
-async def test_of_sixteen_gpus_one_in_use_keeps_all(make_machine):
+async def test_one_busy_gpu_of_sixteen_keeps_the_workspace(make_machine):
     machine = make_machine(gpus=16)
     lease = await machine.up("alice", template="sixteen", count=16)
     assert len(lease.slots) == 16
@@ -123,7 +123,7 @@ async def test_of_sixteen_gpus_one_in_use_keeps_all(make_machine):
     await recovers(machine, lease)
 
 
-async def test_a_seventeenth_gpu_next_to_sixteen_proves_nothing(make_machine):
+async def test_a_reading_of_an_unleased_gpu_makes_the_sample_unknown(make_machine):
     machine = make_machine(gpus=16)
     lease = await machine.up("alice", template="sixteen", count=16)
     seventeenth = "16, GPU-ffffffff-0000-0000-0000-000000000000, A100, Disabled, 0, 0, 81920, 60.00"
@@ -134,7 +134,7 @@ async def test_a_seventeenth_gpu_next_to_sixteen_proves_nothing(make_machine):
     assert "GPU-ffffffff-0000-0000-0000-000000000000 is seen, not leased" in machine.streak(lease).because
 
 
-async def test_one_workspaces_bad_tool_is_its_own_trouble(make_machine):
+async def test_a_broken_nvidia_smi_affects_only_its_own_workspace(make_machine):
     machine = make_machine(gpus=2)
     bad, fine = await machine.up("alice"), await machine.up("bob")
     machine.tool(bad, "exit 9")

@@ -4,8 +4,7 @@ import re
 from html import unescape
 from urllib.parse import parse_qsl, urlsplit
 
-import pytest
-from page_world import CATALOG, GPUS, NOW, Browser, api, running
+from page_world import CATALOG, GPUS, NOW, Browser, api, running, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.calendar import Opening
@@ -15,12 +14,8 @@ HOUR, DAY = 3600.0, 86400.0
 NODE = GPUS[0].node
 
 
-@pytest.fixture
-def world(make_web_world):
-    holds = [{"group": "cs101", "gpu": "a100", "count": 1, "when": "Mon-Sun 23:00-23:30"}]
-    made = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "holds": holds}))
-    made.observe()
-    return made
+holds = [{"group": "cs101", "gpu": "a100", "count": 1, "when": "Mon-Sun 23:00-23:30"}]
+world = world_fixture(catalog=load_catalog({**CATALOG, "teams": {"vision": {}}, "holds": holds}))
 
 
 def restrict(world, what, **body):
@@ -41,7 +36,7 @@ def filled(world):
     restrict(world, "drain", node=NODE, begins="2d", until="3d")
 
 
-def test_names_of_people_and_nodes_are_for_those_who_may_see_them(world):
+def test_the_calendar_hides_users_and_nodes_from_other_users(world):
     filled(world)
     seen = {name: [one for one in planned(world, name) if one["id"]] for name in ("alice", "bob", "otto", "admin")}
     assert {one["for"] for one in seen["alice"]} == {"Another user", "Class cs231", "Maintenance"}
@@ -192,7 +187,7 @@ def test_a_user_does_not_see_reservations_of_kinds_that_they_may_not_have(make_w
     assert [len(planned(world, name)) for name in ("alice", "bob", "admin")] == [0, 1, 1]
 
 
-def test_what_is_planned_now_is_shown_also_where_it_began_before(world):
+def test_a_restriction_that_began_earlier_is_in_the_calendar(world):
     made = restrict(world, "drain", node=NODE)
     world.call(world.parts.restrictions.load)
     (entry,) = [one for one in planned(world, "admin") if one["id"] == made["id"]]

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-from page_world import api, reclaimed, running, waiting
+from page_world import api, reclaimed, running, waiting, world_fixture
 
 from gpuspawner.cli import start
 from gpuspawner.cli.client import Session
@@ -13,11 +12,7 @@ from gpuspawner.core.idle.arrival import Arrival
 ENDED = "This workspace has ended. Start it again from the form; its files are kept."
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def came(world, name, lease="runs"):
@@ -25,7 +20,7 @@ def came(world, name, lease="runs"):
     return answer.status_code, answer.json().get("error", {}).get("message", "")
 
 
-def test_its_user_alone_says_so_of_one_that_lives(world):
+def test_only_the_user_of_a_live_workspace_reports_a_visit(world):
     world.save(running("runs", arrival=Arrival(1800.0)))
     assert came(world, "admin") == (403, "Only alice may report, share or confirm something about a workspace.")
     assert came(world, "bob")[0] == 404
@@ -40,7 +35,7 @@ def test_its_user_alone_says_so_of_one_that_lives(world):
     assert world.lease("waits").claimed_at is None, "nobody comes to what does not run"
 
 
-def test_a_terminal_says_why_where_it_ended_as_it_came(world, monkeypatch, capsys):
+def test_a_terminal_says_that_the_workspace_ended_before_the_visit(world, monkeypatch, capsys):
     world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
     monkeypatch.setattr(start.sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(start.time, "sleep", lambda _seconds: runs())

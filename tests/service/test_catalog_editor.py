@@ -1,14 +1,18 @@
 """The catalog in the console: versions, preview, saving, conflicts and going back, by API."""
 
+import json
 import os
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
 import yaml
-from page_world import CATALOG, NOW, api, running, waiting
+from page_world import CATALOG, NOW, api, command_fixture, running, waiting
 
 from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
+from gpuspawner.service.catalog_editor import editor
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.store.personal import Preset
 
@@ -312,12 +316,92 @@ def test_promise_10_text_that_is_no_utf_8_or_no_version_is_refused(world):
     assert preview(world, 400, version=10**20)["error"]["field"] == "version"
 
 
-def test_the_service_answers_while_it_compares_a_file_with_very_many_empty_lines(world):
-    lines = "\n" * 30_000
+@pytest.mark.parametrize("column", ["text", "reason"])
+def test_a_damaged_newest_version_holds_up_no_later_one(world, path, column):
+    save(world, entry="templates.pytorch", text=PYTORCH)
+    with sqlite3.connect(path.with_name("service.sqlite")) as raw:
+        raw.execute(f"UPDATE catalog_versions SET {column} = ? WHERE number = 2", (b"\xff",))
+    assert ask(world)["version"]["number"] == 1
+    path.write_text(f"# changed by hand\n{TEXT}")
+    world.reload = reload_of(world.parts)
+    follow(world, path)
+    found = ask(world)["version"]
+    assert (found["number"], found["in_force"]) == (2, True)
+    assert ask(world, "/preview", "POST", {"base": 2, "entry": "templates.pytorch", "text": PYTORCH})["number"] == 3
+
+
+def test_files_whose_lines_are_all_elsewhere_are_compared_within_bounds(monkeypatch):
+    monkeypatch.setattr(editor, "MAX_PAIRS", 30_000)
+    lines = [f"  key-{number % 110}: 1" for number in range(2_000)]
+    moved = Random(1).sample(lines, len(lines))
+    matcher = editor._BoundedMatcher(None, ["version: 1", *lines, "# end"], ["version: 1", *moved, "# end"])
+    blocks = matcher.get_matching_blocks()
+    assert matcher.pairs <= 30_000
+    assert (blocks[0][:2], blocks[-2]) == ((0, 0), (2_001, 2_001, 1)), "the beginning and the end are found"
+    found = editor.compare("\n".join(lines), "\n".join(moved))
+    assert found != []
+
+
+COMMENTS = [f"#{number % 110:02x}\n" for number in range(12_000)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        pytest.param("\n" * 30_000, "\n" * 30_000, id="empty"),
+        pytest.param("".join(COMMENTS), "".join(Random(1).sample(COMMENTS, len(COMMENTS))), id="shuffled"),
+    ],
+)
+def test_the_service_answers_while_it_compares_files_with_very_many_lines(world, lines, after):
     with ThreadPoolExecutor(1) as pool:
         saved = pool.submit(save, world, text=f"# ours\n{TEXT}{lines}")
         assert saved.result(20)["number"] == 2
-        compared = pool.submit(ask, world, "/preview", "POST", {"base": 2, "text": f"# theirs\n{TEXT}{lines}# end\n"})
+        compared = pool.submit(ask, world, "/preview", "POST", {"base": 2, "text": f"# theirs\n{TEXT}{after}# end\n"})
         assert ask(world, "/versions")["versions"][0]["number"] == 2
         signs = [line["sign"] for line in compared.result(20)["diff"]]
     assert (signs[:2], signs[-1]) == (["-", "+"], "+")
+
+
+SMALL = "gpus: {t4: 1}\n"
+
+
+run = command_fixture("run", "admin", "catalog")
+
+
+def test_an_entry_is_tried_saved_compared_and_restored(run, path, tmp_path):
+    first, entry = path.read_text(), tmp_path / "small.yaml"
+    entry.write_text(SMALL)
+    change = ("save", str(entry), "--entry", "templates.small", "--base", "1", "--reason", "for the class")
+    code, out, _ = run(*change, "--dry-run")
+    assert (code, out.splitlines()[0]) == (0, "It would be version 2: templates: added small.")
+    assert "+   small:" in out
+    assert path.read_text() == first
+    assert "Saved version 2: templates: added small." in run(*change)[1]
+    assert run("show")[1] == path.read_text()
+    assert run("show", "--version", "1")[1] == first
+    assert "+   small:" in run("diff", "2")[1]
+    assert run("restore", "1", "--reason", "too small")[0] == 0
+    assert path.read_text() == first
+    listed = json.loads(run("versions", "--json")[1])["versions"]
+    assert [one["reason"] for one in listed] == ["too small", "for the class", ""]
+
+
+def test_a_wrong_catalog_and_an_old_base_are_refused(run, path, tmp_path):
+    before, entry = path.read_text(), tmp_path / "wrong.yaml"
+    entry.write_text("gpu: 1\n")
+    code, _, err = run("save", str(entry), "--entry", "templates.x", "--base", "1", "--reason", "x")
+    assert (code, "templates.x.gpu: unknown key" in err) == (2, True)
+    entry.write_text(SMALL)
+    code, _, err = run("save", str(entry), "--entry", "templates.x", "--base", "7", "--reason", "x")
+    assert (code, "after you loaded version 7" in err) == (2, True)
+    assert path.read_text() == before
+    code, _, err = run("save", str(tmp_path / "none.yaml"), "--base", "1", "--reason", "x")
+    assert (code, "No such file" in err) == (1, True)
+
+
+def test_the_catalog_is_edited_in_an_editor(run, path, monkeypatch):
+    monkeypatch.setattr("click.edit", lambda text, **_: text.replace("title: PyTorch", "title: Torch"))
+    assert "Saved version 2: templates: changed pytorch" in run("edit", "--reason", "shorter")[1]
+    assert "title: Torch" in path.read_text()
+    monkeypatch.setattr("click.edit", lambda _text, **_: None)
+    assert run("edit", "--reason", "shorter")[1] == "Nothing was changed.\n"

@@ -1,12 +1,13 @@
 """The ledger: what runs is charged once, exactly, across crashes, restarts, month's ends, time changes, clock steps."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
 from service_world import Killed
+from store_builders import delete_old
 
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
@@ -17,7 +18,7 @@ from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules, Team
-from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store import AuditLine, tables
 
 HOUR = 3600.0
 HOURS = BudgetUnit.GPU_HOURS
@@ -64,7 +65,7 @@ def of(world, user="alice", per=Per.WEEK, used=HOURS):
     return world.allocator.accounting.accounts.charged.get((account, used, per), Fraction(0))
 
 
-async def test_it_is_charged_from_running_until_its_end_and_not_for_starting(make):
+async def test_a_workspace_is_charged_from_running_to_its_end(make):
     world = make()
     lease = await world.start("alice", count=2)
     await world.round()
@@ -100,7 +101,7 @@ async def test_a_share_counts_as_its_kind_does(make):
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("steps", range(8))
-async def test_it_is_charged_once_whenever_the_service_is_killed(make, steps, half):
+async def test_a_killed_service_charges_a_workspace_once(make, steps, half):
     world = make()
     lease = await world.up("alice")
     await world.go_on(600)
@@ -150,7 +151,7 @@ async def test_usage_is_the_same_after_a_restart(make):
     assert of(world) == Fraction(450_000, HOUR_MS)
 
 
-async def test_a_month_that_ends_meanwhile_takes_its_part_and_the_next_begins_with_nothing(make):
+async def test_use_across_a_month_s_end_counts_in_each_month(make):
     zurich = ZoneInfo("Europe/Zurich")
     end = datetime(2026, 12, 1, tzinfo=zurich).timestamp()  # a Tuesday
     world = make(a_budget(1000, Per.MONTH), at=end - 2 * HOUR)
@@ -305,7 +306,7 @@ async def test_an_adopted_workspace_is_charged_and_never_ended_by_a_budget(make)
     assert charged(lost, lease) == 2 * HOUR_MS
 
 
-async def test_the_warning_always_wins_and_what_it_takes_is_an_overrun(make):
+async def test_time_after_the_budget_for_a_warning_is_an_overrun(make):
     world = make(a_budget(2))
     lease = await world.up("alice")
     world.crash()
@@ -346,7 +347,7 @@ def asker(world, user="alice"):
     return Requester(user, world.key(user).user_created)
 
 
-async def test_so_is_time_in_which_the_service_stood_still(make):
+async def test_time_in_which_the_service_was_suspended_is_given_back(make):
     world = make()
     lease = await world.up("alice")
     await world.go_on(120)
@@ -387,7 +388,7 @@ async def test_time_on_a_node_that_does_not_answer_is_given_back(make):
     assert charged(world, lease) == pytest.approx(660_000, abs=60_000)
 
 
-async def test_a_request_without_budget_is_told_so_lets_others_pass_and_starts_at_the_renewal(make):
+async def test_a_request_without_budget_waits_for_the_renewal_and_blocks_no_other(make):
     monday = datetime(2026, 11, 30, tzinfo=ZoneInfo("Europe/Zurich")).timestamp()
     world = make(a_budget(3), at=monday - 4 * HOUR, gpus=1)
     holds = await world.up("bob", lifetime="30m")
@@ -433,7 +434,36 @@ async def test_the_ledger_outlives_the_leases_that_it_is_about_and_is_forgotten_
         pass
     assert store.leases.get(lease.id) is None
     assert charged(world, lease) == 600_000
-    store.ledger.delete_before(lines(world, lease)[0].end_ms)
+    delete_old(store, tables.ledger, usage=lines(world, lease)[0].end_ms / 1000)
     assert charged(world, lease) == 600_000
-    store.ledger.delete_before(milliseconds(later))
+    delete_old(store, tables.ledger, usage=later)
     assert lines(world, lease) == []
+
+
+async def test_charges_of_a_month_count_again_after_the_clock_went_back_and_forth(make_world):
+    world = make_world(policy={"mode": "observe"})
+    budget = Budget(BudgetUnit.GPU_HOURS, Per.MONTH, hard=Fraction(1000))
+    rules = replace(world.catalog.rules, quotas=(Quota("each-user", QuotaScope.EACH_USER, budgets=(budget,)),))
+    world.catalog = replace(world.catalog, rules=rules)
+    december = datetime(2026, 12, 1, tzinfo=timezone.utc).timestamp()
+    world.clock.at = december + HOUR
+    world.boot()
+    lease = await world.up("alice")
+    await world.go_on(2 * HOUR)
+    await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
+    for _ in range(3):
+        await world.round()
+    used = Fraction(sum(x.milliseconds for x in world.parts.store.ledger.of_lease(lease.id)), HOUR_MS)
+
+    def of_this_month():
+        account = Account("", world.key("alice").user_created)
+        charged = world.allocator.accounting.accounts.charged
+        return charged.get((account, BudgetUnit.GPU_HOURS, Per.MONTH), 0)
+
+    assert of_this_month() == used >= 2
+    world.crash()
+    world.clock.at = december - HOUR  # the clock had been wrong by hours
+    world.boot()
+    assert of_this_month() == 0
+    world.clock.at = december + HOUR
+    assert of_this_month() == used

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from harness.command_lines import commands
-from page_world import api, in_grace, reclaimed, running, waiting
+from page_world import api, in_grace, reclaimed, running, waiting, world_fixture
 from rich.cells import cell_len
 
 from gpuspawner.cli import start, workspaces
@@ -21,12 +21,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 
-
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 @pytest.fixture
@@ -39,7 +34,7 @@ def cli(world, monkeypatch, capsys):
     return run
 
 
-def test_start_asks_as_the_form_does_and_detached_says_where_it_stands(world, cli):
+def test_start_sends_the_options_of_the_form_and_detached_prints_the_state(world, cli):
     asked = ["--gpu", "a100", "--count", "4", "--memory", "16GiB", "--name", "train"]
     out = cli("start", "pytorch", *asked, "--detach").out
     (lease,) = world.parts.registry
@@ -151,7 +146,7 @@ def test_any_gpu_with_a_given_memory_can_be_requested(cli, world):
     )
 
 
-def test_an_end_that_others_decided_is_the_end_that_list_and_show_tell(cli, world):
+def test_list_and_show_print_an_end_that_others_decided(cli, world):
     soon = EndNotice("claim-1", world.clock.now() + 120, "Training job train-77 needs 1 A100 80 GB.", "root")
     world.save(replace(running(), notice=soon))
     assert "in 2 min" in cli("list").out
@@ -275,7 +270,7 @@ def test_every_command_that_asks_takes_json_and_a_service_that_is_away_is_a_3(mo
     assert "Is the hub running? Set --url or GPUSPAWNER_URL." in told
 
 
-def test_letters_of_two_cells_shift_no_column(capsys):
+def test_wide_letters_keep_columns_aligned(capsys):
     rows = [("李雷", "runs"), ("e\u0301va", "waits"), ("bob\n", "runs")]
     columns = (Column("USER", ("user",)), Column("STATE", ("state",)))
     print_table(columns, [{"user": user, "state": state} for user, state in rows])

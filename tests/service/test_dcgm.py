@@ -32,7 +32,7 @@ from gpuspawner.service.engine.sampling.dcgm_values import (
     query_of,
     read,
 )
-from gpuspawner.service.engine.sampling.sample_watches import TOLD_SECONDS
+from gpuspawner.service.engine.sampling.sampler import TOLD_SECONDS
 
 ACTIVITY, UTILIZATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 ENCODER, ENERGY = "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"

@@ -1,7 +1,7 @@
 """The dialogs of acts as pages without JavaScript: filled in, previewed, done and refused."""
 
 import pytest
-from page_world import GPUS, Browser, running
+from page_world import GPUS, Browser, running, world_fixture
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.administration.dialogs import DIALOGS
@@ -10,13 +10,7 @@ from gpuspawner.service.store.audit_log import AuditFilter
 NODE = GPUS[0].node
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0,)))
-    made.save(running("other", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0,)), running("other", "bob", gpus=(1,)))
 
 
 def test_a_chosen_action_is_shown_reviewed_and_then_done(world):

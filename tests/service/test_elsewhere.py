@@ -3,8 +3,9 @@
 import pytest
 
 from gpuspawner.catalog import load_text
+from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.leases.request import Request
-from gpuspawner.service.start.check import where_words
+from gpuspawner.service.start.check import spot_words, where_words
 
 CATALOG = """
 version: 1
@@ -47,14 +48,40 @@ def a_request(template="genomes", gpu=HERE):
         pytest.param("lab", None, {THERE: None}, "In eu-west; US East costs 20 % less.", id="unknown"),
     ],
 )  # fmt: skip
-def test_it_says_where_and_what_the_other_cluster_brings(catalog, template, alone, seconds, told):
+def test_the_sentence_names_the_cluster_and_what_another_one_would_change(catalog, template, alone, seconds, told):
     assert where_words(catalog, a_request(template), HERE, alone, seconds) == told
 
 
-def test_from_the_other_cluster_the_first_one_costs_more(catalog):
+def test_in_the_other_cluster_the_sentence_compares_with_the_first_one(catalog):
     assert where_words(catalog, a_request(gpu=THERE), THERE, 0, {HERE: 0}) == "In US East; eu-west costs 25 % more."
 
 
-def test_with_one_cluster_there_is_nothing_to_say():
+def test_with_one_cluster_there_is_no_sentence():
     one = load_text(CATALOG[: CATALOG.index("clusters:")] + CATALOG[CATALOG.index("templates:") :])
     assert where_words(one, a_request(), HERE, 0, {}) == ""
+
+
+SPOT_CATALOG = """
+version: 1
+currency: CHF
+gpus:
+  t4: {title: T4, match: Tesla-T4, memory: 16GiB, price: 1}
+  t4-spot: {title: T4 (spot), match: Tesla-T4, memory: 16GiB, price: 0.35, spot: true}
+simulated: {t4: 1, t4-spot: 1}
+templates:
+  lab: {title: Lab, gpus: {t4: 1}, substitutes: {t4: [t4-spot]}}
+"""
+
+
+def test_a_start_on_a_spot_node_says_what_the_cloud_may_do():
+    catalog = load_text(SPOT_CATALOG)
+    words = spot_words(catalog, "t4-spot", LifecyclePolicy("default"))
+    assert words == (
+        "Spot: the cloud may take its node back at any time, two minutes before or less; it then returns to the "
+        "queue before later requests, and starts again by itself."
+    )
+    assert spot_words(
+        catalog, "t4-spot", LifecyclePolicy("default", preemption=PreemptionPolicy(back_in_queue=False))
+    ).endswith("it then ends.")
+    assert spot_words(catalog, "t4", LifecyclePolicy("default")) == ""
+    assert spot_words(catalog, None, LifecyclePolicy("default")) == ""

@@ -140,7 +140,7 @@ def test_waiting_starting_and_ended(make):
     assert view["explained"] == [view["end"]["why"], "Its user called this wrong: “It read data.”", "Not answered yet."]
 
 
-def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over(make):
+def test_an_adopted_server_is_explained_to_its_user_and_to_administrators(make):
     world = make()
     world.save(unasked(minutes=0))
     taken_over, stops = explained(world)
@@ -155,7 +155,7 @@ def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over
     assert "without the GPU service, before its installation" not in Browser(world, "admin").look("console/").text
 
 
-def test_a_lease_rebuilt_from_what_runs_was_asked_for(make):
+def test_a_rebuilt_lease_is_explained_as_a_requested_one(make):
     world = make()
     world.save(page_world.running("mine", adopted=True))
     assert explained(world) == ["In use: GPU 0 at 80 %."]

@@ -18,7 +18,7 @@ def refusing(world):
     return world
 
 
-async def test_a_holder_of_wanted_gpus_may_not_extend_and_reads_why(refusing):
+async def test_an_extension_is_refused_while_others_wait_for_the_gpus(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
     told = present_workspace(refusing.parts, refusing.now_of(alice)).extend

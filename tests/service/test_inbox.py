@@ -1,24 +1,22 @@
 """The inbox: what people are told of stays there until they have read it; messages of administrators."""
 
+import json
 from dataclasses import replace
 
 import page_world
 import pytest
-from page_world import NOW, PEOPLE, api, reclaimed
+from page_world import NOW, PEOPLE, Browser, api, command_fixture, reclaimed, running, waiting, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core import events
 from gpuspawner.core.administration import parse_announcement
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner
-from gpuspawner.core.units import BadValue
+from gpuspawner.core.units import BadValue, show_time
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def save(world, lease, *steps):
@@ -92,7 +90,7 @@ def test_users_get_no_notice_of_their_own_actions_and_answers(world):
 
 
 @pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Your workspace got its GPU"])])
-def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
+def test_a_grant_is_a_notice_only_after_a_long_wait(world, waited_seconds, titles):
     lease = page_world.running("came")
     lease = replace(lease, asked_at=lease.granted_at - waited_seconds)
     save(world, lease, (lease.granted_at, "gpuspawner", events.Granted(("GPU-1",))))
@@ -237,3 +235,56 @@ def test_a_grant_to_a_team_reaches_who_is_in_it_and_one_to_everybody_all(make_we
 async def inbox_of(world):
     found = await world.parts.inboxes.of(Owner("hub-1", "alice born"), "alice")
     return {"notices": [{"title": one.title, "unread": one.unread} for one in found.notices]}
+
+
+def test_messages_about_starts_are_switched_by_api_and_page(world, monkeypatch):
+    assert api(world, "alice", "notifications").json() == {"start_mail": True, "reached": False}
+    assert api(world, "alice", "notifications", "POST", {"start_mail": "x"}).status_code == 400
+    assert "Turn off" not in Browser(world, "alice").look("inbox").text, "this hub sends no mail"
+    monkeypatch.setattr(world.parts.notifier, "reaches", lambda _user: True)
+    world.observe()
+    world.save(running("others", "bob", gpus=(0, 1, 2, 3)))
+    world.save(waiting("mine", "alice"))
+    browser = Browser(world, "alice")
+    assert "You get a mail or chat message too." in browser.look("workspaces/mine").text
+    after = browser.submit("notifications", start_mail="0", workspace="mine")
+    assert "You get no mail or chat message about starts." in after.text
+    assert api(world, "alice", "notifications").json()["start_mail"] is False
+    assert api(world, "bob", "notifications").json()["start_mail"] is True
+    assert "You get a mail or chat message too." in browser.submit("notifications", start_mail="1").text
+
+
+announce = command_fixture("announce", "admin", "announce")
+
+
+def test_an_announcement_is_sent_listed_and_withdrawn(announce):
+    sending = ("send", "--to", "all", "--until", "2h", "Maintenance on Friday.")
+    reach = f"{len(PEOPLE)} people (everybody) until {show_time(NOW + 7200, NOW)}; mail is not set up.\n"
+    assert announce(*sending, "--dry-run")[:2] == (0, f"It would reach {reach}")
+    assert announce("list")[1] == "No announcement is shown now.\n"
+    code, out, _ = announce(*sending)
+    assert (code, f"it reaches {reach}" in out) == (0, True)
+    code, out, _ = announce("list")
+    assert out.splitlines()[0].split() == ["ID", "TO", "BY", "SENT", "UNTIL", "STATE", "TEXT"]
+    assert out.splitlines()[1].split()[1:3] == ["all", "admin"]
+    assert out.rstrip().endswith("shown  Maintenance on Friday.")
+    name = out.splitlines()[1].split()[0]
+    assert announce("withdraw", name)[:2] == (0, "Withdrawn: to everybody: Maintenance on Friday.\n")
+    assert announce("withdraw", name)[0] == 2
+    assert json.loads(announce("list", "--past", "--json")[1])["messages"][0]["state"] == "withdrawn"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "words"),
+    [
+        (("send", "--to", "vision", "--until", "2h", "Hi"), "admin", "all, user:NAME or group:NAME"),
+        (("send", "--to", "user:nobody", "--until", "2h", "Hi"), "admin", "Name one as the hub does"),
+        (("send", "--to", "all", "--until", "2h", "Hi"), "alice", "Only operators and administrators"),
+        (("withdraw", "x"), "admin", "See gpuspawner admin announce list"),
+        (("withdraw", ""), "admin", "No announcement"),
+    ],
+)
+def test_a_refusal_says_why(announce, arguments, name, words):
+    code, out, error = announce(*arguments, name=name)
+    assert (code, out) == (2, "")
+    assert words in error

@@ -98,7 +98,22 @@ def test_pages_are_refreshed_when_a_hold_ends(world):
     assert world.call(lambda: world.parts.queue.version) > version
 
 
-def test_where_another_owns_the_queue_nothing_is_taken_off(world, monkeypatch):
+def test_reserved_gpus_are_ignored_if_another_scheduler_owns_the_queue(world, monkeypatch):
     capabilities = type("Capabilities", (), {"owns_queue": True})
     monkeypatch.setattr(type(world.parts.scheduler), "capabilities", capabilities)
     assert world.call(world.parts.queue._held) == ()
+
+
+def test_everybody_reads_whether_the_memory_of_a_share_is_enforced(make_web_world, monkeypatch, capsys):
+    half = {"title": "Half", "of": "a100", "shares": 2}
+    kinds = {"half": half, "mps-half": {**half, "title": "MPS half", "memory_enforced": True}}
+    world = make_web_world(load_catalog({**CATALOG, "gpus": {**CATALOG["gpus"], **kinds}}))
+    world.observe()
+    offers = {one["kind"]: one["memory_enforced"] for one in api(world, "alice", "offers").json()["offers"]}
+    assert (offers["a100"], offers["half"], offers["mps-half"]) == (True, False, True)
+    monkeypatch.setenv("GPUSPAWNER_TOKEN", world.token("alice"))
+    main(["offers", "--url", world.home.rstrip("/")])
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    assert "40 GiB, not enforced" in rows["half"]
+    assert "others on the same GPU may use up its memory" in rows["half"]
+    assert "not enforced" not in rows["mps-half"] + rows["a100"]

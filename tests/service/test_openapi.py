@@ -9,20 +9,13 @@ import pytest
 import requests
 from few_examples import statuses_of_any_request
 from hypothesis import strategies as st
-from page_world import api, running, waiting
+from page_world import api, running, waiting, world_fixture
 
 from gpuspawner.service.api.rest.document import BELOW, path_of, route_of
 from gpuspawner.service.api.routes import ROUTES, document_of_all
 from gpuspawner.service.app import application
 
-
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs"))
-    made.save(waiting("waits", "bob"))
-    return made
+world = world_fixture(running("runs"), waiting("waits", "bob"))
 
 
 def test_each_route_of_the_application_is_declared_and_in_the_document(world):

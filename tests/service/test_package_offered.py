@@ -8,16 +8,14 @@ import zipfile
 
 import pytest
 import requests
-from page_world import Browser
+from page_world import Browser, world_fixture
 
 from gpuspawner import __version__
 
 WHEEL = f"gpuspawner-{__version__}-py3-none-any.whl"
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 @pytest.mark.parametrize("address", ["cli/", f"cli/{WHEEL}"])

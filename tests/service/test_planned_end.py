@@ -2,22 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 import requests
-from page_world import NOW, Browser, running, waiting
+from page_world import NOW, Browser, running, waiting, world_fixture
 
 from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases.lease import Key
 
-
-@pytest.fixture
-def world(make_web_world):
-    """Return a world in which alice and bob have a GPU each, and carl waits for four."""
-    made = make_web_world()
-    made.observe()
-    made.save(running("runs", "alice", gpus=(0,)))
-    made.save(running("bobs", "bob", gpus=(1,)))
-    return made
+world = world_fixture(running("runs", "alice", gpus=(0,)), running("bobs", "bob", gpus=(1,)))
+"""Return a world in which alice and bob have a GPU each, and carl waits for four."""
 
 
 def ask(world, path="workspaces/runs", method="GET", body=None, who="alice"):

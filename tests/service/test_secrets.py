@@ -2,9 +2,8 @@
 
 import logging
 
-import pytest
 import requests
-from page_world import Browser, api, running
+from page_world import Browser, api, running, world_fixture
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
@@ -16,11 +15,7 @@ VALUE = "hf_s3cret-value-that-nobody-reads"
 TOKEN = "gpuws-token-of-the-workspace"
 
 
-@pytest.fixture
-def world(make_web_world):
-    made = make_web_world()
-    made.observe()
-    return made
+world = world_fixture()
 
 
 def save(world, name="HF_TOKEN", value=VALUE, who="alice", status=201):
@@ -64,7 +59,7 @@ def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
     assert "secret saved" in texts[-2]
 
 
-def test_they_are_replaced_deleted_and_bounded(world):
+def test_secrets_are_replaced_deleted_and_bounded(world):
     world.save(running("mine", token_hash=hash_token(TOKEN)))
     save(world)
     save(world, value="other")
@@ -77,12 +72,12 @@ def test_they_are_replaced_deleted_and_bounded(world):
     assert "HF_TOKEN" not in hand_over(world, "mine").text
 
 
-def test_they_are_forgotten_with_their_user(world):
+def test_secrets_are_deleted_with_their_user(world):
     save(world)
     save(world, who="bob")
     world.created["bob"] = None
     world.call(forget, world.parts)
-    assert len(world.parts.store.secrets.owners("hub-1")) == 1
+    assert len(world.parts.store.retention.owners("hub-1")) == 1
 
 
 def test_a_value_of_another_key_user_or_name_is_not_opened():

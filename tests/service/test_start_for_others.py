@@ -1,16 +1,12 @@
 """Operators and administrators start a workspace for another user, who is charged."""
 
 import pytest
-from page_world import api
+from page_world import api, world_fixture
 
 ASKED = {"template": "pytorch", "gpu": "a100"}
 
 
-@pytest.fixture
-def world(make_web_world):
-    world = make_web_world()
-    world.observe()
-    return world
+world = world_fixture()
 
 
 def audit_of(world, lease):

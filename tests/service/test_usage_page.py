@@ -5,7 +5,7 @@ import io
 import json
 import re
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
 
 import page_world
@@ -19,7 +19,9 @@ from gpuspawner.core.events import Stopped
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.usage import pages as use_page
+from gpuspawner.service.usage.pages import LABELS, columns_of
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def world(make_web_world):
 
 
 @pytest.mark.postgresql
-def test_the_currency_stands_before_the_cost_as_everywhere(make_web_world):
+def test_the_currency_precedes_the_cost(make_web_world):
     world = make_web_world(load_catalog({**page_world.CATALOG, "currency": "EUR"}))
     world.observe()
     figures = asked(world, "console/usage").text.partition('id="usage-figures"')[2].partition("</dl>")[0]
@@ -87,7 +89,7 @@ def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, 
     assert f'gpuspawner_queue_length{{kind="a100"}} {waits}.0' in metrics
 
 
-def test_use_is_by_what_is_asked_for_and_adds_up(world):
+def test_usage_adds_up_in_each_grouping(world):
     whole = asked(world, "console/usage.json").json()
     users = {row["name"]: row for row in whole["rows"]}
     assert users["alice"]["allocated"] == pytest.approx(2.0)
@@ -114,14 +116,14 @@ def test_use_is_by_what_is_asked_for_and_adds_up(world):
         ("since=2001-01-01", "Allowed: 400 days"),
     ],
 )
-def test_days_and_dimensions_that_can_t_be_are_told(world, query, said):
+def test_invalid_days_and_groupings_are_refused(world, query, said):
     answer = asked(world, f"console/usage.json?{query}")
     assert answer.status_code == 400
     assert said.removeprefix("write ") in answer.json()["error"]["message"]
 
 
 @pytest.mark.postgresql
-def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
+def test_the_page_of_a_user_has_workspaces_usage_and_ends(world):
     people = {row["user"]: row for row in asked(world, "console/people.json").json()["rows"]}
     assert (people["alice"]["running"], people["alice"]["gpus"]) == (1, 2)
     assert people["bob"]["idle"] == pytest.approx(1.0)
@@ -207,3 +209,40 @@ def test_running_leases_are_read_after_the_store_so_an_end_in_between_counts_at_
     allocated, charged = of_erin(between)
     assert charged == 0.0, "it is told at the next look"
     assert 0.0 < allocated < of_erin(before)[0], "its samples had added most of its time to the sums"
+
+
+def series(days, hours=1.0):
+    first = date(2026, 11, 1)
+    return [
+        ((first + timedelta(days=number)).isoformat(), UsageAmounts(active=hours, idle=hours / 2, not_measured=0.25))
+        for number in range(days)
+    ]
+
+
+@pytest.mark.parametrize("days", [1, 2, 7, 10, 26, 31, 62])
+def test_labels_are_few_and_different(days):
+    labels = [one.label for one in columns_of(series(days), weekly=False).columns if one.label]
+    assert 1 <= len(labels) <= LABELS
+    assert len(set(labels)) == len(labels)
+
+
+def test_each_part_has_its_height_on_the_axis():
+    chart = columns_of(series(3, hours=10.0), weekly=False)
+    highest = {float(words): percent for words, percent in chart.ticks}
+    for column in chart.columns:
+        assert [part.kind for part in column.parts] == ["hole", "idle", "gpu"]
+        gpu = column.parts[-1].percent
+        assert gpu == pytest.approx(highest[10.0], abs=0.1)
+        assert sum(part.percent for part in column.parts) <= 100
+
+
+def test_days_without_usage_have_no_bar():
+    chart = columns_of([("2026-11-01", UsageAmounts()), *series(1)], weekly=False)
+    assert chart.columns[0].parts == ()
+
+
+@pytest.mark.parametrize(("capacity", "is_shown"), [(20.0, True), (96.0, False), (None, False)])
+def test_the_line_of_all_gpus_is_left_out_where_it_would_flatten_the_bars(capacity, is_shown):
+    chart = columns_of(series(5, hours=3.0), weekly=False, capacity_hours=capacity)
+    assert (chart.capacity_percent is not None) is is_shown
+    assert max(part.percent for one in chart.columns for part in one.parts) > 10

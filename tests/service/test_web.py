@@ -1,5 +1,6 @@
 """The service's pages over HTTP: who sees what, what a form does, what an error says."""
 
+import builtins
 import re
 import time
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import NOW, Browser
+from page_world import NOW, Browser, world_fixture
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
@@ -15,11 +16,9 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.request import Next, SizeChange
 from gpuspawner.core.queue.calibration import Form, ShownStart
+from gpuspawner.service.web import base
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_an_empty_home_says_what_to_do_next(world):
@@ -234,7 +233,7 @@ def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
 
 
 @pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
-def test_a_get_changes_nothing(world, action):
+def test_a_get_request_changes_nothing(world, action):
     before = world.save(page_world.in_grace("mine"))
     ended = world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
@@ -244,7 +243,7 @@ def test_a_get_changes_nothing(world, action):
 
 
 @pytest.mark.parametrize("token", ["", "forged"])
-def test_a_form_from_elsewhere_does_nothing(world, token):
+def test_a_forged_form_changes_nothing(world, token):
     before = world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
@@ -364,7 +363,7 @@ def test_the_notice_of_a_new_size_restarts_it_now_or_keeps_it(world, step, stops
     assert lease.reason is (ExitReason.CHANGED if stops else None)
 
 
-def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
+def test_only_its_user_marks_an_end_as_read(world):
     world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")
     assert "Mark as read" not in admin.look("workspaces/gone").text
@@ -484,3 +483,16 @@ def test_a_restarted_workspace_was_not_stopped(world, name, who):
     text = Browser(world, name).look("workspaces/gone").text
     assert re.search(f"<h2[^>]*>{who} restarted it without a GPU at ", text)
     assert "because" not in text
+
+
+def test_no_template_is_read_from_its_file_once_the_service_has_started(monkeypatch):
+    def refuse(name, *_arguments, **_named):
+        pytest.fail(f"{name} is read again")
+
+    base.templates.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(builtins, "open", refuse)
+        found = {name: base.templates().get_template(name) for name in base._TEMPLATES}
+    assert {"home.html", "admin_overview.html"} < found.keys()
+    assert all(one.is_up_to_date for one in found.values())
+    assert found["home.html"].filename.endswith("templates/home.html"), "a traceback says where"

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.web.base import area_of, beside, edge_of, tick
+from gpuspawner.service.workspaces.cards import Card
 from gpuspawner.service.workspaces.chart import (
     PLOT_HEIGHT,
     Axis,
@@ -170,3 +172,18 @@ def test_the_axis_counts_in_round_times_of_the_clock_that_people_read():
     half_past = 5 * 3600 + 1800  # India is half an hour off the hours of UTC
     axis = Axis(7 * 60.0, 3 * 3600.0, half_past)
     assert [(at + half_past) % 3600 for at, _ in axis.ticks()] == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("earliest", "likely", "latest", "places"),
+    [
+        pytest.param(1100.0, 1200.0, 1400.0, (25.0, 50.0), id="likely"),
+        pytest.param(1100.0, None, 1400.0, (25.0, None), id="no time is sure enough"),
+        pytest.param(1899.0, None, 1900.0, (97.0, None), id="a short range"),
+    ],
+)
+def test_marks_of_the_bar(earliest, likely, latest, places):
+    queue = SimpleNamespace(earliest_start_at=earliest, likely_start_at=likely, range_end_at=latest)
+    window = Card(SimpleNamespace(now=1000.0, queue=queue), "", ()).window
+    assert (window.earliest_left, window.likely_left) == places
+    assert (window.likely == "") is (likely is None)

@@ -6,15 +6,12 @@ from dataclasses import replace
 import page_world
 import pytest
 import requests
-from page_world import Browser, api
+from page_world import Browser, api, world_fixture
 
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
-
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def test_promise_9_a_new_user_with_a_deleted_one_s_name_sees_nothing_of_theirs(world):

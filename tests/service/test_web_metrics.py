@@ -10,7 +10,7 @@ import page_world
 import pytest
 import requests
 from harness import pages
-from page_world import NOW
+from page_world import NOW, world_fixture
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner import __version__
@@ -20,19 +20,17 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
-from gpuspawner.service.metrics import per_user
+from gpuspawner.service.metrics import collector as per_user
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
-from gpuspawner.service.settings import Settings, changed
+from gpuspawner.service.settings import Settings, change_settings
 from gpuspawner.version import commit, describe_version
 
 METRICS_PAGE = pages.page("reference/metrics")
 
 
-@pytest.fixture
-def world(make_web_world):
-    return make_web_world()
+world = world_fixture(is_observed=False)
 
 
 def metrics(world, name, page="metrics"):
@@ -289,6 +287,6 @@ def test_metrics_api_and_pages_name_the_version_with_its_commit(world):
 
 def test_pages_link_to_the_documentation_if_an_administrator_names_it(world):
     assert ">Help</a>" not in page_world.Browser(world, "alice").home.text
-    settings = changed(Settings(), {"documentation_url": "https://docs.example.org/gpu/"})
+    settings = change_settings(Settings(), {"documentation_url": "https://docs.example.org/gpu/"})
     object.__setattr__(world.parts, "settings", settings)  # as a service that starts with it
     assert '<a href="https://docs.example.org/gpu/">Help</a>' in page_world.Browser(world, "alice").home.text

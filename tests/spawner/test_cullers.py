@@ -75,7 +75,7 @@ def test_a_setting_among_the_arguments_of_workspaces_is_named(named, section, se
     c[section][setting] = ["jupyterhub-singleuser", word]
     (sentence,) = named(c)
     name = word.partition(".")[2]
-    assert sentence.startswith(f"gpuspawner: c.{section}.{setting} sets {name}: workspaces end what they run")
+    assert sentence.startswith(f"gpuspawner: c.{section}.{setting} sets {name}: workspaces end their own")
 
 
 def test_the_arguments_of_pods_are_read_and_the_files_of_the_hub_s_machine_are_not_theirs(named, machine):

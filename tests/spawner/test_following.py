@@ -7,7 +7,7 @@ import yaml
 
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.spawner.hub.catalog import followed
+from gpuspawner.spawner.hub.catalog import follow_catalog
 
 FILE = {
     "version": 1,
@@ -38,7 +38,7 @@ def hub(request, tmp_path):
     (tmp_path / "catalog.yaml").write_text(yaml.safe_dump(FILE))
     catalog = FILE if request.param == "mapping" else tmp_path / "catalog.yaml"
     (tmp_path / "gpu").mkdir()
-    return lambda: followed(catalog, lambda catalog: (catalog, ()), tmp_path / "gpu")
+    return lambda: follow_catalog(catalog, lambda catalog: (catalog, ()), tmp_path / "gpu")
 
 
 async def test_an_added_entry_is_read_once_and_kept_over_a_restart_and_an_absent_service(hub):
@@ -83,7 +83,7 @@ def test_a_wrong_file_at_a_restart_leaves_the_last_good_catalog_in_force_and_is_
     data.mkdir()
 
     def start():
-        return followed(file, lambda catalog: (catalog, ()), data)
+        return follow_catalog(file, lambda catalog: (catalog, ()), data)
 
     file.write_text("version: 1\ntemplates: {lab: {prize: 1}}\n")
     with pytest.raises(SystemExit, match="the hub does not start with this catalog"):

@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner import configure
-from gpuspawner.spawner.kubernetes.manifests import PodSettings, contradiction, with_lease
+from gpuspawner.spawner.kubernetes.manifests import PodSettings, find_contradiction, with_lease
 
 GPU = {"nvidia.com/gpu": 1}
 ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
@@ -180,8 +180,8 @@ def test_possible_gpu_access_is_named_and_the_hub_starts(tmp_path, capsys):
             "write the variables in c.KubeSpawner.environment."
         ),
         (
-            "gpuspawner: c.KubeSpawner.extra_containers, side: a privileged container beside the server sees every GPU "
-            "of its node, and no lease counts what it uses. Do not let users run programs in it."
+            "gpuspawner: c.KubeSpawner.extra_containers, side: a privileged container next to the server sees every "
+            "GPU of its node, and no lease counts what it uses. Do not let users run programs in it."
         ),
     ]
 
@@ -215,15 +215,15 @@ def test_promise_10_what_only_a_start_shows_is_refused_by_the_finished_pod(made,
 @pytest.mark.parametrize("settings", AT_THE_START.values(), ids=AT_THE_START)
 def test_promise_10_a_hook_that_reaches_gpus_is_told(made, settings):
     clean = with_lease(made({}), TWO, SETTINGS, "m1")
-    assert contradiction(clean, TWO, "m1") == ""
+    assert find_contradiction(clean, TWO, "m1") == ""
     hooked = made(settings)
     added = hooked["metadata"].get("annotations") or {}
     hooked["metadata"] = {**clean["metadata"], "annotations": {**clean["metadata"]["annotations"], **added}}
     server = hooked["spec"]["containers"][0]
     server["resources"] = {**clean["spec"]["containers"][0]["resources"], **(server.get("resources") or {})}
-    assert "modify_pod_hook" in contradiction(hooked, TWO, "m1")
+    assert "modify_pod_hook" in find_contradiction(hooked, TWO, "m1")
 
 
 def test_a_start_with_what_reaches_no_gpu_goes_on(made):
     pod = with_lease(made(HARMLESS), TWO, SETTINGS, "m1")
-    assert contradiction(pod, TWO, "m1") == ""
+    assert find_contradiction(pod, TWO, "m1") == ""

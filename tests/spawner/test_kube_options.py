@@ -9,7 +9,7 @@ import pytest
 from traitlets.config import Config
 
 from gpuspawner.catalog import load_text, resolve
-from gpuspawner.spawner.kubernetes.conflicts import menus
+from gpuspawner.spawner.kubernetes.conflicts import read_menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 GIB = 2**30
@@ -72,7 +72,7 @@ OFFERED = load_text("version: 1\ntemplates: {lab: {profile: torch}, plain: {prof
 )
 async def test_choices_of_a_profile_are_those_that_kubespawner_applies(a_spawner, options, image):
     c = Config({"KubeSpawner": {"profile_list": PROFILES}})
-    catalog = replace(OFFERED, menus=menus(c, GPUSpawner, OFFERED))
+    catalog = replace(OFFERED, menus=read_menus(c, GPUSpawner, OFFERED))
     spawner = a_spawner(options, catalog, profile_list=PROFILES)
     await spawner.load_user_options()
     assert spawner.image == image

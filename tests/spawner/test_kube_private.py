@@ -8,8 +8,8 @@ from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from kubespawner import spawner as kubespawner
 
+from gpuspawner.spawner.kubernetes.clusters import WATCHES
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner, KubePods
-from gpuspawner.spawner.kubernetes.watches import WATCHES
 
 NAME, SECONDS = "jupyter-alice", 3
 POD = {"metadata": {"uid": "uid", "name": NAME}, "status": {"phase": "Running"}}

@@ -5,7 +5,7 @@ from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
-from gpuspawner.spawner.kubernetes.conflicts import menus, profile_conflicts
+from gpuspawner.spawner.kubernetes.conflicts import find_profile_conflicts, read_menus
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 IMAGES = {
@@ -38,12 +38,12 @@ TORCH = {"display_name": "Torch", "slug": "torch", "profile_options": {"image": 
 
 @pytest.mark.parametrize("profiles", [[PLAIN, TORCH], {"a": PLAIN, "b": TORCH}], ids=["list", "dict"])
 def test_a_template_has_the_options_of_its_profile_else_of_the_default_one(profiles):
-    found = menus(*judged(profiles, {"lab": {"profile": "torch"}, "usual": {}}))
+    found = read_menus(*judged(profiles, {"lab": {"profile": "torch"}, "usual": {}}))
     assert found == {"lab": Menu("torch", (MENU,)), "usual": Menu("plain")}
 
 
 def test_a_profile_function_reveals_only_its_profiles():
-    found = menus(*judged(lambda _spawner: [TORCH], {"lab": {"profile": "torch"}, "usual": {}}))
+    found = read_menus(*judged(lambda _spawner: [TORCH], {"lab": {"profile": "torch"}, "usual": {}}))
     assert found == {"lab": Menu("torch")}
 
 
@@ -80,11 +80,11 @@ WRONG = {
 def test_promise_10_unavailable_options_are_refused_by_name(options, words):
     profile = {"display_name": "Big", "profile_options": options}
     place = "c.KubeSpawner.profile_list, big" + (": " if words.startswith("profile_options") else ", ")
-    assert list(profile_conflicts(*judged([profile], {"lab": {}}))) == [f"{place}{words}"]
+    assert list(find_profile_conflicts(*judged([profile], {"lab": {}}))) == [f"{place}{words}"]
 
 
 def test_promise_10_an_image_of_the_template_that_would_undo_every_choice_is_refused():
-    (found,) = profile_conflicts(*judged([TORCH], {"lab": {"image": "lab:1", "profile": "torch"}}))
+    (found,) = find_profile_conflicts(*judged([TORCH], {"lab": {"image": "lab:1", "profile": "torch"}}))
     assert found == (
         "templates.lab.image replaces the image that people choose by c.KubeSpawner.profile_list, torch, image. "
         "Take one of them out."
@@ -93,5 +93,5 @@ def test_promise_10_an_image_of_the_template_that_would_undo_every_choice_is_ref
 
 def test_an_image_of_the_template_stands_where_it_names_no_profile():
     told = judged([TORCH], {"lab": {"image": "lab:1"}})
-    assert list(profile_conflicts(*told)) == []
-    assert menus(*told) == {"lab": Menu("torch")}
+    assert list(find_profile_conflicts(*told)) == []
+    assert read_menus(*told) == {"lab": Menu("torch")}

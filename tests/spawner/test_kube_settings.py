@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.requests.profile_options import Menu, read_menus
-from gpuspawner.spawner.kubernetes.configuration import written
+from gpuspawner.spawner.kubernetes.configuration import read_setting
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
 
 
@@ -112,7 +112,7 @@ def test_settings_that_a_lease_replaces_are_named_and_the_hub_starts(configured,
 def test_on_jupyterhub_5_no_refusal_counts_towards_the_hubs_end(configured, monkeypatch, version, limit):
     monkeypatch.setattr(sys.modules["gpuspawner.spawner.configure"], "hub_version", version)
     c = configured(consecutive_failure_limit=5)
-    assert written(c, GPUSpawner, "consecutive_failure_limit", None)[1] == limit
+    assert read_setting(c, GPUSpawner, "consecutive_failure_limit", None)[1] == limit
 
 
 def test_all_conflicts_are_told_at_once_also_those_that_were_only_added(configured):

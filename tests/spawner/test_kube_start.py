@@ -19,12 +19,12 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import spawner as kube_spawner
 from gpuspawner.spawner.kubernetes import starting as kube_start
+from gpuspawner.spawner.kubernetes.clusters import PodMemory
 from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
 from gpuspawner.spawner.kubernetes.spawner import KubePods
-from gpuspawner.spawner.kubernetes.watches import PodMemory
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.progress import StartEnded, Steps
+from gpuspawner.spawner.waiting import StartEnded, Steps
 
 
 def refused(status, message="", reason="Because"):

@@ -9,10 +9,10 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.manifests import (
     START_MARK,
     PodSettings,
-    contradiction,
-    typed,
+    apply_changes,
+    find_contradiction,
+    to_model,
     with_lease,
-    written_back,
 )
 
 GIB = 2**30
@@ -81,6 +81,21 @@ def test_gpus_are_limits_in_whole_numbers_with_cpu_and_memory_requests(made):
     pod = patched(made())
     asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
     assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+
+
+@pytest.mark.parametrize(
+    ("patch", "own"), [pytest.param(WITHOUT, "0", id="without a GPU"), pytest.param(PATCH, "2", id="with GPUs")]
+)
+def test_no_container_leaves_a_limit_range_a_gpu_to_add(made, patch, own):
+    before = made(extra_containers=[{"name": "log", "image": "log:1"}], init_containers=[{"name": "i", "image": "i:1"}])
+    pod = patched(before, {**patch, "not_added": ["nvidia.com/gpu"]})
+    server, log = pod["spec"]["containers"]
+    (init,) = pod["spec"]["initContainers"]
+    for one, count in ((server, own), (log, "0"), (init, "0")):
+        assert {part: one["resources"][part]["nvidia.com/gpu"] for part in ("limits", "requests")} == {
+            "limits": count, "requests": count,
+        }  # fmt: skip
+    assert find_contradiction(pod, patch, "m1") == ""
 
 
 def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made):
@@ -372,9 +387,9 @@ HOOKS = {
 @pytest.mark.parametrize(("hook", "words"), HOOKS.items())
 def test_promise_10_a_hook_that_takes_the_lease_off_the_pod_is_told(made, hook, words):
     pod = patched(made())
-    assert contradiction(pod, PATCH, "m1") == ""
+    assert find_contradiction(pod, PATCH, "m1") == ""
     hook(pod)
-    assert words in contradiction(pod, PATCH, "m1")
+    assert words in find_contradiction(pod, PATCH, "m1")
 
 
 def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
@@ -391,7 +406,7 @@ def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
     home, toleration = model.spec.volumes[0], model.spec.tolerations[0]
     before = api.sanitize_for_serialization(model)
     after = with_lease(before, PATCH, SETTINGS, "m1")
-    pod = written_back(model, before, after, "V1Pod")
+    pod = apply_changes(model, before, after, "V1Pod")
     assert api.sanitize_for_serialization(pod) == after
     assert pod.spec.volumes[0] is home
     assert pod.spec.tolerations[0] is toleration
@@ -401,7 +416,7 @@ def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
 
 
 def test_a_shrunken_list_is_replaced(api):
-    model = typed({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, "V1Pod")
+    model = to_model({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, "V1Pod")
     before = api.sanitize_for_serialization(model)
     after = {"spec": {"containers": [{"name": "b"}]}}
-    assert api.sanitize_for_serialization(written_back(model, before, after, "V1Pod")) == after
+    assert api.sanitize_for_serialization(apply_changes(model, before, after, "V1Pod")) == after

@@ -7,11 +7,11 @@ from kubespawner.objects import make_pod
 from gpuspawner.core.errors import Conflict
 from gpuspawner.spawner.kubernetes.manifests import (
     PodSettings,
+    apply_changes,
     claim_of,
-    contradiction,
-    owned,
+    find_contradiction,
     with_lease,
-    written_back,
+    with_owner,
 )
 from gpuspawner.spawner.kubernetes.pod_states import stage_of
 
@@ -37,8 +37,8 @@ async def test_the_server_has_the_claim_and_no_other_container(made):
     assert server["resources"]["claims"] == [{"name": "gpu"}]
     assert set(server["resources"]["limits"]) == {"cpu", "memory"}
     assert pod["spec"]["runtimeClassName"] == "nvidia", "it has GPUs"
-    assert contradiction(pod, PATCH, "m1") == ""
-    assert api.sanitize_for_serialization(written_back(model, before, pod, "V1Pod")) == pod
+    assert find_contradiction(pod, PATCH, "m1") == ""
+    assert api.sanitize_for_serialization(apply_changes(model, before, pod, "V1Pod")) == pod
 
 
 async def test_the_claim_is_the_starts_own_and_goes_with_its_pod(made):
@@ -46,7 +46,7 @@ async def test_the_claim_is_the_starts_own_and_goes_with_its_pod(made):
     assert claim["spec"] == SPEC
     assert claim["metadata"]["name"] == "gpuspawner-m1"
     assert claim["metadata"]["labels"]["gpuspawner.io/lease"] == "1e45e"
-    (owner,) = owned(claim, {"metadata": {"name": "jupyter-alice", "uid": "u"}})["metadata"]["ownerReferences"]
+    (owner,) = with_owner(claim, {"metadata": {"name": "jupyter-alice", "uid": "u"}})["metadata"]["ownerReferences"]
     assert owner == {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}
     assert claim_of({"environment": {}}, "m1") == {}
 
@@ -56,7 +56,9 @@ async def test_a_hook_that_changes_the_claim_is_refused(made, claims):
     pod = with_lease(made[2], PATCH, SETTINGS, "m1")
     pod["spec"]["resourceClaims"] = claims
     hook = "c.KubeSpawner.modify_pod_hook"
-    assert contradiction(pod, PATCH, "m1") == (f"{hook} changes what the pod claims. GPUs come from the lease alone.")
+    assert find_contradiction(pod, PATCH, "m1") == (
+        f"{hook} changes what the pod claims. GPUs come from the lease alone."
+    )
 
 
 async def test_a_claim_of_the_administrators_own_is_refused(made):

@@ -19,7 +19,7 @@ from gpuspawner.spawner.kubernetes.volumes import (
     holder_words,
     is_attached_elsewhere,
 )
-from gpuspawner.spawner.progress import StartEnded
+from gpuspawner.spawner.waiting import StartEnded
 
 MADE = "2026-11-26T10:02:00Z"
 MULTI_ATTACH = {

@@ -6,9 +6,9 @@ from harness.waiting import until
 from kubespawner.reflector import ResourceReflector
 from traitlets.config import SingletonConfigurable
 
-from gpuspawner.spawner.kubernetes import watches as pod_watches
+from gpuspawner.spawner.kubernetes import clusters as pod_watches
+from gpuspawner.spawner.kubernetes.clusters import EventWatch, PodMemory
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner
-from gpuspawner.spawner.kubernetes.watches import EventWatch, PodMemory
 
 POD = {"metadata": {"namespace": "hub", "name": "alice"}}
 

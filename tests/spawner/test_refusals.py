@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from gpuspawner.spawner.progress import ended_start, one_line_refusals
+from gpuspawner.spawner.waiting import ended_start, one_line_refusals
 
 
 def start(error):

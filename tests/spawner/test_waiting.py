@@ -13,7 +13,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import waiting
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.progress import StartEnded, Steps, ended_start
+from gpuspawner.spawner.waiting import StartEnded, Steps, ended_start
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")

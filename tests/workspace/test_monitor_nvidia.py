@@ -97,7 +97,7 @@ def test_every_machine_is_followed_by_rates_and_its_health_is_told(tmp_path, wor
     driver.set_utilization(64, 1)
     one.until_gpu(1, lambda gpu: 64 in {percent for percent, *_ in gpu["percents"]})
     assert {percent for percent, *_ in one.until(bool)[driver.uuids[0]]["percents"]} == {0}
-    assert "is followed by utilization rates, read four times a second" in one.log.read_text()
+    assert "is observed by utilization rates, read four times a second" in one.log.read_text()
 
 
 def test_half_of_the_time_is_work_where_bursts_and_pauses_take_a_second_each(tmp_path, workspace):
@@ -174,7 +174,7 @@ def test_a_driver_that_goes_away_and_comes_back_is_followed_again(tmp_path, work
         command = [sys.executable, "-c", KEEPER, str(tmp_path / "document")]
         keeper = subprocess.Popen(command, env=environment, stderr=log)
     try:
-        eventually(lambda: "are not followed from inside the workspace" in (tmp_path / "log").read_text(), 30)
+        eventually(lambda: "are not observed from inside the workspace" in (tmp_path / "log").read_text(), 30)
         assert (tmp_path / "document").read_text() == "null"
         library.with_name("away").rename(library)
         eventually(lambda: driver.uuids[0] in (tmp_path / "document").read_text(), 30)

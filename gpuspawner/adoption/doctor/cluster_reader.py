@@ -27,8 +27,7 @@ from gpuspawner.adoption.doctor.findings import (
     unknown,
 )
 from gpuspawner.adoption.doctor.queue_checks import REVIEWS, judge_kueue, judge_pod_queues
-from gpuspawner.backends.kubernetes.api import Api, ApiRefused
-from gpuspawner.backends.kubernetes.connection import Connection
+from gpuspawner.backends.kubernetes.api import Api, ApiRefused, Connection
 from gpuspawner.backends.kubernetes.dra.view import GROUP as CLAIMS
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings

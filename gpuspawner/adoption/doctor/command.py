@@ -21,7 +21,7 @@ from gpuspawner.adoption.doctor.hub_checks import running_hubs
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
 from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.nvidia import MigDevice
-from gpuspawner.backends.ports import find_listener, is_own_address
+from gpuspawner.backends.machine import find_listener, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
 from gpuspawner.cli.client import read_token
@@ -177,30 +177,29 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
         rows, parts, version = asyncio.run(_asked(command))
     except Unavailable as error:
         return [bad("GPUs", str(error), "Repair the driver: nvidia-smi must list the GPUs.")]
-    gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts)
+    gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts, version)
     faults = [
         bad("GPUs", f"GPU {row.index} ({row.name}): {fault.words}.", _sentence(fault.remedy))
         for row in rows
         if (fault := nvidia.find_fault(row, parts.get(row.uuid, ())))
     ]
-    cuda = source_checks.driver_supports(version.driver, version.cuda, _cuda_needed(catalog)) if version else ()
+    cuda = source_checks.of_driver(*version, catalog, catalog.gpus, _cuda_of_packages_here())
     fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))
     return [*faults, *fleet, *cuda, source_checks.monitor_here()]
 
 
 async def _asked(
     command: str,
-) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion | None]:
+) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion]:
     rows = await nvidia.listing(command)
     return rows, await nvidia.read_mig_devices(command, rows), await nvidia.driver_version(command)
 
 
-def _cuda_needed(catalog: Catalog) -> dict[str, source_checks.CudaVersion]:
-    """Return the CUDA version of each image of a template with GPUs, and of the Python that runs this."""
+def _cuda_of_packages_here() -> dict[str, source_checks.CudaVersion]:
+    """Return the CUDA version of the Python that runs this."""
     installed = {one.metadata["Name"] or "": one.version for one in metadata.distributions()}
     own = source_checks.cuda_of_packages(installed)
-    packages = {"this Python's packages": own} if own else {}
-    return {**packages, **source_checks.cuda_of_templates(catalog, catalog.gpus)}
+    return {"this Python's packages": own} if own else {}
 
 
 def _sentence(words: str) -> str:

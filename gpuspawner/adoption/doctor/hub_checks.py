@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
-from gpuspawner.spawner.hub.checks import CULLER, REMEDY
 from gpuspawner.spawner.hub.service import SERVICE, SERVICE_SCOPES
+from gpuspawner.spawner.hub.settings import CULLER, REMEDY
 
 FORBIDDEN = {401, 403}
 OLDEST_HUB, NEWEST_HUB = (5, 5), 7

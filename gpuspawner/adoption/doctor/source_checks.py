@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -18,6 +19,7 @@ from gpuspawner.catalog import Catalog, Exporter, HttpSchedulerAddress
 from gpuspawner.catalog.models import MONITOR
 from gpuspawner.cli.output import counted
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.gpus.fleet import is_at_least, version_numbers
 from gpuspawner.core.idle.readings import Measure
 from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.client import RequestRejected, SchedulerClient
@@ -25,7 +27,7 @@ from gpuspawner.service.clock import SteadyClock
 from gpuspawner.service.engine.sampling.dcgm import ask
 from gpuspawner.service.engine.sampling.dcgm_values import JITTER, SOURCE, Series, missing_activity, query_of, read
 
-CudaVersion = tuple[int, int]
+CudaVersion = tuple[int, ...]
 SHOWN_NODES = 3
 _IN_IMAGE = (
     re.compile(r"/cuda:([0-9]{1,2})\.([0-9]{1,2})"),
@@ -58,21 +60,52 @@ def cuda_of_templates(catalog: Catalog, kinds: Iterable[str]) -> dict[str, CudaV
 def drivers_of_nodes(nodes: Iterable[Mapping[str, Any]], catalog: Catalog) -> Iterator[Finding]:
     """Compare the drivers in the labels of nodes with the CUDA versions of the templates that offer their GPUs."""
     kinds = [kind for kind in cluster_kinds(catalog.gpus).values() if kind.claim is None]
+    with_any_driver = [replace(kind, driver="", cuda="") for kind in kinds]
     named = frozenset(kind.resource for kind in kinds if kind.resource)
-    seen: dict[tuple[str, CudaVersion, tuple[tuple[str, CudaVersion], ...]], list[str]] = {}
+    seen: dict[tuple[str, str, frozenset[str]], list[str]] = {}
     for item in nodes:
-        labels = item["metadata"].get("labels") or {}
-        driver = labels.get("nvidia.com/cuda.driver-version.full", "")
-        version = [str(labels.get(f"nvidia.com/cuda.runtime-version.{part}", "")) for part in ("major", "minor")]
-        if not driver or not all(part.isdecimal() for part in version):
-            continue
         node = to_node(item, named)
-        needed = cuda_of_templates(catalog, (gpu.pool for gpu in gpus_of_node(node, (), kinds, "", ())))
-        seen.setdefault((driver, (int(version[0]), int(version[1])), tuple(needed.items())), []).append(node.name)
-    for (driver, supported, all_needed), names in seen.items():
+        if all(node.driver):
+            of_a_kind = all(gpu.pool for gpu in gpus_of_node(node, (), kinds, "", ()))
+            gpus = gpus_of_node(node, (), kinds if of_a_kind else with_any_driver, "", ())
+            seen.setdefault((*node.driver, frozenset(gpu.pool for gpu in gpus)), []).append(node.name)
+    for (driver, supported, pools), names in seen.items():
         more = f" and {len(names) - SHOWN_NODES} more" if len(names) > SHOWN_NODES else ""
-        where = f"on {', '.join(names[:SHOWN_NODES])}{more}"
-        yield from driver_supports(driver, supported, dict(all_needed), where)
+        yield from of_driver(driver, supported, catalog, pools, {}, f"on {', '.join(names[:SHOWN_NODES])}{more}")
+
+
+def of_driver(
+    driver: str,
+    supported: str,
+    catalog: Catalog,
+    kinds: Iterable[str],
+    more: Mapping[str, CudaVersion],
+    where: str = "",
+) -> Iterator[Finding]:
+    """Check a driver against the templates that offer these kinds.
+
+    Args:
+        driver: its version, "" if unknown.
+        supported: the highest CUDA version that it supports.
+        catalog: the catalog.
+        kinds: the kinds of its GPUs, by their names alone.
+        more: CUDA versions that are needed besides, by a description.
+        where: the location as shown to users.
+    """
+    if not driver:
+        return
+    offered, called = frozenset(kinds), f"the driver {driver}{' ' if where else ''}{where}"
+    for name, template in catalog.templates.items():
+        if offered.isdisjoint(template.gpus):
+            continue
+        remedy = f"Update the driver, or lower needs of the template {name}."
+        if not is_at_least(driver, needed := template.needs.driver):
+            yield bad("driver", f"The template {name} needs driver {needed} and gets no GPU of {called}.", remedy)
+        if not is_at_least(supported, needed := template.needs.cuda):
+            words = f"The template {name} needs CUDA {needed} and gets no GPU of {called}, which supports {supported}."
+            yield bad("CUDA", words, remedy)
+    needed_cuda = {**more, **cuda_of_templates(catalog, offered)}
+    yield from driver_supports(driver, version_numbers(supported), needed_cuda, where)
 
 
 def driver_supports(

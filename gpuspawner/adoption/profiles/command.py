@@ -19,7 +19,7 @@ from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError
 from gpuspawner.cli.output import counted, say_lines
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.spawner.hub.service import written_in
+from gpuspawner.spawner.hub.service import configured_value
 
 NO_PROFILE = "No profile can be read. Nothing was written."
 
@@ -88,7 +88,7 @@ def use_profiles(c: Any) -> dict[str, Any]:
     Raises:
         SystemExit: There are no profiles that can be read.
     """
-    profiles = written_in(c.KubeSpawner, SETTING, [])
+    profiles = configured_value(c.KubeSpawner, SETTING, [])
     if not isinstance(profiles, (list, tuple, Mapping)) or not profiles:
         given = "a function" if callable(profiles) else repr(profiles)[:80]
         raise SystemExit(
@@ -97,7 +97,7 @@ def use_profiles(c: Any) -> dict[str, Any]:
         )
     # KubeSpawner takes the values of a dict in the order of their keys.
     listed = [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
-    base = settings_of_all({name: written_in(c.KubeSpawner, name, None) for name in c.KubeSpawner})
+    base = settings_of_all({name: configured_value(c.KubeSpawner, name, None) for name in c.KubeSpawner})
     found = convert_profiles(Source(tuple(listed), WHERE, base), slugify)
     lost = [f"gpuspawner: not converted: {line}" for line in found.lost]
     if not found.profiles:

@@ -118,4 +118,4 @@ class Resources(Protocol):
         """Delete the resource."""
 
     async def close(self) -> None:
-        """Stop to watch the cluster."""
+        """Stop watching the cluster."""

@@ -143,7 +143,7 @@ class ResourceWatch:
         return tuple(self._watch.objects.values())
 
     async def close(self) -> None:
-        """Stop to watch."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -234,7 +234,7 @@ class CustomResources:
             await self._api.delete(f"{self._path}/{resource.name}", {"preconditions": {"uid": resource.uid}})
 
     async def close(self) -> None:
-        """Stop to watch and close the connections."""
+        """Stop watching and close the connections."""
         for watch in self._watches.values():
             await watch.close()
         await self._api.close()

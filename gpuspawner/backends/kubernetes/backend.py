@@ -265,7 +265,9 @@ class KubernetesBackend:
             must_be_there=self.settings.placement == "required",
             instead=instead,
         )
-        return {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        patch = {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
+        added = sorted({limit.resource for limit in self._view.room().limits if limit.added})
+        return {**patch, "not_added": added} if added else patch
 
     def pods_of(self, lease_id: str) -> Sequence[Pod]:
         """Return the pods of one lease, as last observed."""
@@ -276,7 +278,7 @@ class KubernetesBackend:
         return self._view.room()
 
     async def close(self) -> None:
-        """Stop to watch the cluster and close the connections."""
+        """Stop watching the cluster and close the connections."""
         await self._view.close()
         await self.api.close()
 

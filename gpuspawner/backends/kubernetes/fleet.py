@@ -41,6 +41,8 @@ def kind_of(model: Model, resource: str, kinds: Sequence[GpuKind]) -> GpuKind | 
        product does (``*-MIG-1g.10gb``, ``*-SHARED``).
     5. If devices are shared and no label has the number, a kind of N replicas must name their resource.
     6. Without labels there is no product. Then only a kind with a resource and without ``match`` fits.
+
+    Whether the node's driver is new enough is not checked here.
     """
     claimed = (kind for kind in kinds if kind.claim is not None and kind.resource == resource)
     return next(claimed, None) or next((kind for kind in kinds if _fits(kind, model, resource)), None)
@@ -135,8 +137,7 @@ def gpus_of_node(
                 foreign.setdefault(resource, []).append(pod)
     gpus: list[Gpu] = []
     for resource, total in sorted(node.capacity.items()):
-        model = node.model(resource)
-        gpus += _gpus(node, resource, total, model, kind_of(model, resource, kinds), foreign.get(resource, ()), away)
+        gpus += _gpus(node, resource, total, kinds, foreign.get(resource, ()), away)
     return tuple(gpus)
 
 
@@ -165,18 +166,16 @@ def why_unusable(node: Node, tolerations: Iterable[Toleration]) -> str:
 
 
 def _gpus(
-    node: Node, resource: str, total: int, model: Model, kind: GpuKind | None, users: Sequence[Pod], away: str
+    node: Node, resource: str, total: int, kinds: Sequence[GpuKind], users: Sequence[Pod], away: str
 ) -> list[Gpu]:
+    model = node.model(resource)
+    kind = kind_of(model, resource, [one for one in kinds if one.claim or one.fits_driver(*node.driver)])
+    no_kind = "" if kind else _why_no_kind(node, model, resource, kinds)
     namespaces = ", ".join(sorted({pod.namespace for pod in users}))
     # A pod that names its node may request more than the node has, until the kubelet refuses it.
     holders = sorted(pod.holder for pod in users for _ in range(min(pod.requests[resource], total)))
     sick = total - node.allocatable.get(resource, 0)
     group = Group(node.name, resource)
-    no_kind, named = "", f"match: {model.title}" if model.name else f"resource: {resource}"
-    if kind is None and node.spot:
-        no_kind = f"add a kind with {named} and spot: true to the catalog: its node is spot"
-    elif kind is None and not model.replicas:
-        no_kind = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
     gpus = []
     for index in range(total):
         is_foreign = index >= total - len(holders)
@@ -206,3 +205,14 @@ def _gpus(
             )
         )
     return gpus
+
+
+def _why_no_kind(node: Node, model: Model, resource: str, kinds: Sequence[GpuKind]) -> str:
+    named = f"match: {model.title}" if model.name else f"resource: {resource}"
+    if (kind := kind_of(model, resource, kinds)) is not None:
+        return kind.old_driver_words(*node.driver)
+    if node.spot:
+        return f"add a kind with {named} and spot: true to the catalog: its node is spot"
+    if not model.replicas:
+        return f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
+    return ""

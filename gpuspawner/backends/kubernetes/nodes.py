@@ -17,6 +17,8 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.gpus.vendors import (
+    CUDA_VERSION,
+    DRIVER_VERSION,
     GKE_SLICE,
     SPOT,
     VENDORS,
@@ -32,6 +34,7 @@ from gpuspawner.core.quotas.namespaces import (
     LIMITS_MEMORY,
     MEMORY,
     PODS,
+    VOLUMES,
     NamespaceLimit,
     NamespaceQuota,
 )
@@ -72,7 +75,7 @@ _KEPT = frozenset(
     for vendor in VENDORS
     for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
     for key in keys
-) | {GKE_SLICE, HOSTNAME, ZONE, *SPOT}
+) | {GKE_SLICE, HOSTNAME, ZONE, DRIVER_VERSION, CUDA_VERSION, *SPOT}
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ _KEYS = {
     LIMITS_CPU: LIMITS_CPU,
     LIMITS_MEMORY: LIMITS_MEMORY,
     **dict.fromkeys(("pods", "count/pods"), PODS),
+    **dict.fromkeys((VOLUMES, f"count/{VOLUMES}"), VOLUMES),
 }
 _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes that include each workspace: it has requests, and no end that Kubernetes knows."""
@@ -230,16 +234,18 @@ def to_quota(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tu
 
 
 def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> tuple[NamespaceLimit, ...] | None:
-    """Return a LimitRange's bounds on a workspace, None without any.
+    """Return a LimitRange's bounds on a workspace and the GPUs that it adds, None without any.
 
-    Other containers of a pod may provide the minimum of a pod, so that is no bound.
+    The API server has completed ``default`` by ``max``, and ``defaultRequest`` by ``default`` and ``min``. Other
+    containers of a pod may provide the minimum of a pod, so that is no bound.
     """
     found: list[NamespaceLimit] = []
     for entry in (data.get("spec") or {}).get("limits") or ():
         if entry.get("type") not in {"Container", "Pod"}:
             continue
         most, least = entry.get("max") or {}, entry.get("min") or {}
-        for key in dict.fromkeys([*most, *least]):
+        adds = {**(entry.get("defaultRequest") or {}), **(entry.get("default") or {})}
+        for key in dict.fromkeys([*most, *least, *adds]):
             if key not in {CPU, MEMORY} and not is_gpu_resource(key, named):
                 continue
             name = data["metadata"]["name"]
@@ -247,6 +253,8 @@ def to_limits(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> t
             highest = amount_of(key, most[key]) if key in most else None
             found += [NamespaceLimit(name, key, least=lowest)] if lowest else []
             found += [NamespaceLimit(name, LIMIT_OF_REQUEST.get(key, key), most=highest)] if highest is not None else []
+            if is_gpu_resource(key, named) and (added := amount_of(key, adds.get(key, "0"))):
+                found.append(NamespaceLimit(name, key, added=added))
     return tuple(found) or None
 
 
@@ -295,6 +303,11 @@ class Node:
     def model(self, resource: str) -> Model:
         """Return the product behind a resource, by its devices or the node's labels."""
         return self.models.get(resource) or model_of(self.labels, resource)
+
+    @property
+    def driver(self) -> tuple[str, str]:
+        """The versions of its driver and of CUDA that the driver supports, "" if unknown."""
+        return self.labels.get(DRIVER_VERSION, ""), self.labels.get(CUDA_VERSION, "")
 
     @property
     def spot(self) -> bool:

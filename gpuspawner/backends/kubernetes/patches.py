@@ -10,7 +10,7 @@ from gpuspawner.backends.kubernetes.dra.models import claim_spec
 from gpuspawner.backends.kubernetes.fleet import GPU_TOLERATIONS, SPOT_TOLERATIONS, Toleration, absent_on_new_nodes
 from gpuspawner.backends.kubernetes.nodes import HOSTNAME, Node, Selector
 from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Group, Slot
-from gpuspawner.core.gpus.vendors import KARPENTER, SPOT, spot_labels
+from gpuspawner.core.gpus.vendors import CUDA_VERSION, DRIVER_VERSION, KARPENTER, SPOT, spot_labels
 
 WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 """CUDA images show each GPU of the node unless told otherwise. With GPUs the device plugin sets the variables."""
@@ -115,7 +115,7 @@ def _coming(
     absent = absent_on_new_nodes(kind, dict(labels))
     term = {"matchExpressions": [*(_in(key, [value]) for key, value in labels), *(_without(key) for key in absent)]}
     known = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == kind.pool)
-    alike = _terms(known, resources, nodes)
+    alike = _terms(known, resources, nodes, kind)
     return [term, *(other for other in alike if other != term)]
 
 
@@ -129,22 +129,26 @@ def _alike(
     pool = next((gpu.pool for gpu in fleet if gpu.group in groups), "")
     resources = frozenset(group.resource for group in groups)
     if not pool:  # The node is gone or has no kind now, so no other GPUs are alike.
-        return _terms(groups, resources, nodes)
+        return _terms(groups, resources, nodes, kind)
     others = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool != pool)
     if kind and kind.claim is not None and not kind.spot:
         return []  # a claim finds its nodes
     if (
         kind
         and kind.resource
-        and not (kind.match or kind.spot)
+        and not (kind.match or kind.spot or kind.driver or kind.cuda)
         and not any(group.resource in resources for group in others)
     ):
         return []
-    return _terms(frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == pool) | groups, resources, nodes)
+    known = frozenset(gpu.group for gpu in fleet if gpu.group and gpu.pool == pool) | groups
+    return _terms(known, resources, nodes, kind)
 
 
-def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
-    """Return a term for each set of labels on the nodes of these groups."""
+def _terms(
+    known: frozenset[Group], resources: frozenset[str], nodes: Mapping[str, Node], kind: GpuKind | None
+) -> list[dict[str, Any]]:
+    """Return a term for each set of labels on the nodes of these groups, with the driver if the kind asks for one."""
+    versions = (DRIVER_VERSION, CUDA_VERSION) if kind and (kind.driver or kind.cuda) else ()
     selectors: set[Selector] = set()
     unlabelled: list[str] = []
     for group in sorted(known):
@@ -154,7 +158,8 @@ def _terms(known: frozenset[Group], resources: frozenset[str], nodes: Mapping[st
         node = nodes.get(name, Node(name))
         if selector := node.model(resource).selector:
             spot = ((key, (value,)) for key, value in spot_labels(node.labels).items())
-            selectors.add((*selector, *spot))
+            driver = ((key, (node.labels[key],)) for key in versions if key in node.labels)
+            selectors.add((*selector, *spot, *driver))
         else:
             unlabelled.append(node.labels.get(HOSTNAME, name))
     terms = [

@@ -271,7 +271,7 @@ class ClusterView:
     def _watch_pods(self) -> Coroutine[Any, Any, None]:
         """Watch the pods of all namespaces or, while that is refused, of the workspaces' namespace."""
         if self._settings.all_namespaces:
-            unseen = "Pods cannot be observed in all namespaces ({}), where workspaces are."
+            unseen = "Pods cannot be observed in all namespaces ({}), and workspaces are in many."
             return self._all_pods.run_despite_refusal(unseen.format)
         unseen = (
             f"Pods outside namespace {self._settings.namespace} cannot be observed ({{}}). GPUs that they use look "

@@ -210,7 +210,10 @@ class LocalBackend:
         mig = await nvidia.read_mig_devices(self._command, rows)
         self._parents = {device.uuid: uuid for uuid, devices in mig.items() for device in devices}
         found = await asyncio.to_thread(processes.scan)
-        return nvidia.to_gpus(rows, apps, found, self._kinds.values(), platform.node(), mig)
+        kinds = self._kinds.values()
+        is_asked = any(kind.driver or kind.cuda for kind in kinds)
+        driver = await nvidia.driver_version(self._command) if is_asked else nvidia.UNKNOWN_DRIVER
+        return nvidia.to_gpus(rows, apps, found, kinds, platform.node(), mig, driver)
 
     def _parameters(
         self, own: list[Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float

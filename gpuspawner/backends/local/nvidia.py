@@ -115,7 +115,7 @@ LOST = "[GPU is lost]"
 """The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
 _AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
-_VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+)\.([0-9]+)$", re.MULTILINE)
+_VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+\.[0-9]+)$", re.MULTILINE)
 
 
 class Fault(NamedTuple):
@@ -159,10 +159,13 @@ class Row:
 
 
 class DriverVersion(NamedTuple):
-    """The driver's own version, and the highest version of CUDA that it supports."""
+    """The driver's own version, and the highest version of CUDA that it supports. "" is unknown."""
 
-    driver: str
-    cuda: tuple[int, int]
+    driver: str = ""
+    cuda: str = ""
+
+
+UNKNOWN_DRIVER = DriverVersion()
 
 
 def find() -> str | None:
@@ -218,10 +221,10 @@ async def health(command: str) -> Mapping[str, GpuHealth]:
     return found
 
 
-async def driver_version(command: str) -> DriverVersion | None:
-    """Return the driver's versions, None if ``nvidia-smi`` does not print them. Raises Unavailable."""
+async def driver_version(command: str) -> DriverVersion:
+    """Return the driver's versions, unknown if ``nvidia-smi`` does not print them. Raises Unavailable."""
     match = _VERSIONS.search(await _run(command, "-q", "-d", "COMPUTE"))
-    return DriverVersion(match[1], (int(match[2]), int(match[3]))) if match else None
+    return DriverVersion(match[1], match[2]) if match else UNKNOWN_DRIVER
 
 
 async def compute_capabilities(command: str) -> Mapping[str, str]:
@@ -255,21 +258,30 @@ def to_gpus(
     kinds: Iterable[GpuKind],
     node: str,
     mig: Mapping[str, tuple[MigDevice, ...]] | None = None,
+    driver: DriverVersion = UNKNOWN_DRIVER,
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of the fleet, matched to kinds, with notes on those that cannot be granted.
 
-    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole.
+    A GPU in MIG mode is replaced by its MIG devices (``mig`` by the GPU's UUID), which are granted whole. ``driver``
+    matters for kinds that ask for one.
     """
     users, kinds, gpus = GpuUsers(apps, processes), list(kinds), []
     for row in rows:
         devices = (mig or {}).get(row.uuid, ()) if row.mig == MIG_ON else ()
         if not devices:
-            gpus.append(_gpu(row, None, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, node))
+            gpus.append(_gpu(row, None, users.strangers_on({row.uuid}, row.uuid, row.used_mib), kinds, driver, node))
             continue
         # The driver does not list which process uses which MIG device.
         strangers = users.strangers_on({device.uuid for device in devices}, row.uuid, None)
-        gpus += [_gpu(row, device, strangers, kinds, node) for device in devices]
+        gpus += [_gpu(row, device, strangers, kinds, driver, node) for device in devices]
     return tuple(gpus)
+
+
+def kind_and_note(name: str, kinds: Sequence[GpuKind], driver: DriverVersion) -> tuple[str, str]:
+    """Return the kind of a GPU, or "" and why the driver is too old for the kind of this name."""
+    found = matching_kind(name, [kind for kind in kinds if kind.fits_driver(*driver)])
+    old = "" if found else matching_kind(name, kinds)
+    return found, next((kind.old_driver_words(*driver) for kind in kinds if kind.name == old), "")
 
 
 def matching_kind(name: str, kinds: Iterable[GpuKind]) -> str:
@@ -287,20 +299,23 @@ def find_fault(row: Row, devices: Sequence[MigDevice]) -> Fault | None:
     return NO_MIG_DEVICE if row.mig == MIG_ON and not devices else row.fault
 
 
-def _gpu(row: Row, device: MigDevice | None, foreign: str, kinds: list[GpuKind], node: str) -> Gpu:
+def _gpu(
+    row: Row, device: MigDevice | None, foreign: str, kinds: list[GpuKind], driver: DriverVersion, node: str
+) -> Gpu:
     """Return a GPU, or one of its MIG devices."""
     fault = row.fault if device else find_fault(row, ())
     model = f"{row.name} MIG {device.profile}" if device else row.name
+    pool, old = kind_and_note(model, kinds, driver)
     return Gpu(
         id=device.uuid if device else row.uuid,
-        pool=matching_kind(model, kinds),
+        pool=pool,
         node=node,
         index=row.index,
         model=model,
         memory_bytes=device.memory_bytes if device else (row.total_mib or 0) * MEBIBYTE,
         healthy=fault is None,
         foreign=bool(foreign),
-        note="; ".join(filter(None, (f"{fault.words}: {fault.remedy}" if fault else "", foreign))),
+        note="; ".join(filter(None, (f"{fault.words}: {fault.remedy}" if fault else "", foreign, old))),
     )
 
 

@@ -72,6 +72,9 @@ class _Report(BaseModel, extra="forbid", frozen=True):
     uptime: Seconds
     end: StrictInt
 
+    def is_current(self, clock_seconds: float) -> bool:
+        return -1.0 <= clock_seconds - self.uptime <= STALE_SECONDS
+
 
 class _Kernel(BaseModel, extra="forbid", frozen=True):
     name: Annotated[str, BeforeValidator(_printable)]
@@ -107,16 +110,22 @@ class _MonitorReport(_Report, frozen=True):
     gpus: Annotated[list[_Gpu], Field(max_length=MOST_GPUS)]
 
 
-def _read_server_report(line: str) -> tuple[_ServerReport, bool] | None:
-    """Return the report in a line, and whether the process wrote it itself. None if it is not understood."""
-    match = _KERNELS.fullmatch(line)
-    try:
-        report = _ServerReport.model_validate(json.loads(match[2])) if match else None
-    except (ValueError, RecursionError):
-        return None
-    if match is None or report is None or report.begin != report.end:
-        return None
-    return report, report.pid == int(match[1])
+def _server_reports(lines: Iterable[str]) -> tuple[list[_ServerReport], bool]:
+    """Return the reports that Jupyter servers wrote themselves, and whether any report is not understood."""
+    own, is_odd = [], False
+    for line in lines:
+        if not line.startswith("kernels"):
+            continue
+        match = _KERNELS.fullmatch(line)
+        try:
+            report = _ServerReport.model_validate(json.loads(match[2])) if match else None
+        except (ValueError, RecursionError):
+            report = None
+        if match is None or report is None or report.begin != report.end:
+            is_odd = True
+        elif report.pid == int(match[1]):
+            own.append(report)
+    return own, is_odd
 
 
 def _read_monitor_report(text: str, pid: int, clock_seconds: float) -> _MonitorReport | None:
@@ -125,9 +134,8 @@ def _read_monitor_report(text: str, pid: int, clock_seconds: float) -> _MonitorR
         report = _MonitorReport.model_validate(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    is_own = report.begin == report.end and report.pid == pid
-    is_current = -1.0 <= clock_seconds - report.uptime <= STALE_SECONDS
-    return report if is_own and is_current and all(gpu.is_past(report.uptime) for gpu in report.gpus) else None
+    is_own = report.begin == report.end and report.pid == pid and report.is_current(clock_seconds)
+    return report if is_own and all(gpu.is_past(report.uptime) for gpu in report.gpus) else None
 
 
 def is_soft(line: str) -> bool:
@@ -154,19 +162,17 @@ def soft_readings(lines: Iterable[str], clock_seconds: float, interval_seconds: 
 
 def opened_reading(lines: Iterable[str], clock_seconds: float) -> bool | None:
     """Return whether a page was loaded since the workspace's Jupyter server started, None if unknown."""
-    reports = [_read_server_report(line) for line in lines if line.startswith("kernels")]
-    own = [report for report, is_own in filter(None, reports) if is_own]
+    own, is_odd = _server_reports(lines)
     if any(one.opened for one in own):
         return True
-    known = [one.opened is False and -1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own]
-    return False if known and all(known) and None not in reports else None
+    is_known = own and all(one.opened is False and one.is_current(clock_seconds) for one in own)
+    return False if is_known and not is_odd else None
 
 
 def kernel_names(lines: Iterable[str], clock_seconds: float) -> tuple[str, ...] | None:
     """Return the names of the running kernels, None if a Jupyter server does not report them now."""
-    reports = [_read_server_report(line) for line in lines if line.startswith("kernels")]
-    own = [report for report, is_own in filter(None, reports) if is_own]
-    if None in reports or not own or not all(-1.0 <= clock_seconds - one.uptime <= STALE_SECONDS for one in own):
+    own, is_odd = _server_reports(lines)
+    if is_odd or not own or not all(one.is_current(clock_seconds) for one in own):
         return None
     return tuple(kernel.name for report in own for kernel in report.kernels)[:MOST_NAMES]
 
@@ -210,23 +216,15 @@ def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) ->
 
     One busy kernel is enough, and one unknown makes all so.
     """
+    own, is_odd = _server_reports(lines)
     kernels: list[tuple[_Kernel, float]] = []
-    problems: list[str] = []
-    servers = 0
-    for line in lines:
-        found = _read_server_report(line)
-        if found is None:
-            problems.append("the report of its Jupyter server is not understood")
-            continue
-        report, is_own = found
-        if not is_own:
-            continue
-        servers += 1
+    problems = ["the report of its Jupyter server is not understood"] if is_odd else []
+    for report in own:
         age_seconds = clock_seconds - report.uptime
-        if not -1.0 <= age_seconds <= STALE_SECONDS:
+        if report.is_current(clock_seconds):
+            kernels += [(one, one.idle_seconds + max(0.0, age_seconds)) for one in report.kernels]
+        else:
             problems.append(f"its Jupyter server has reported nothing for {age_seconds:.0f} s")
-            continue
-        kernels += [(one, one.idle_seconds + max(0.0, age_seconds)) for one in report.kernels]
     if busy := [one.name for one, _ in kernels if one.busy]:
         return SoftReading("kernel", active=True, words=f"{_named(busy)} busy")
     recent_seconds = interval_seconds + LATE_SECONDS
@@ -236,7 +234,7 @@ def _kernels(lines: list[str], clock_seconds: float, interval_seconds: float) ->
         problems.append(f"{_named(strange)} does not report its state")
     if problems:
         return SoftReading("kernel", None, problems[0])
-    if not servers:
+    if not own:
         return SoftReading("kernel", None, "no Jupyter server with gpuspawner's extension was found")
     return SoftReading("kernel", active=False, words="kernels quiet" if kernels else "no kernel")
 

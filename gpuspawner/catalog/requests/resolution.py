@@ -185,6 +185,8 @@ def _read_request(catalog: Catalog, reading: _OptionReading, user: str, groups: 
         substitutes=gpus.substitutes,
         needs_memory_bytes=gpus.needs_memory_bytes,
         needs_compute=template.needs.compute if gpus.gpu else "",
+        needs_driver=template.needs.driver if gpus.gpu else "",
+        needs_cuda=template.needs.cuda if gpus.gpu else "",
         priority=template.priority,
         classes=classes_of(catalog.rules.holds, groups or ()),
         least_lifetime_seconds=bounds.lifetime_seconds[0],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from typing import Annotated, NamedTuple
 
 from gpuspawner.core.fields import Internal, Required, section, whole_number_reader
@@ -22,6 +23,8 @@ from gpuspawner.core.number_fields import (
     PRICE_CHANGES,
     Bytes,
     ComputeCapability,
+    CudaVersion,
+    DriverVersion,
     Flag,
     GpuCount,
     PositiveDuration,
@@ -169,6 +172,11 @@ class GpuKind:
     """The memory of one GPU. Default: for a share, its part of the whole GPU's memory."""
     compute: ComputeCapability = ""
     """The compute capability. Default: for a share, that of the whole GPU."""
+    driver: DriverVersion = ""
+    """The oldest driver. GPUs with an older or unknown driver are not of this kind. Default: any driver."""
+    cuda: CudaVersion = ""
+    """The CUDA version that the driver must support. GPUs whose driver supports only older versions, or is unknown, are
+    not of this kind. Default: any version."""
     match: Title = ""
     """The name in `nvidia-smi -L`, or on Kubernetes in the label nvidia.com/gpu.product. `*` means any characters."""
     price_per_hour: Annotated[float | None, PRICE] = None
@@ -209,6 +217,16 @@ class GpuKind:
     where: Annotated[str, Internal] = ""
     """The title of the cluster, with which ``title`` ends. "" if there is only one cluster."""
 
+    def fits_driver(self, driver: str, cuda: str) -> bool:
+        """Return whether a driver is new enough. ``cuda`` is the version that it supports, "" is unknown."""
+        return is_at_least(driver, self.driver) and is_at_least(cuda, self.cuda)
+
+    def old_driver_words(self, driver: str, cuda: str) -> str:
+        """Return why GPUs with a driver are not of this kind, without a full stop."""
+        needed = [f"{name} {version}" for name, version in (("driver", self.driver), ("CUDA", self.cuda)) if version]
+        has = f"the driver {driver or 'is unknown'}" + (f" supports CUDA up to {cuda}" if cuda else "")
+        return f"{has}, and the kind {self.name} needs {' and '.join(needed)}"
+
     def price_on(self, day: date) -> float | None:
         """Return the price of one GPU for an hour on a day, or None without one."""
         valid = [price for since, price in self.price_changes if since <= day]
@@ -238,6 +256,16 @@ class GpuKind:
     def own_memory_bytes(self) -> int:
         """The memory that each workspace has for itself. It is 0 if others on the same device may take all of it."""
         return self.memory_bytes if self.memory_enforced or not self.is_shared else 0
+
+
+def is_at_least(version: str, needed: str) -> bool:
+    """Return whether a version like ``570.86.15`` is not older than ``needed``. "" is unknown, and needs nothing."""
+    return not needed or version_numbers(version) >= version_numbers(needed)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version: (570, 86, 15). "" has none."""
+    return tuple(int(part) for part in takewhile(str.isdecimal, version.split(".")))
 
 
 Kinds = Mapping[str, GpuKind]

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,7 @@ from gpuspawner.core.gpus.fleet import (
     NodeName,
     PoolCount,
     Slot,
+    is_at_least,
 )
 from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
@@ -250,9 +250,12 @@ def accepted_kinds(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
 
 
 def meets_needs(kind: GpuKind, request: Request) -> bool:
-    """Return whether a kind has the memory and the compute capability that a request needs."""
-    return kind.own_memory_bytes >= request.needs_memory_bytes and (
-        not request.needs_compute or _version(kind.compute) >= _version(request.needs_compute)
+    """Return whether a kind has the memory, compute capability, driver and CUDA version that a request needs."""
+    return (
+        kind.own_memory_bytes >= request.needs_memory_bytes
+        and is_at_least(kind.compute, request.needs_compute)
+        and is_at_least(kind.driver, request.needs_driver)
+        and is_at_least(kind.cuda, request.needs_cuda)
     )
 
 
@@ -275,10 +278,6 @@ def interchangeable_kinds(lease: Lease, kinds: Kinds, quotas: Iterable[Quota]) -
         and (kind.counts or kind.share) <= (own.counts or own.share)
         and (kind.price_per_hour or 0.0) <= (own.price_per_hour or 0.0)
     )
-
-
-def _version(compute: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in takewhile(str.isdigit, compute.split(".")))
 
 
 def pool_of(claim: Claim | Lease, kinds: Kinds) -> str | None:

@@ -14,6 +14,9 @@ from fractions import Fraction
 GKE_PRODUCT = "cloud.google.com/gke-accelerator"
 GKE_SLICE = "cloud.google.com/gke-gpu-partition-size"
 GKE_SHARED = "cloud.google.com/gke-max-shared-clients-per-gpu"
+DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
+CUDA_VERSION = "nvidia.com/cuda.runtime-version.full"
+"""Labels of GPU Feature Discovery with the driver's version, and the highest CUDA version that it supports."""
 
 
 @dataclass(frozen=True)

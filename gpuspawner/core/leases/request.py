@@ -43,6 +43,8 @@ class Request:
     needs_memory_bytes: int = 0
     """The least that a GPU must have, whichever kind it is."""
     needs_compute: str = ""
+    needs_driver: str = ""
+    needs_cuda: str = ""
     priority: int = 0
     """The template's: a higher one goes first."""
     classes: tuple[str, ...] = ()

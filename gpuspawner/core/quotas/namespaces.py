@@ -1,8 +1,8 @@
 """Quotas and limits of a cluster's namespace. Quotas bind all its pods together, limits bind each workspace.
 
-Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, and numbers of ``pods``
-and GPUs. ``cpu`` and ``memory`` are the guaranteed amounts, which fill nodes. ``limits.cpu`` and ``limits.memory`` are
-the upper limits.
+Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, and numbers of ``pods``,
+GPUs and PersistentVolumeClaims. ``cpu`` and ``memory`` are the guaranteed amounts, which fill nodes. ``limits.cpu`` and
+``limits.memory`` are the upper limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_bytes, show_cpu
 
-CPU, MEMORY, PODS = "cpu", "memory", "pods"
+CPU, MEMORY, PODS, VOLUMES = "cpu", "memory", "pods", "persistentvolumeclaims"
 LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
 LIMIT_OF_REQUEST = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
 """The resource that counts the whole request, for each guaranteed resource."""
@@ -29,7 +29,8 @@ Amounts = Mapping[str, int]
 class NamespaceLimit:
     """The range of a resource for one workspace: a cluster's LimitRange. ``most`` None is no limit.
 
-    ``cluster`` has the namespace; "" is the hub's own.
+    ``added`` is the amount that the cluster gives to each container that does not ask for the resource. ``cluster`` has
+    the namespace; "" is the hub's own.
     """
 
     name: str
@@ -37,6 +38,7 @@ class NamespaceLimit:
     least: int = 0
     most: int | None = None
     cluster: str = ""
+    added: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,14 @@ def full_quota_text(left: Iterable[QuotaRemainder]) -> str:
     return "" if full is None else f"the cluster's quota {full.name} is full: {show_resource(full.resource, full.hard)}"
 
 
+def full_volumes_words(room: NamespaceBounds) -> str:
+    """Return a sentence about a quota that allows no further volume, or "". Volumes stay when workspaces end."""
+    full = next((one for one in room.quotas if one.resource == VOLUMES and one.used >= one.hard), None)
+    if full is None:
+        return ""
+    return f"The cluster's quota {full.name} allows no further volume: {full.used} of {full.hard} are in use."
+
+
 def show_resource(resource: str, amount: int) -> str:
     """Return an amount for display: ``8 GiB memory``, ``2 CPU``, ``1 workspace``, ``4 nvidia.com/gpu``."""
     if resource in {MEMORY, LIMITS_MEMORY}:
@@ -183,7 +193,7 @@ def show_resource(resource: str, amount: int) -> str:
 
 def _refused(asked: Amounts, resource: str, bound: str, possible: int) -> RequestRefused:
     field = resource.removeprefix("limits.") if resource in COMMON_RESOURCES else "count"
-    whole, could = _in_their_terms(asked, resource, possible)
+    whole, could = _in_their_terms(asked, resource, possible) if asked[resource] else (0, possible)
     ask = f"Ask for {show_resource(resource, could)}" if possible else "Ask an administrator to raise it"
     remedy = f"{ask}, or ask an administrator to change it." if possible else f"{ask}."
     limit = bound.format(_guaranteed(asked, resource, possible))

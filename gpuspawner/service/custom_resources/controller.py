@@ -26,7 +26,7 @@ from gpuspawner.service.custom_resources.decisions import (
     wanted_seconds,
 )
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
-from gpuspawner.service.engine.executor import KeyedExecutor
+from gpuspawner.service.engine.effects import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule

@@ -1,4 +1,4 @@
-"""The hub follows its catalog: it checks the file, offers its templates and gives it to its service."""
+"""The catalog of the hub: the hub checks the file, offers its templates and writes it for its service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuspawner.backends.data_folder import write_whole
+from gpuspawner.backends.machine import write_whole
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.catalog.watched_file import IN_FORCE, LOOK_SECONDS, PROBLEM, CatalogFile, Prepared
@@ -23,7 +23,9 @@ ADDED = "catalog-added.json"
 """The file with the entries of custom resources, for a start before the service answers."""
 
 
-def followed(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog], Prepared], data: Path) -> Follower:
+def follow_catalog(
+    catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog], Prepared], data: Path
+) -> CatalogFollower:
     """Return a follower of a catalog. A mapping is written to a file in ``data`` and stays as it is.
 
     Raises:
@@ -32,21 +34,21 @@ def followed(catalog: str | Path | Mapping[str, Any], prepare: Callable[[Catalog
     try:
         if not isinstance(catalog, Mapping):
             file = CatalogFile(Path(catalog).absolute(), prepare, last_good=data / IN_FORCE)
-            return Follower(file, data, data / IN_FORCE)
+            return CatalogFollower(file, data, data / IN_FORCE)
         prepare(load_catalog(catalog))  # errors name the mapping
         path = data / "catalog.json"
         path.write_text(json.dumps(catalog, indent=1))  # JSON is also YAML
-        return Follower(CatalogFile(path, prepare), data, path)
+        return CatalogFollower(CatalogFile(path, prepare), data, path)
     except CatalogError as error:  # a mapping has just been written
         raise SystemExit(f"gpuspawner: the hub does not start with this catalog:\n{error}") from None
     except OSError as error:
         raise SystemExit(
-            f"gpuspawner: data_dir {data} takes no files ({error.strerror}). Give it to the hub's user."
+            f"gpuspawner: data_dir {data} is not writable ({error.strerror}). Give it to the hub's user."
         ) from None
 
 
-class Follower:
-    """Checks the catalog file at intervals and gives the catalog in force to the service.
+class CatalogFollower:
+    """Checks the catalog file at intervals and writes the catalog in force for the service.
 
     So hub and service use one catalog, and a restarted service always gets a good one. The service observes the entries
     of custom resources. The hub asks for them before it decides anything.
@@ -62,9 +64,9 @@ class Follower:
         self._file, self._data, self.handed = file, data, handed
         self._looked_at = time.monotonic()
         self._known = ""
-        self._file.added = _kept(data / ADDED)
+        self._file.added = _read_added(data / ADDED)
         self._file.look(time.time())
-        self._hand_over()
+        self._write_for_service()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -91,7 +93,7 @@ class Follower:
             if told["added"] or (self._data / ADDED).exists():
                 _write(self._data / ADDED, json.dumps(told["added"]).encode())
         except OSError as error:
-            log.error("what custom resources add to the catalog cannot be kept over a restart: %s", error)  # noqa: TRY400
+            log.error("The entries of custom resources cannot be kept over a restart: %s", error)  # noqa: TRY400
 
     def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_later(LOOK_SECONDS, self._look_again, loop)
@@ -101,11 +103,11 @@ class Follower:
         self._looked_at = time.monotonic()
         self._file.look(time.time())
         try:
-            self._hand_over()
+            self._write_for_service()
         except OSError as error:
-            log.error("the catalog cannot be handed to the GPU service, which stays with the one before: %s", error)  # noqa: TRY400
+            log.error("The catalog cannot be written for the GPU service, which keeps the previous one: %s", error)  # noqa: TRY400
 
-    def _hand_over(self) -> None:
+    def _write_for_service(self) -> None:
         _write(self.handed, self._file.raw)
         if self._file.problem:
             _write(self._data / PROBLEM, self._file.problem.encode())
@@ -113,7 +115,7 @@ class Follower:
             (self._data / PROBLEM).unlink(missing_ok=True)
 
 
-def _kept(path: Path) -> tuple[Added, ...]:
+def _read_added(path: Path) -> tuple[Added, ...]:
     """Return the entries from before the hub started, or () if they cannot be read."""
     try:
         return tuple(Added(**one) for one in json.loads(path.read_bytes()))
@@ -127,7 +129,7 @@ def _write(path: Path, content: bytes) -> None:
         write_whole(path, content)
 
 
-def refuse(file: str, sentences: Iterable[str]) -> None:
+def raise_problems(file: str, sentences: Iterable[str]) -> None:
     """Raise CatalogError with these sentences: each is a contradiction to the hub's configuration and its remedy."""
     problems = []
     for sentence in sentences:

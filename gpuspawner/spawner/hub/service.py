@@ -1,4 +1,4 @@
-"""The service as the hub knows it: its token, its roles, its process, and who stops servers."""
+"""The service in the hub's configuration: its token, its roles and its process. Reports of stopped servers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from jupyterhub.log import log_request
 from jupyterhub.utils import isoformat
 from traitlets.config.loader import Config, LazyConfigValue
 
-from gpuspawner.backends.data_folder import check_secret, made_identity
+from gpuspawner.backends.machine import check_secret, make_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.core.errors import GpuspawnerError, quoted
 from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
 from gpuspawner.spawner.client import LeaseClient
 
 
-def written_in(section: Any, name: str, default: Any) -> Any:
+def configured_value(section: Any, name: str, default: Any) -> Any:
     """Return a configured value, including additions, for example by ``c.JupyterHub.services.append``."""
     value = section.get(name, default)
     return value.get_value(default) if isinstance(value, LazyConfigValue) else value
@@ -37,7 +37,7 @@ SHORTEST_TOKEN = 8
 
 
 @dataclass(frozen=True)
-class Known:
+class ServiceCredentials:
     """The credentials of hub and service. ``shared``: they share the hub's data folder.
 
     ``url`` is the address of a service that the hub does not start. ``token`` is the service's token of the hub.
@@ -50,14 +50,14 @@ class Known:
     token: str = ""
 
 
-def known(
+def read_credentials(
     c: Any,
     data: Path,
     url: str | None,
     secret_file: str | Path | None,
     token_file: str | Path | None,
     hub_id: str | None,
-) -> Known:
+) -> ServiceCredentials:
     """Return the credentials of the service. Without ``url`` the hub starts the service itself.
 
     Raises:
@@ -65,12 +65,12 @@ def known(
     """
     given = next((one.get("api_token") for one in configured(c) if one.get("name") == SERVICE), None)
     if url is None:
-        text, hub_id = made_identity(data, hub_id)
-        return Known(data / "secret", hub_id, token=given or derive_hub_token(bytes.fromhex(text)))
-    url = _checked(url)
+        text, hub_id = make_identity(data, hub_id)
+        return ServiceCredentials(data / "secret", hub_id, token=given or derive_hub_token(bytes.fromhex(text)))
+    url = _check_address(url)
     if secret_file is None:
         path, shared = data / "secret", True
-        text, hub_id = made_identity(data, hub_id)
+        text, hub_id = make_identity(data, hub_id)
     else:
         path, shared = Path(secret_file).absolute(), False
         text = _read("secret_file", path)
@@ -82,19 +82,19 @@ def known(
             f"gpuspawner: configure(token_file=...): the token in {token_file} is too short. Write {SHORTEST_TOKEN} "
             "characters or more, as openssl rand -hex 32; or leave token_file out."
         )
-    return Known(path, hub_id, shared, url, token)
+    return ServiceCredentials(path, hub_id, shared, url, token)
 
 
-def refuse_together(*, service_url: str | None, **others: object) -> None:
+def refuse_mixed_arguments(*, service_url: str | None, **others: object) -> None:
     """Refuse arguments of configure() that belong to the other kind of service."""
-    told = [name for name, value in others.items() if value is not None]
-    only_elsewhere = [name for name in told if name in {"secret_file", "token_file"}]
+    given = [name for name, value in others.items() if value is not None]
+    only_elsewhere = [name for name in given if name in {"secret_file", "token_file"}]
     if service_url is None and only_elsewhere:
         raise SystemExit(
             f"gpuspawner: configure({only_elsewhere[0]}=...) is for a service that is a process of its own. Give its "
             "address too, service_url=...; or leave it out: the hub makes what the service that it starts needs."
         )
-    only_here = [name for name in told if name not in {"secret_file", "token_file"}]
+    only_here = [name for name in given if name not in {"secret_file", "token_file"}]
     if service_url is not None and only_here:
         raise SystemExit(
             f"gpuspawner: configure(service_url=..., {only_here[0]}=...): the hub does not start this service. Take "
@@ -102,16 +102,16 @@ def refuse_together(*, service_url: str | None, **others: object) -> None:
         )
 
 
-def add_started(c: Any, url: str, token: str, command: list[str], environment: Mapping[str, str]) -> None:
+def add_started_service(c: Any, url: str, token: str, command: list[str], environment: Mapping[str, str]) -> None:
     """Let the hub start the service. Its token is derived from the secret, so ``server doctor`` can use it too."""
     # A managed service inherits only env_keep: a hub that finds gpuspawner by PYTHONPATH must pass it on.
     path = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     _add(c, {"url": url, "api_token": token, "command": command, "environment": {**path, **environment}})
 
 
-def add_elsewhere(c: Any, known: Known) -> None:
+def add_separate_service(c: Any, credentials: ServiceCredentials) -> None:
     """Let the hub send users to the service and accept its token."""
-    _add(c, {"url": known.url, "api_token": known.token})
+    _add(c, {"url": credentials.url, "api_token": credentials.token})
 
 
 def _add(c: Any, how: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ def _add(c: Any, how: Mapping[str, Any]) -> None:
 
 def configured(c: Any) -> list[dict[str, Any]]:
     """Return the configured services."""
-    return list(written_in(c.JupyterHub, "services", []))
+    return list(configured_value(c.JupyterHub, "services", []))
 
 
 def as_json(settings: Mapping[str, Any]) -> str:
@@ -143,7 +143,7 @@ def as_json(settings: Mapping[str, Any]) -> str:
     return text
 
 
-def _checked(url: str) -> str:
+def _check_address(url: str) -> str:
     if not is_service_address(url):
         raise SystemExit(
             f"gpuspawner: configure(service_url={url!r}) is no address of a service. Write it with its port, "
@@ -183,21 +183,21 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
     """Merge our roles into the configured roles. Replace none."""
     service_scopes = [*SERVICE_SCOPES, *_scopes_for_mail(service_settings)]
     c.JupyterHub.custom_scopes = {
-        **written_in(c.JupyterHub, "custom_scopes", {}),
+        **configured_value(c.JupyterHub, "custom_scopes", {}),
         **{name: dict(scope) for name, scope in CUSTOM_SCOPES.items()},
     }
-    roles = [dict(role) for role in written_in(c.JupyterHub, "load_roles", [])]
+    roles = [dict(role) for role in configured_value(c.JupyterHub, "load_roles", [])]
     user = next((role for role in roles if role["name"] == "user"), None)
     if user is None:
         user = {"name": "user"}
         roles.append(user)
     if "scopes" not in user:  # keep the hub's default scopes, which ours would replace
-        user["scopes"] = ["self", *sorted(written_in(c.JupyterHub, "extra_user_scopes", set()))]
+        user["scopes"] = ["self", *sorted(configured_value(c.JupyterHub, "extra_user_scopes", set()))]
     own = ["custom:gpu:use", f"access:services!service={SERVICE}"]
     user["scopes"] = [*user.get("scopes", []), *(scope for scope in own if scope not in user.get("scopes", []))]
-    sections = [section for section in c.values() if isinstance(section, Config)]  # of whichever authenticator
+    sections = [section for section in c.values() if isinstance(section, Config)]  # of any authenticator
     managed = any(section.get("manage_roles") for section in sections)  # then only the authenticator grants roles
-    admins = {name for section in sections for name in written_in(section, "admin_users", set()) if not managed}
+    admins = {name for section in sections for name in configured_value(section, "admin_users", set()) if not managed}
     access = f"access:services!service={SERVICE}"
     ours: list[dict[str, Any]] = [
         {"name": "gpuspawner-service", "scopes": service_scopes, "services": [SERVICE]},
@@ -226,11 +226,11 @@ def add_roles(c: Any, service_settings: Mapping[str, Any]) -> None:
                     *(x for x in role.get(field, []) if x not in named.get(field, [])),
                 ]
     c.JupyterHub.load_roles = roles
-    _name_missing_services(c, roles)
-    _tell_who_administers(roles, managed=managed)
+    _report_missing_services(c, roles)
+    _report_missing_administrator(roles, managed=managed)
 
 
-def _name_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
+def _report_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
     """Report roles of services that are not configured: JupyterHub ends, unless its API made the services."""
     there = {one.get("name") for one in configured(c)}
     for role in roles:
@@ -243,7 +243,7 @@ def _name_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
                 )
 
 
-def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None:
+def _report_missing_administrator(roles: list[dict[str, Any]], *, managed: bool) -> None:
     if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
         print(  # noqa: T201 - the hub has no log yet
             "gpuspawner: the authenticator manages roles. It must give the role gpu-admin to the administrators."
@@ -257,7 +257,7 @@ def _tell_who_administers(roles: list[dict[str, Any]], *, managed: bool) -> None
 log = logging.getLogger("gpuspawner.stoppers")
 
 STOPPING = frozenset({202, 204})
-_telling: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
+_reports: set[asyncio.Task[None]] = set()  # the loop keeps only weak references to tasks
 
 
 def log_function(hub_id: str, url: str, secret_file: Path, own: Callable[[Any], Any] | None) -> Callable[[Any], None]:
@@ -274,20 +274,20 @@ def log_function(hub_id: str, url: str, secret_file: Path, own: Callable[[Any], 
     def logged(handler: Any) -> None:
         inner(handler)
         try:
-            found = _stop_of(handler)
+            found = _find_stop(handler)
             if found is not None:
-                told = {"hub": hub_id, **found}
+                stopper = {"hub": hub_id, **found}
                 client = LeaseClient(url, bytes.fromhex(secret_file.read_text(encoding="ascii").strip()))
-                task = asyncio.get_running_loop().create_task(_tell(client, told))
-                _telling.add(task)
-                task.add_done_callback(_telling.discard)
+                task = asyncio.get_running_loop().create_task(_report_stopper(client, stopper))
+                _reports.add(task)
+                task.add_done_callback(_reports.discard)
         except Exception:
-            log.exception("who stopped a server is not told")  # the request is answered, and its log written
+            log.exception("The user who stopped a server was not reported")  # the request is already answered
 
     return logged
 
 
-def _stop_of(handler: Any) -> dict[str, str] | None:
+def _find_stop(handler: Any) -> dict[str, str] | None:
     """Return the server that a request stopped and the user who sent it, or None."""
     if handler.request.method != "DELETE" or not isinstance(handler, UserServerAPIHandler):
         return None
@@ -299,8 +299,8 @@ def _stop_of(handler: Any) -> dict[str, str] | None:
     return {"user_created": isoformat(user.orm_user.created), "server": server[0] if server else "", "by": by}
 
 
-async def _tell(client: LeaseClient, told: dict[str, str]) -> None:
+async def _report_stopper(client: LeaseClient, stopper: dict[str, str]) -> None:
     try:
-        await client.name_stopper(told)
+        await client.name_stopper(stopper)
     except GpuspawnerError as error:
-        log.warning("who stopped a server is not told: %s", error)  # its page says that it is not known
+        log.warning("The user who stopped a server was not reported: %s", error)  # its page says so

@@ -42,19 +42,19 @@ CALLED = re.compile(r"\bconfigure\(\s*c\b")
 """The call of configure() in a text of hub.extraConfig."""
 
 
-def is_here() -> bool:
+def runs_in_chart() -> bool:
     """Return whether this is the chart's configuration."""
     return "z2jh" in sys.modules
 
 
-def value_of(setting: str) -> str:
+def chart_value_of(setting: str) -> str:
     """Return the chart's value of a setting, to follow the setting's name, or ""."""
-    return f" (singleuser.{VALUES[setting]} of the chart)" if is_here() and setting in VALUES else ""
+    return f" (singleuser.{VALUES[setting]} of the chart)" if runs_in_chart() and setting in VALUES else ""
 
 
-def unjudged() -> Iterator[str]:
+def find_unchecked_texts() -> Iterator[str]:
     """Yield a sentence about chart configuration that runs after configure() and was not checked."""
-    if not is_here():
+    if not runs_in_chart():
         return
     extra = sys.modules["z2jh"].get_config("hub.extraConfig", {}) or {}
     ours = [key for key, text in sorted(extra.items()) if CALLED.search(str(text))]
@@ -66,7 +66,7 @@ def unjudged() -> Iterator[str]:
         )
 
 
-def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
+def read_setting(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
     """Return the place and the value of a setting of the spawner's class. The nearest class with a value counts.
 
     Raises:
@@ -77,11 +77,11 @@ def written(c: Any, spawner: type, setting: str, default: Any) -> tuple[str, Any
         if isinstance(value, LazyConfigValue):
             value = value.get_value(default)
         if value is not None:
-            return taken(f"c.{owner.__name__}.{setting}{value_of(setting)}", spawner, setting, value)
+            return check_setting(f"c.{owner.__name__}.{setting}{chart_value_of(setting)}", spawner, setting, value)
     return f"c.KubeSpawner.{setting}", default
 
 
-def taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any]:
+def check_setting(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any]:
     """Return the place and the value of a setting. Raises SystemExit if it has the wrong type."""
     trait = spawner.class_traits().get(setting) if issubclass(spawner, HasTraits) else None
     if trait is None or setting == "profile_list":  # its entries are checked one by one
@@ -95,7 +95,7 @@ def taken(where: str, spawner: type, setting: str, value: Any) -> tuple[str, Any
 
 def all_namespaces(c: Any, spawner: type) -> bool:
     """Return whether workspaces are in namespaces of their users."""
-    return bool(written(c, spawner, "enable_user_namespaces", default=False)[1])
+    return bool(read_setting(c, spawner, "enable_user_namespaces", default=False)[1])
 
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
@@ -108,24 +108,24 @@ def service_environment(c: Any, spawner: type) -> dict[str, str]:
     """Return the service's variables for the cluster: a managed service inherits none of the hub's."""
     namespace = NAMESPACE_FILE.read_text(encoding="ascii").strip() if NAMESPACE_FILE.exists() else "default"
     cluster: dict[str, Any] = {
-        "namespace": written(c, spawner, "namespace", namespace)[1],
+        "namespace": read_setting(c, spawner, "namespace", namespace)[1],
         "all_namespaces": all_namespaces(c, spawner),
-        "placement": written(c, spawner, "gpu_placement", "preferred")[1],
+        "placement": read_setting(c, spawner, "gpu_placement", "preferred")[1],
     }
-    tolerations = written(c, spawner, "tolerations", [])[1]
+    tolerations = read_setting(c, spawner, "tolerations", [])[1]
     if tolerations:
         listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
         cluster["tolerations"] = list(listed)
-    selector = written(c, spawner, "node_selector", {})[1]
+    selector = read_setting(c, spawner, "node_selector", {})[1]
     if selector:
         cluster["node_selector"] = dict(selector)
-    terms = written(c, spawner, "node_affinity_required", [])[1]
+    terms = read_setting(c, spawner, "node_affinity_required", [])[1]
     if labels := _label_selector([*(terms.values() if isinstance(terms, Mapping) else terms)]):
         cluster["node_labels"] = labels
     environment = {name: os.environ[name] for name in (*IN_CLUSTER, *PROXIES) if name in os.environ}
     if not environment.keys() & set(IN_CLUSTER):
         cluster["kubeconfig"] = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    where, more = written(c, spawner, "gpu_cluster", {})
+    where, more = read_setting(c, spawner, "gpu_cluster", {})
     cluster |= more
     try:
         cluster_settings(cluster)

@@ -10,7 +10,12 @@ from typing import Any
 
 from gpuspawner.catalog import OPTIONS, RESERVED, Catalog
 from gpuspawner.catalog.requests.profile_options import PROFILE, Menu, MenuOption, Unlisted
-from gpuspawner.spawner.kubernetes.configuration import all_namespaces, taken, unjudged, written
+from gpuspawner.spawner.kubernetes.configuration import (
+    all_namespaces,
+    check_setting,
+    find_unchecked_texts,
+    read_setting,
+)
 from gpuspawner.spawner.kubernetes.gpu_faults import (
     VISIBLE,
     containers,
@@ -33,17 +38,17 @@ Read = Callable[[str, Any], tuple[str, Any]]
 """Returns the place and the value of a setting of KubeSpawner, or the given default."""
 
 
-def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+def find_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each setting of the hub that contradicts a lease, with the remedy."""
     named = frozenset(kind.resource for kind in catalog.gpus.values() if kind.resource)
-    yield from _of_settings(partial(written, c, spawner), named)
+    yield from _of_settings(partial(read_setting, c, spawner), named)
     for setting in ("options_form", "options_from_form"):
-        where, form = written(c, spawner, setting, None)
+        where, form = read_setting(c, spawner, setting, None)
         if form is not None:
             yield f"{where} would replace gpuspawner's form. Remove it. {TEMPLATES}."
     yield from _pod_names(c, spawner)
-    yield from profile_conflicts(c, spawner, catalog)
-    for override in overrides(c, spawner, catalog):
+    yield from find_profile_conflicts(c, spawner, catalog)
+    for override in read_overrides(c, spawner, catalog):
         if not isinstance(override.settings, Mapping):
             given = type(override.settings).__name__
             yield f"{override.where}: kubespawner_override takes a dict, not {given}."
@@ -53,30 +58,30 @@ def conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             yield f"{override.where}: namespace: the service would not see its workspaces there. Take it out."
 
 
-def weakened(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+def find_weaknesses(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each setting that a lease replaces, or that weakens a lease."""
     for setting in ("cpu_guarantee", "mem_guarantee"):
-        where, amount = written(c, spawner, setting, None)
+        where, amount = read_setting(c, spawner, setting, None)
         if amount:
             yield (
                 f"{where} is not used: a workspace is guaranteed what its user asks, within the template's bounds, or "
                 "the part of it that the template's guarantee says."
             )
-    if callable(written(c, spawner, "profile_list", [])[1]):
+    if callable(read_setting(c, spawner, "profile_list", [])[1]):
         yield (
             "c.KubeSpawner.profile_list is a function: what it returns is judged at each start alone, and the form "
             "does not offer its profile_options. Write a list or a dict for that."
         )
-    yield from unjudged()
-    reads = [partial(written, c, spawner)]
-    reads += [partial(_overridden, one, spawner) for one in overrides(c, spawner, catalog)]
+    yield from find_unchecked_texts()
+    reads = [partial(read_setting, c, spawner)]
+    reads += [partial(_overridden, one, spawner) for one in read_overrides(c, spawner, catalog)]
     for read in reads:
         yield from _weakening(read)
 
 
 def _pod_names(c: Any, spawner: type) -> Iterator[str]:
     """Yield settings that give several servers the same pod: each would end the pod of the others."""
-    where, template = written(c, spawner, "pod_name_template", "{user_server}")
+    where, template = read_setting(c, spawner, "pod_name_template", "{user_server}")
     fields = " ".join(re.findall(r"\{(\w+)", template))
     if "user" not in fields:
         yield f"{where} gives all users the same pod: one would end another's. Write {{user_server}} in it."
@@ -141,7 +146,7 @@ def _weakening(read: Read) -> Iterator[str]:
     for name, container in listed(others):
         if is_privileged(container):
             yield (
-                f"{where}, {name}: a privileged container beside the server sees every GPU of its node, and no lease "
+                f"{where}, {name}: a privileged container next to the server sees every GPU of its node, and no lease "
                 "counts what it uses. Do not let users run programs in it."
             )
 
@@ -151,7 +156,7 @@ def _overridden(override: Override, spawner: type, setting: str, default: Any) -
     value = override.settings.get(setting) if isinstance(override.settings, Mapping) else None
     if not value or callable(value):  # a function's result is checked in the finished pod
         return where, default
-    return taken(where, spawner, setting, value)
+    return check_setting(where, spawner, setting, value)
 
 
 TEMPLATES = "Users' choices are configured in the catalog's templates"
@@ -166,9 +171,9 @@ class Override:
     settings: Any
 
 
-def profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
+def find_profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each contradiction of profiles to templates and to users' choices."""
-    where, profiles = written(c, spawner, "profile_list", [])
+    where, profiles = read_setting(c, spawner, "profile_list", [])
     if callable(profiles):
         return
     for number, profile in enumerate(_listed(profiles), 1):
@@ -198,20 +203,20 @@ def profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             )
 
 
-def overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
+def read_overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
     """Yield the overrides of profiles and their options. A function is checked by its result."""
-    where = written(c, spawner, "profile_list", [])[0]
+    where = read_setting(c, spawner, "profile_list", [])[0]
     for slug, profile in _applied(c, spawner, catalog).items():
         yield Override(f"{where}, {slug}", profile.get("kubespawner_override") or {})
         yield from _of_options(f"{where}, {slug}", profile)
 
 
-def menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
+def read_menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
     """Return the choices of each template's profile, by template. There are no conflicts: they were refused.
 
     A template with its own image has no choice of images from KubeSpawner's default profile.
     """
-    if callable(written(c, spawner, "profile_list", [])[1]):
+    if callable(read_setting(c, spawner, "profile_list", [])[1]):
         return {name: Menu(template.profile) for name, template in catalog.templates.items() if template.profile}
     found = {}
     for name, (slug, profile) in _of_templates(c, spawner, catalog).items():
@@ -244,7 +249,7 @@ def _by_slug(profiles: Any) -> dict[str, Mapping[str, Any]]:
 
 def _of_templates(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Return the profile of each template: its named profile, or else KubeSpawner's default."""
-    by_slug = _by_slug(written(c, spawner, "profile_list", [])[1])
+    by_slug = _by_slug(read_setting(c, spawner, "profile_list", [])[1])
     marked = [slug for slug, profile in by_slug.items() if profile.get("default")]
     usual = next(iter([*marked, *by_slug]), "")
     slugs = {name: template.profile or usual for name, template in catalog.templates.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,7 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
 from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
 
 
-def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
+def apply_changes(value: Any, before: Any, after: Any, kind: str) -> Any:
     """Return a model with the changes from ``before`` to ``after``. Everything else keeps its value and its type.
 
     So an administrator's ``modify_pod_hook`` gets the objects that KubeSpawner itself would have passed.
@@ -44,29 +44,31 @@ def written_back(value: Any, before: Any, after: Any, kind: str) -> Any:
         for attribute, key in names.items():
             if key in after or key in before:
                 now = getattr(value, attribute)
-                part = written_back(now, before.get(key), after.get(key), value.openapi_types[attribute])
+                part = apply_changes(now, before.get(key), after.get(key), value.openapi_types[attribute])
                 setattr(value, attribute, part)
         return value
     if isinstance(value, list) and isinstance(before, list) and isinstance(after, list):
         inner = kind.removeprefix("list[").removesuffix("]")
         if len(after) < len(value):
-            return typed(after, kind)
-        kept = [written_back(*each, inner) for each in zip(value, before, after[: len(value)], strict=True)]
-        return [*kept, *(typed(new, inner) for new in after[len(value) :])]
-    return after if isinstance(value, dict) else typed(after, kind)
+            return to_model(after, kind)
+        kept = [apply_changes(*each, inner) for each in zip(value, before, after[: len(value)], strict=True)]
+        return [*kept, *(to_model(new, inner) for new in after[len(value) :])]
+    return after if isinstance(value, dict) else to_model(after, kind)
 
 
-def typed(data: Any, kind: str) -> Any:
+def to_model(data: Any, kind: str) -> Any:
     """Return JSON of the API as the client's model of this type. Other values are unchanged."""
     if data is None:
         return None
     if kind.startswith("list["):
-        return [typed(item, kind.removeprefix("list[").removesuffix("]")) for item in data]
+        return [to_model(item, kind.removeprefix("list[").removesuffix("]")) for item in data]
     model = getattr(models, kind, None)
     if model is None or not hasattr(model, "attribute_map"):
         return data
     attributes = {key: attribute for attribute, key in model.attribute_map.items()}
-    return model(**{attributes[key]: typed(part, model.openapi_types[attributes[key]]) for key, part in data.items()})
+    return model(
+        **{attributes[key]: to_model(part, model.openapi_types[attributes[key]]) for key, part in data.items()}
+    )
 
 
 Json = dict[str, Any]
@@ -88,7 +90,7 @@ def claim_of(patch: Mapping[str, Any], mark: str) -> Json:
     return {"apiVersion": CLAIM_API, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 
-def owned(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> Json:
+def with_owner(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> Json:
     """Return the claim with an existing pod as its owner: the cluster deletes it with the pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
     return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{**owner, "controller": True}]}}
@@ -166,7 +168,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     gpus, claim = _gpus(patch), claim_of(patch, mark)
     _refuse_own_gpus(server, gpus)
     _resources(server, gpus, settings)
-    if more := _beyond(spec, gpus):
+    if more := _find_extra_gpus(spec, gpus):
         raise Conflict(
             f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
             f"{more} Let it ask for none: GPUs come from the lease alone."
@@ -175,19 +177,20 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
         raise Conflict(fault)
     _identity(pod, patch, mark)
     _hide_gpus(spec, server)
+    _ask_for_none(spec, patch.get("not_added", ()))
     if settings.shared_memory_bytes:
         _shared_memory(spec, server, settings.shared_memory_bytes)
     ours = patch.get("pod", {}).get("spec", {})
     _append(spec, "tolerations", ours.get("tolerations", []))
     if ours.get("affinity"):
         _node_affinity(spec, ours["affinity"]["nodeAffinity"])
-    _beside(pod, patch.get("pod", {}).get("beside", {}))
+    _add_scheduler_settings(pod, patch.get("pod", {}).get("beside", {}))
     name_claim(spec, server, claim)
     if (gpus or claim) and settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
     if not spec.get("serviceAccountName"):  # only an explicit account gets its token
         spec.setdefault("automountServiceAccountToken", False)
-    _let_save(server, spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds))
+    _add_pre_stop_hook(server, spec.setdefault("terminationGracePeriodSeconds", settings.grace_seconds))
     if settings.always_pull:
         server["imagePullPolicy"] = "Always"
     server.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # the end of the output explains a crash
@@ -196,7 +199,7 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     return pod
 
 
-def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
+def find_contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -> str:
     """Return a sentence about a necessary part of the pod that the administrator's own hook removed, or ""."""
     metadata = pod.get("metadata", {})
     labels, annotations = to_metadata(patch.get("environment", {}))
@@ -218,7 +221,7 @@ def contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: str) -
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
             return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
-    claim, more = claim_of(patch, mark), _beyond(pod["spec"], _gpus(patch))
+    claim, more = claim_of(patch, mark), _find_extra_gpus(pod["spec"], _gpus(patch))
     rest = without_claim(pod, server, claim)
     if more or rest is None:
         return f"{hook} {more or 'changes what the pod claims.'} GPUs come from the lease alone."
@@ -239,7 +242,7 @@ def _pre_stop() -> str:
     return resources.files("gpuspawner.spawner.kubernetes").joinpath("pre_stop.sh").read_text()
 
 
-def _let_save(server: Json, grace_seconds: int) -> None:
+def _add_pre_stop_hook(server: Json, grace_seconds: int) -> None:
     """Add the preStop hook, in which programs save. If the cluster has announced the end, the hook waits until then.
 
     An existing hook of the administrator is kept.
@@ -275,7 +278,7 @@ def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool)
     yield from faults_of_annotations(where, pod.get("metadata", {}).get("annotations"))
 
 
-def _beyond(spec: Json, gpus: Mapping[str, str]) -> str:
+def _find_extra_gpus(spec: Json, gpus: Mapping[str, str]) -> str:
     """Return the GPUs that other containers add to the pod's, as the scheduler counts them, or ""."""
     taken = requested_gpus(spec, frozenset(gpus))
     for name in sorted({*taken, *gpus}):
@@ -319,6 +322,14 @@ def _hide_gpus(spec: Json, server: Json) -> None:
             other["env"] = [*(other.get("env") or []), {"name": VISIBLE, "value": "void"}]
 
 
+def _ask_for_none(spec: Json, resources: Iterable[str]) -> None:
+    """Ask for none of these resources in each container without them. A LimitRange changes no value that is there."""
+    none = dict.fromkeys(resources, "0")
+    for one in [*(spec.get("initContainers") or []), *spec["containers"]] if none else ():
+        own = one.get("resources") or {}
+        one["resources"] = {**own, **{part: {**none, **(own.get(part) or {})} for part in ("requests", "limits")}}
+
+
 def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     mounts = server.get("volumeMounts") or []
     if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
@@ -328,7 +339,7 @@ def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     spec["volumes"] = [*(spec.get("volumes") or []), volume]
 
 
-def _beside(pod: Json, beside: Mapping[str, Any]) -> None:
+def _add_scheduler_settings(pod: Json, beside: Mapping[str, Any]) -> None:
     """Add the pod settings of an external scheduler. Settings of the administrator or the lease are kept."""
     spec, metadata = pod["spec"], pod.setdefault("metadata", {})
     _append(spec, "tolerations", beside.get("tolerations", []))
@@ -356,10 +367,10 @@ def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
     if not required:
         return
     theirs = (node.get(REQUIRED) or {}).get("nodeSelectorTerms", [])
-    node[REQUIRED] = {"nodeSelectorTerms": [_both(one, other) for one in theirs or [{}] for other in required]}
+    node[REQUIRED] = {"nodeSelectorTerms": [_combine_terms(one, other) for one in theirs or [{}] for other in required]}
 
 
-def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+def _combine_terms(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
     parts = {key: [*one.get(key, []), *other.get(key, [])] for key in ("matchExpressions", "matchFields")}
     return {key: requirements for key, requirements in parts.items() if requirements}
 

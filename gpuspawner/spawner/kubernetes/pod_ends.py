@@ -39,13 +39,13 @@ def has_run(pod: Json) -> bool:
     return bool(server.get("restartCount") or {"running", "terminated"} & server.get("state", {}).keys())
 
 
-def is_of_run_before(pod: Json) -> bool:
+def is_previous_run(pod: Json) -> bool:
     """Return whether the failed run is not the current run."""
     server = server_of(pod)
     return "running" in server.get("state", {}) and server.get("restartCount", 0) > 0
 
 
-def said(pod: Json) -> str:
+def saved_output(pod: Json) -> str:
     """Return the output of the last ended run that the kubelet saved, or ""."""
     server = server_of(pod)
     ended: Json = server.get("state", {}).get("terminated") or server.get("lastState", {}).get("terminated") or {}
@@ -70,7 +70,7 @@ class PodServer(LocalServer):
         spawner, pod = self._spawner, self._spawner._gpu_last_look()
         if pod is None or not has_run(pod):
             return ""
-        before, limit = is_of_run_before(pod), LOG_BYTES
+        before, limit = is_previous_run(pod), LOG_BYTES
         asked = spawner.api.read_namespaced_pod_log(
             spawner.pod_name,
             spawner.namespace,
@@ -80,12 +80,12 @@ class PodServer(LocalServer):
             previous=before,
         )
         try:
-            return str(await asyncio.wait_for(asked, LOG_SECONDS) or said(pod))
+            return str(await asyncio.wait_for(asked, LOG_SECONDS) or saved_output(pod))
         except ApiException as error:
             refused = error.status == HTTPStatus.FORBIDDEN
-            return f"{said(pod)}\n{NO_RIGHT}" if refused else said(pod)
+            return f"{saved_output(pod)}\n{NO_RIGHT}" if refused else saved_output(pod)
         except (ClientError, OSError, asyncio.TimeoutError):
-            return said(pod)
+            return saved_output(pod)
 
     def environment(self) -> Mapping[str, str] | None:
         """Return the variables of the start and of the pod. None without a pod."""
@@ -127,7 +127,7 @@ def why_ended(pod: Json | None, events: Sequence[Json]) -> str:
         pod: Its last observed state, or None.
         events: The events of this pod, oldest first.
     """
-    cause = _cause(pod or {}, _standing(events))
+    cause = _cause(pod or {}, _current_events(events))
     return f"{cause} {FILES}" if cause else ""
 
 
@@ -166,10 +166,10 @@ def _was_disrupted(pod: Json | None, events: Sequence[Json]) -> bool:
     for condition in (pod or {}).get("status", {}).get("conditions", []):
         if condition.get("status") == "True" and condition.get("type") in {"DisruptionTarget", "TerminationTarget"}:
             return not is_eviction(condition)
-    return _is_lost(pod or {}) or bool(last_event(_standing(events), "Preempted", "TaintManagerEviction"))
+    return _is_lost(pod or {}) or bool(last_event(_current_events(events), "Preempted", "TaintManagerEviction"))
 
 
-def _standing(events: Sequence[Json]) -> Sequence[Json]:
+def _current_events(events: Sequence[Json]) -> Sequence[Json]:
     """Return the events since its node last came back."""
     spared = [at for at, event in enumerate(events, 1) if str(event.get("message", "")).startswith(_SPARED)]
     return events[spared[-1] :] if spared else events
@@ -187,12 +187,12 @@ def _cause(pod: Json, events: Sequence[Json]) -> str:
         or ("Its node, or what runs containers on it, was restarted: what ran in it is lost." if _is_lost(pod) else "")
         or _container_end(pod)
         or failed
-        or _told(events)
-        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _gone(pod) else "")
+        or _find_event_cause(events)
+        or ("Its pod was deleted in the cluster, by a person or a program with the right to." if _is_gone(pod) else "")
     )
 
 
-def _told(events: Sequence[Json]) -> str:
+def _find_event_cause(events: Sequence[Json]) -> str:
     event = last_event(events, "Evicted", *_EVENTS)
     if event.get("reason") == "Evicted":
         return _evicted(str(event.get("message", "")))
@@ -256,7 +256,7 @@ def _terminated(pod: Json) -> Json | None:
     return terminated
 
 
-def _gone(pod: Json) -> bool:
+def _is_gone(pod: Json) -> bool:
     """Return whether an observed pod is being deleted or gone, without another reason."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
     return bool(deleted or pod.get("status", {}).get("phase") == "Running")

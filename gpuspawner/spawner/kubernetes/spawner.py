@@ -19,16 +19,17 @@ from gpuspawner.catalog import PodQueues
 from gpuspawner.catalog.requests.profile_options import choices_of
 from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR
+from gpuspawner.spawner.kubernetes.clusters import WATCHES
 from gpuspawner.spawner.kubernetes.manifests import (
     CLAIM_API,
     START_MARK,
     PodSettings,
+    apply_changes,
     claim_of,
-    contradiction,
+    find_contradiction,
     message_of,
-    owned,
     with_lease,
-    written_back,
+    with_owner,
 )
 from gpuspawner.spawner.kubernetes.pod_ends import (
     before_restart,
@@ -48,9 +49,8 @@ from gpuspawner.spawner.kubernetes.starting import (
     PodStart,
 )
 from gpuspawner.spawner.kubernetes.volumes import with_template
-from gpuspawner.spawner.kubernetes.watches import WATCHES
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 
 
 class KubePods(PodStart):
@@ -119,7 +119,7 @@ class KubePods(PodStart):
         the GPU that this start was granted.
         """
         manifest = self._gpu_as_json(pod)
-        lost = contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
+        lost = find_contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if lost:
             raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
         await self._gpu_pod_volumes.make_user_claims()
@@ -162,7 +162,7 @@ class KubePods(PodStart):
         objects = CustomObjectsApi(self.api.api_client)
         make = objects.create_namespaced_custom_object
         try:
-            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", owned(claim, pod))
+            await self._gpu_asked(make, group, version, self.namespace, "resourceclaims", with_owner(claim, pod))
         except ApiException as error:
             if error.status == HTTPStatus.CONFLICT:  # the same claim: the first answer was lost
                 return
@@ -278,7 +278,7 @@ class KubePods(PodStart):
             after = with_lease(own, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
             raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
-        return written_back(pod, before, after, "V1Pod")
+        return apply_changes(pod, before, after, "V1Pod")
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:
         """Take the lease from the pod if the hub ended before it saved the lease."""

@@ -31,9 +31,8 @@ from gpuspawner.spawner.kubernetes.pod_ends import (
 )
 from gpuspawner.spawner.kubernetes.pod_states import Stage, stage_of
 from gpuspawner.spawner.kubernetes.volumes import PodVolumes
-from gpuspawner.spawner.progress import ended_start, linked
 from gpuspawner.spawner.servers import LocalServer, is_known, listens
-from gpuspawner.spawner.waiting import send_heartbeats
+from gpuspawner.spawner.waiting import ended_start, linked, send_heartbeats
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base

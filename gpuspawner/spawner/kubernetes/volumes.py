@@ -21,7 +21,7 @@ from gpuspawner.catalog.pod_models import Container, Volume
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.manifests import container, message_of
 from gpuspawner.spawner.kubernetes.pod_states import Stage, last_event, short
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.kubernetes.starting import PodStart

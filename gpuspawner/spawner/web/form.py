@@ -39,7 +39,7 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.placement import describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
-from gpuspawner.spawner.progress import ended_start
+from gpuspawner.spawner.waiting import ended_start
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
 from gpuspawner.spawner.web.pages import TEMPLATES, Live, ServiceView, judge_offline

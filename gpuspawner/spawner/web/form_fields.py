@@ -65,7 +65,7 @@ def describe_template(catalog: Catalog, template: Template) -> dict[str, Any]:
 
 
 def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
-    """Return the field for the memory that any GPU is to have at least."""
+    """Return the field for the minimum memory of any GPU."""
     sizes = sorted({catalog.gpus[kind].own_memory_bytes for kind in template.gpus} - {0})
     hint = f"At least this much, up to {show_bytes(sizes[-1])}" if sizes else "none"
     return _field(show_bytes(max(sizes[0], template.needs.memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
@@ -93,7 +93,7 @@ def _bounded(
 
 
 def _few(bounds: tuple[int, int]) -> list[str]:
-    """Return the usual run times within the bounds: the form shows them as chips."""
+    """Return the usual run times within the bounds, which the form shows as chips."""
     within = [seconds for seconds in LIFETIME_CHOICES if bounds[0] <= seconds <= bounds[1]]
     usual = [seconds for seconds in within if seconds in LIFETIME_BUTTONS]
     return [_written_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]
@@ -106,7 +106,7 @@ def _written_lifetime(seconds: float) -> str:
 
 
 def show_value(key: str, value: object) -> str:
-    """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``; others as they are."""
+    """Return an option as its field shows it: ``8 GiB`` for 8589934592, ``8h`` for ``28800s``."""
     if key in WRITTEN:
         return str(value)[:MOST_BYTES]
     text = str(value)[:LONGEST_SHOWN]
@@ -117,12 +117,12 @@ def show_value(key: str, value: object) -> str:
         if key == "lifetime":
             return _written_lifetime(parse_duration(value))
     except BadValue:
-        pass  # it is shown as it is, and the sentence says what is wrong with it
+        pass  # it is shown unchanged, with the reason why it is wrong
     return text
 
 
 def substitutes_of(catalog: Catalog, template: Template) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return by kind what may be given in its place, each with the least and the most GPUs for which it may."""
+    """Return the possible substitutes of each kind, each with the smallest and the largest count of GPUs."""
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for kind, (least, most) in template.gpus.items():
         for count in range(least, most + 1):
@@ -135,9 +135,9 @@ def substitutes_of(catalog: Catalog, template: Template) -> dict[str, dict[str, 
 def present_substitutes(
     catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: Live | None
 ) -> list[dict[str, Any]]:
-    """Return each pair of kinds that some template offers: what is asked, what else is taken, and what that brings.
+    """Return each substitute that a template offers: the requested kind, its substitute, and the consequence.
 
-    ``ticked`` is one that the choices accept. Consent to an earlier request ticks nothing: it was for that request.
+    ``ticked`` substitutes are accepted by the choices. Consent to an earlier request does not count.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for one in catalog.templates.values():
@@ -169,7 +169,7 @@ def parse_ticked(said: object) -> set[str]:
 def present_menus(catalog: Catalog, template: Template, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each profile that has options: its slug, the titles of its templates, and its fields.
 
-    A field holds what was ``chosen`` where it is of the profile of ``template``, which is the one shown as chosen.
+    Fields of the profile of ``template``, which is selected, hold the ``chosen`` values.
     """
     own, titles = catalog.menus.get(template.name), dict[str, list[str]]()
     for name, menu in catalog.menus.items():

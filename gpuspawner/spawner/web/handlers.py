@@ -48,21 +48,21 @@ def domain_handlers(service: str, origin: str) -> list[Any]:
     """Return the handlers for ``c.JupyterHub.extra_handlers``: none if the service shares the hub's domain."""
     if not origin:
         return []
-    return [(rf"/services/{service}(/.*)?", ToService, {"origin": origin})]
+    return [(rf"/services/{service}(/.*)?", ServiceRedirect, {"origin": origin})]
 
 
-class ToService(RequestHandler):
-    """GET: an address of the service on a domain of the hub's. Links in messages have no domain of their own.
+class ServiceRedirect(RequestHandler):
+    """GET: redirect an address of the service on the hub's domain to the service's own domain.
 
-    The hub leads ``/services/...`` below its own prefix, where this is.
+    Links in messages have no domain. The hub routes ``/services/...`` below its own prefix, where this handler is.
     """
 
     def initialize(self, origin: str) -> None:
-        """Keep the service's scheme and host."""
+        """Store the service's scheme and host."""
         self._origin = origin
 
     def get(self, _path: str | None = None) -> None:
-        """Lead to the same address on the service's domain."""
+        """Redirect to the same address on the service's domain."""
         self.redirect(f"{self._origin}{self.request.uri.replace('/hub/services/', '/services/', 1)}")
 
 
@@ -100,10 +100,10 @@ def route_first(secret_file: Path, service_url: str, service_prefix: str, *, rep
 
 
 class LookFile(StaticFileHandler):
-    """GET: a file of BROWSER_FILES, for everybody: the sign-in page is drawn by it."""
+    """GET: a file of BROWSER_FILES. Everybody may read it, because the sign-in page uses it."""
 
     def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
-        """Serve nothing else of the folder."""
+        """Refuse other files of the folder."""
         if Path(absolute_path).name not in BROWSER_FILES:
             raise HTTPError(404)
         found: str | None = super().validate_absolute_path(root, absolute_path)
@@ -111,10 +111,10 @@ class LookFile(StaticFileHandler):
 
 
 class Home(HomeHandler):
-    """GET: lead to the workspaces of the service. While it is away, and by ``?hub``, the hub shows its own page."""
+    """GET: redirect to the service's workspaces. While it is away, and for ``?hub``, show the hub's own page."""
 
     def initialize(self, secret_file: Path, service_url: str, service_prefix: str) -> None:
-        """Keep where the secret and the service are."""
+        """Store the paths of the secret and the service."""
         self._secret_file, self._service_url, self._service_prefix = secret_file, service_url, service_prefix
 
     @authenticated
@@ -132,15 +132,15 @@ class Home(HomeHandler):
 
 
 class Start(SpawnHandler):
-    """GET: the hub's own page to start a default server. If that server runs, the choice to open it or start another.
+    """GET: the hub's own page to start a default server. If that server runs, offer to open it or to start another.
 
-    By itself the hub would open the same one again without a word.
+    Without this page, the hub would open the running server again without a message.
     """
 
     @needs_scope("servers")
     async def _get(self, user_name: str, server_name: str, **more: Any) -> None:  # 6.x also gives a display name
         user = self.current_user
-        asked = self.get_argument("next", "")  # the visitor wants a page of the running server
+        asked = self.get_argument("next", "")  # a page of the running server was requested
         if user.name != user_name or not self.allow_named_servers or asked or not user.spawner.ready:
             await super()._get(user_name=user_name, server_name=server_name, **more)
             return
@@ -166,11 +166,11 @@ class Ticket(BaseHandler):
     """GET: a ticket of the person who is signed in. Like every page of the hub it takes the cookie, never a token."""
 
     def initialize(self, secret_file: Path) -> None:
-        """Keep where the secret is."""
+        """Store the path of the secret."""
         self._secret_file = secret_file
 
     def get(self) -> None:
-        """Answer the ticket, or 403 without a signed-in user."""
+        """Answer with a ticket, or with 403 without a signed-in user."""
         if self.current_user is None:
             raise HTTPError(403, "Sign in to the hub.")
         self.answer(self.current_user, form=False)
@@ -182,17 +182,17 @@ class Ticket(BaseHandler):
         self.write({"ticket": sign_ticket(_read_secret(self._secret_file), user.name, created, time.time(), form=form)})
 
     def write_error(self, status_code: int, **_kwargs: Any) -> None:
-        """Answer without a page: only scripts ask."""
+        """Answer with JSON: only scripts send this request."""
         self.set_header("Cache-Control", "no-store")
         self.finish({"status": status_code})
 
 
 class FormTicket(Ticket):
-    """GET: the ticket of a server's form, for the people who may see that form."""
+    """GET: the ticket of a server's form, for people who may see the form."""
 
     @needs_scope("servers")
-    def get(self, user_name: str, server_name: str) -> None:  # noqa: ARG002 - needs_scope looks at both
-        """Answer the ticket, 403 without the right to start this server, 404 where there is no such user."""
+    def get(self, user_name: str, server_name: str) -> None:  # noqa: ARG002 - needs_scope reads both
+        """Answer with a ticket, with 403 without the right to start this server, or with 404 for an unknown user."""
         user = self.find_user(user_name)
         if user is None:
             raise HTTPError(404, "There is no such user.")
@@ -200,7 +200,7 @@ class FormTicket(Ticket):
 
 
 def asks_for_password(authenticator: Any) -> bool:
-    """Return whether an authenticator signs people in by a form of the hub, and not by another site or by itself."""
+    """Return whether an authenticator uses the hub's own sign-in form."""
     return not authenticator.auto_login and bool(authenticator.login_url("/hub/") == "/hub/login")
 
 
@@ -212,12 +212,12 @@ class Confirm(BaseHandler):
     """
 
     def initialize(self, secret_file: Path, service_prefix: str) -> None:
-        """Keep where the secret and the service are."""
+        """Store the paths of the secret and the service."""
         self._secret_file, self._service_prefix = secret_file, service_prefix
 
     @authenticated
     async def get(self) -> None:
-        """Answer the form. An authenticator without a form can't be asked: then the present sign-in counts."""
+        """Show the form. If the authenticator has no form, the present sign-in counts."""
         if asks_for_password(self.authenticator):
             await self._show()
         else:
@@ -225,7 +225,7 @@ class Confirm(BaseHandler):
 
     @authenticated
     async def post(self) -> None:
-        """Let the authenticator judge name and password. It must be the user who is signed in."""
+        """Check name and password. They must be those of the signed-in user."""
         if asks_for_password(self.authenticator):
             names = ("username", "password", "otp")
             data = {name: self.get_body_argument(name, "", strip=name != "password") for name in names}

@@ -24,9 +24,9 @@ from gpuspawner.spawner.hub.service import SERVICE
 from gpuspawner.version import describe_version
 
 ANSWER_SECONDS = 2.0
-"""How long a page waits for the service. Arbitrary: it answers in milliseconds, and a page should not seem dead."""
+"""How long a page waits for the service, which answers in milliseconds. Arbitrary: a page must not seem dead."""
 ENDED_SHOWN = 5
-"""How many ended workspaces are asked for: enough to hold the last one of each of a few servers."""
+"""Number of requested ended workspaces. The last one of each of a few servers is among them."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class PageView:
         """Return the last ended workspace, if its user did not end it and has not read the reason."""
         last = next((w for w in workspaces or () if w["end"] is not None), None)
         if last is None or last["end"]["seen"] or last["end"]["by"] == self.user or last["end"]["dispute"]:
-            return None  # of one that they called wrong they know: the banner tells its answer
+            return None  # for a reported end, the banner shows the answer
         return last
 
     @staticmethod

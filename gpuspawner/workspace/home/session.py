@@ -182,7 +182,7 @@ class LastSession:
             write_session(self._file, session)
         except OSError as error:  # for example a full home: the last saved state remains
             if not self._trouble:
-                self._server.log.warning("What this session has is not kept: %s", error.strerror)
+                self._server.log.warning("The session is not saved: %s", error.strerror)
             self._trouble = True
         else:
             self._trouble = False

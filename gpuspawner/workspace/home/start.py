@@ -121,7 +121,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
 
 
 async def _run_shell(arguments: Sequence[str], name: str, log: str, environ: Mapping[str, str], notes: Notes) -> None:
-    """Run a script with bash, or sh if there is none. ``name`` is how its user knows it."""
+    """Run a script with bash, else with sh. ``name`` is its name for the user."""
     own = folder_of(environ)
     own.mkdir(mode=0o700, exist_ok=True)
     notes.busy = f"Running {name[0].lower()}{name[1:]}…"
@@ -198,7 +198,7 @@ async def _told(
             await take_secrets(client, environ, notes)
         await clone_and_run(environ, notes)
         await install_all(tools, environ, notes)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the workspace goes on
+    except Exception as error:  # noqa: BLE001 - no failure may stop the workspace
         notes.tell(f"What you asked for at the start was not done ({type(error).__name__}). {GOES_ON}")
     finally:
         notes.busy = ""

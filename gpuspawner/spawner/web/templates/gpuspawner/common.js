@@ -34,7 +34,7 @@ window.gpuspawner ??= (() => {
     let note = document.getElementById(SIGNED_OUT);
     if (!note) {
       const link = element("a", { textContent: "Sign in again" });
-      note = element("p", { id: SIGNED_OUT, className: "gs-note gs-warn" }, element("span", {}, "You are signed out. What stands here may be old. ", link, " to go on. You come back to this page."));
+      note = element("p", { id: SIGNED_OUT, className: "gs-note gs-warn" }, element("span", {}, "You are signed out. This page may be out of date. ", link, " to go on. You come back to this page."));
       note.setAttribute("role", "alert");
       (root.querySelector(".gs-stack") ?? root).prepend(note);
     }

@@ -247,10 +247,10 @@
     } catch (error) {
       showCost([]);
       mayStart(!error.signedOut); // the hub would answer by a page about a cookie
-      if (number !== asked) return; // what was asked meanwhile tells instead
+      if (number !== asked) return; // the answer to a newer request counts
       const { refusal: said } = error;
-      const beside = said && !said.fields ? { fields: [{ field: said.field, words: said.message }] } : (said ?? {});
-      tell(said?.sentence ?? (error.status || error.signedOut ? error.message : away), beside, said ? "refused" : "away");
+      const problems = said && !said.fields ? { fields: [{ field: said.field, words: said.message }] } : (said ?? {});
+      tell(said?.sentence ?? (error.status || error.signedOut ? error.message : away), problems, said ? "refused" : "away");
     }
   };
 

@@ -227,7 +227,7 @@ class TimeSpan:
         return self.end_ms / 1000
 
     def overlap(self, start_ms: int, end_ms: int) -> int:
-        """Return the milliseconds that it shares with the time between two moments."""
+        """Return how many milliseconds of it lie between two moments."""
         return max(0, min(self.end_ms, end_ms) - max(self.start_ms, start_ms))
 
 

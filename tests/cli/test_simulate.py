@@ -164,7 +164,7 @@ def test_unvisited_workspaces_are_given_back(draft, away, capsys, claim, idle, n
     text = run(capsys, draft, "--data", away, "--policy", "claims")[1]
     assert "because the user did not open a workspace that started while they were away." in text
     shown = {"30m": "30 min", "10m": "10 min", "90m": "1 h 30 min"}[claim]
-    assert f"; {shown} to come to one that came while its user was away." in text
+    assert f"; {shown} to open a workspace that started from the queue." in text
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, page_world.running("runs"), asked, (NOW - 60, "cluster", killed))
     (notice,) = inbox(world)["notices"]
-    assert (notice["title"], notice["unread"]) == ("A program was killed for want of memory", True)
+    assert (notice["title"], notice["unread"]) == ("A program was killed because memory ran out", True)
     assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
 
 

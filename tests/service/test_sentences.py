@@ -355,7 +355,7 @@ async def test_a_parked_request_says_when_it_is_retried_or_that_the_hub_is_away(
 def test_the_sentence_says_why_free_gpus_are_not_granted(kept, words):
     until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
-    assert found.replace(", but none of this template is that short", "") == words.format(until)
+    assert found.replace(", but your template does not allow such a short run time", "") == words.format(until)
     sentence = queue_sentence(
         QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, then="A message comes."
     )

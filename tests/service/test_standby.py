@@ -80,7 +80,7 @@ def test_a_standby_service_takes_over(service, ends_by):
     second.says("Another GPU service works on this store (epoch 1, as its log says). This one stands by")
     waits = asked(second, "/services/gpu/api/v1/offers")
     assert waits.status_code == 503
-    assert "takes over once that one has ended" in waits.json()["error"]["message"]
+    assert "takes over when the other one has ended" in waits.json()["error"]["message"]
     assert (asked(second, "/readyz").status_code, asked(second, "/healthz").status_code) == (503, 200)
     time.sleep(SILENT_SECONDS + 1)  # as long as it takes for dead, if it did not beat
     assert ready(first)

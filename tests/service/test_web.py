@@ -10,6 +10,7 @@ import pytest
 import requests
 from page_world import NOW, Browser, world_fixture
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
@@ -29,6 +30,22 @@ def test_an_empty_home_says_what_to_do_next(world):
     assert 'href="/hub/spawn"' in text
     assert "Not known" in text  # the fleet was never seen: no number is made up
     assert "0 of" not in text
+
+
+@pytest.mark.parametrize(
+    ("mode", "keeps", "says"),
+    [
+        ("observe", 3, "GPU idle? Nothing stops your workspace for it. Stop it when you are done."),
+        ("warn", 3, "GPU idle for 30 min? You get a warning."),
+        ("enforce", 3, "GPU idle for 30 min? You get a warning. It stops 10 min later unless you keep it."),
+        ("enforce", 0, "GPU idle for 30 min? You get a warning. It stops 10 min later."),
+    ],
+)
+def test_an_empty_home_promises_only_what_the_policy_does(make_web_world, mode, keeps, says):
+    default = {**page_world.CATALOG["policies"]["default"], "mode": mode, "keep": {"times": keeps}}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "policies": {"default": default}}))
+    words = re.sub(r"<[^>]+>", "", Browser(world, "alice").home.text)
+    assert re.search(r"GPU idle.*", words)[0] == says
 
 
 @pytest.mark.parametrize("name", ["%00", "gs.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])

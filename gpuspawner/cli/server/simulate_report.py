@@ -270,8 +270,8 @@ def policy_sentence(policy: dict[str, Any]) -> str:
     return (
         f"Policy {policy['name']} (mode {policy['mode']}): idle below {policy['below_percent']:g} % for "
         f"{show_duration(policy['for_seconds'])}, then {show_duration(policy['grace_seconds'])} of grace, sampled "
-        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to come to one "
-        "that came while its user was away."
+        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to open a "
+        "workspace that started from the queue."
     )
 
 

@@ -194,7 +194,9 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
     if seconds <= 0:
         raise Conflict(f"It runs until {show_end(deadline_at, now)} already. Name a later time, or stop it.")
     if lease.notice is not None and lease.notice.at < until:
-        raise Conflict(f"It ends at {show_time(lease.notice.at, now)}, as was announced: its lifetime changes nothing.")
+        raise Conflict(
+            f"It ends at {show_time(lease.notice.at, now)}, as was announced. Another run time does not change that."
+        )
     latest = actor.state.allocator.bounds.of_extension(lease, seconds, extended)
     if latest is not None and latest.at < until:
         raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")

@@ -271,7 +271,7 @@ def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
         what = (
             f"{show_count(len(leases))} started without the GPU service, before its installation or while it was away."
         )
-        remedy = "They have no end until their next start. Their idle time before counts for nothing."
+        remedy = "They have no end until their next start. Their idle time counts from when the service took them over."
         yield Problem(what, remedy, pages=_pages(state, leases))
 
 

@@ -179,7 +179,7 @@ def scaled_count(count: int, total: int) -> int:
 
 MOST_NODES = 40
 """The most nodes of the picture. Arbitrary: some screens. The table has all."""
-FIRM = "until it is ended"
+FIRM = "until someone ends it"
 
 
 def _time_words(opening: Opening, now: float) -> str:

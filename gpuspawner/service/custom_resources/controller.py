@@ -43,7 +43,9 @@ positions together: 1,000 at once took half the CPU of 16 at once.
 ACCEPTS_SECONDS = 2.0
 """How long the presence of the admission policy is remembered."""
 WHERE = "a custom resource"
-ELSEWHERE = "Its workspace goes on and has another request: its user has another name now, or a label was changed."
+ELSEWHERE = (
+    "Its workspace keeps running and belongs to another request, because the user was renamed or a label was changed."
+)
 MADE = "ws-"
 """The beginning of the names of resources that the service creates."""
 MOST_EXTENSIONS = 50

@@ -206,8 +206,8 @@ def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a user's servers. JupyterHub leaves them out if a token may not read them, which must not mean "none"."""
     if not {"servers", "created"} <= user.keys():
         raise Unavailable(
-            f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
-            "read:users."
+            f"The hub does not show the servers of {user['name']}. Give the role of this service the scopes "
+            "read:servers and read:users."
         )
     return user["servers"] or {}
 

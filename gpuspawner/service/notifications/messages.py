@@ -160,7 +160,7 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.WarnedOfEnd: _warned_of_end,
     events.WarnedNobodyCame: _warned("unclaimed", "Your workspace waits for you"),
     events.Disrupted: _warned("preempted", "Your workspace is about to be ended"),
-    events.KilledForMemory: _warned("memory", "A program in your workspace was killed for want of memory"),
+    events.KilledForMemory: _warned("memory", "A program in your workspace was killed because memory ran out"),
     events.WarnedOfClaim: _warned("claim", "Your workspace has to make room"),
     events.ClaimGone: _claim_gone,
     events.EndAnnounced: _warned("claim", "Your workspace is about to be ended"),

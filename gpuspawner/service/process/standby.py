@@ -26,8 +26,8 @@ LOOK_SECONDS = 0.5
 SLOWER = 3.0
 """The longest duration of a heartbeat, in durations of a look. On a slow database, the allowed silence is longer."""
 WAITS = (
-    "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by: it takes over once "
-    "that one has ended, or was silent for {seconds:.0f} s."
+    "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by. It takes over when "
+    "the other one has ended, or was silent for {seconds:.0f} s."
 )
 
 

@@ -185,8 +185,8 @@ class BudgetBounds:
         if policy.extend.others_wait or not is_wanted_by_others(lease, self._registry, catalog.gpus):
             return ""
         return (
-            f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
-            "Save your work before the end; its files are kept, and you may ask again."
+            f"Extend: others wait for these GPUs, and the policy {policy.name} gives them to waiting requests. "
+            "Save your work before the end. Your files are kept, and you can start again."
         )
 
     async def lengthen(self) -> None:

@@ -56,9 +56,9 @@ EPOCH, WRITES, ALIVE = "epoch", "writes", "alive"
 """How often the store was opened, how often it was written, and when a service last noted that it runs. A database with
 fewer writes than a service has made is older than the service."""
 OLDER = (
-    "The database is older than what this service wrote (write {has} of {known}): it was put back, or a standby that "
-    "had not got all of it took over. Nothing is served from it. Let the newer one answer again; or start the service "
-    "again to go on with this one: workspaces that run are taken on."
+    "The database is older than what this service wrote (write {has} of {known}): a backup was restored, or a "
+    "standby without the last writes took over. The service does not use it. Bring the newer database back, or start "
+    "the service again to continue with this one. Running workspaces are then taken over."
 )
 ARRIVED = "The last write is stored, although the connection ended before the answer. The service reads it again."
 
@@ -304,6 +304,8 @@ class Store:
     @staticmethod
     def _read_marks(connection: sa.Connection) -> tuple[int, int]:
         found = {row.name: row.number for row in connection.execute(_READ_MARKS)}
+        if not all(isinstance(number, int) for number in found.values()):
+            raise ValueError("its table meta is damaged")
         return found.get(EPOCH, 0), found.get(WRITES, 0)
 
     @contextmanager

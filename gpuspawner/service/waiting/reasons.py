@@ -37,7 +37,7 @@ def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: C
     least = 0.0 if template is None else template.bounds.lifetime_seconds[0]
     if shorter >= max(least, 1.0):
         return f"{words}. Shorten yours to {show_duration(shorter)}"
-    return f"{words}, but none of this template is that short" if least else words
+    return f"{words}, but your template does not allow such a short run time" if least else words
 
 
 def _shorter_seconds(seconds: float) -> float:

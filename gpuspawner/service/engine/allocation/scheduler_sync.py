@@ -82,7 +82,12 @@ class SchedulerSync:
             self._task = context_without_act().run(asyncio.create_task, self._run())
 
     def answered(self) -> asyncio.Future[None]:
-        """Request a sync. The result is done when the grants of a scheduler that answers at once are stored."""
+        """Ask the scheduler.
+
+        Returns:
+            A future. If the scheduler answers at once, it is done when the grants of this answer are stored. Otherwise
+            it is done already.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._scheduler.capabilities.answers_at_once:
             self._asked.append(done)

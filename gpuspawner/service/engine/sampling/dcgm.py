@@ -115,5 +115,5 @@ def _token(path: str) -> str:
     except (OSError, ValueError) as error:
         raise Unavailable(f"The token for Prometheus can't be read from {path} ({type(error).__name__}).") from error
     if not token.isascii() or not token.isprintable():
-        raise Unavailable(f"The file {path} contains no token.")
+        raise Unavailable(f"The file {path} does not contain a token.")
     return token

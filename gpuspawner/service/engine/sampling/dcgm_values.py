@@ -232,7 +232,7 @@ class ExporterValues:
             return ""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return (
-            f"{SOURCE} tells no activity of {names[0]}{more}, though its utilization shows work, so short work is "
+            f"{SOURCE} reports no activity of {names[0]}{more}, although the utilization shows work. Short work is "
             "missed there. Restart DCGM on the node."
         )
 
@@ -343,6 +343,6 @@ def missing_activity(exporter: Exporter, found: Sequence[Series]) -> str:
     if not exporter.activity or Measure.UTILIZATION not in measures or Measure.ENGINE in measures:
         return ""
     return (
-        f"{SOURCE} tells no {exporter.activity}, so it sees an instant of each interval only, and short "
-        "work is missed. Export it, or set readings.activity to none."
+        f"{SOURCE} does not report {exporter.activity}. So it sees one instant of each interval, and misses short "
+        "work. Export it, or set readings.activity to none."
     )

@@ -66,7 +66,7 @@ def copy_store(
                     table.name: _copy_table(one, other, table, show_progress) for table in tables.metadata.sorted_tables
                 }
         except sa.exc.DBAPIError as error:
-            raise Unavailable(f"The store cannot be copied ({_words(target, error)}). Nothing of it was.") from error
+            raise Unavailable(f"The store cannot be copied ({_words(target, error)}). Nothing was copied.") from error
         finally:
             source.engine.dispose()
             target.engine.dispose()

@@ -41,7 +41,7 @@ ADVICE = {
     "one that takes writes is found: postgresql://USER@ONE,TWO/DATABASE.",
     "42501": "Let the role make and change tables: ALTER DATABASE ... OWNER TO it, or GRANT ALL ON SCHEMA public.",
     "42P01": "The tables of the database are gone: it was emptied, or another one answers. Restore it, "
-    "or start the service again to begin with an empty one: workspaces that run are taken on.",
+    "or start the service again to begin with an empty one. Running workspaces are then taken over.",
     "53100": "Its disk is full.",
     "55P03": "Another service is writing, or another program holds its tables.",
     "57014": f"It took longer than {READ_SECONDS} s: another program may hold its tables. pg_stat_activity shows it.",

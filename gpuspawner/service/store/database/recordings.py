@@ -106,9 +106,10 @@ def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at:
 
 
 def busy_timeline(history: RecordedLease, period_seconds: float, now: float) -> Timeline:
-    """Return when any GPU was busy, in seconds since the start, as the live policy judged it at the measurement.
+    """Return when any GPU was busy, in seconds since the start, as the policy judged each measurement at its time.
 
-    For readings older than a day it is the ten minutes around each, as in :func:`replay_steps`. The rest is unknown.
+    Readings older than a day are stored for ten minutes each, as in :func:`replay_steps`. Work in them lasts ten
+    minutes. The rest is unknown.
     """
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])

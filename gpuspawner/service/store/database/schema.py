@@ -122,9 +122,9 @@ def newer_words(revision: str, newest: str, opened_by: str) -> str:
     """
     needed = f"gpuspawner {opened_by}" if opened_by else "the version that opened it last"
     return (
-        f"It has schema {revision}, and gpuspawner {__version__} knows {newest} at most: nothing of it is served or "
-        f"changed. Install {needed} or a later one. To stay with this version, restore the backup from before the "
-        "upgrade."
+        f"It has schema {revision}, and gpuspawner {__version__} knows {newest} at most. The service does not "
+        f"start, and changes nothing. Install {needed} or a later one. To stay with this version, restore the backup "
+        "from before the upgrade."
     )
 
 

@@ -79,7 +79,7 @@ class LeaseActions:
             lease = replace(lease, fixed_end=None)
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
-        if why := allocator.bounds.left_to_others(lease):
+        if why := allocator.bounds.reason_not_to_extend(lease):
             raise Conflict(why)
         policy = policy_of(allocator.catalog, lease, now).extend
         latest = allocator.bounds.of_extension(lease, policy.each_seconds)

@@ -186,7 +186,7 @@ class EffectRunner:
         if name is None:
             log.warning("the hub has no user %s any more, who asked for %s: it is not started", lease.user, lease.id)
             return None
-        groups = await self._members.now(name, lease.key.owner)
+        groups = await self._members.fetch(name, lease.key.owner)
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return None  # withdrawn or lapsed while the hub was asked
@@ -207,11 +207,11 @@ class EffectRunner:
 
     async def _stop_server(self, lease: Lease) -> None:
         self._forget_on_stop(lease.id)
-        self._allocator.observed.stop_begins(lease.key)
+        self._allocator.observed.note_stop_request(lease.key)
         try:
             await self._hub.stop(lease.user, lease.key.server)
         finally:
-            self._allocator.observed.stop_answered(lease.key)
+            self._allocator.observed.note_stop_answer(lease.key)
 
     async def _end_all(self, lease: Lease) -> bool:
         """End all processes of a lease whose server the hub no longer has."""

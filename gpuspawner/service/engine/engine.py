@@ -233,11 +233,11 @@ class LeaseEngine:
             return
         if lease.phase is Phase.STOPPING:
             if lease.hub_gone or self._allocator.observed.hub_answers:
-                self._acts.offer(as_it_stands(lease), partial(self.drive, lease.id))
+                self._acts.offer(state_key(lease), partial(self.drive, lease.id))
         elif effect is not Effect.ASK_SERVER:
-            self._acts.offer(as_it_stands(lease), partial(self._drive, lease.id))
+            self._acts.offer(state_key(lease), partial(self._drive, lease.id))
         elif self._allocator.observed.hub_answers and not self._servers.in_doubt:
-            self._questions.offer(as_it_stands(lease), partial(self._ask, lease.id))
+            self._questions.offer(state_key(lease), partial(self._ask, lease.id))
 
     async def _ask(self, lease_id: str) -> None:
         if not self._servers.in_doubt:  # the hub may have failed to answer while this question waited
@@ -253,7 +253,7 @@ class LeaseEngine:
     async def _drive(self, lease_id: str) -> None:
         """Step, commit, carry out the effect, and step with its outcome, until no effect is left."""
         lease = self._registry.get(lease_id)
-        key = None if lease is None else as_it_stands(lease)
+        key = None if lease is None else state_key(lease)
         if key is None or key in self._driving:
             return
         self._driving.add(key)
@@ -267,14 +267,14 @@ class LeaseEngine:
         while True:
             await self._registry.stored(lease_id)
             lease = self._registry.get(lease_id)
-            if lease is None or asked not in {None, as_it_stands(lease)}:
+            if lease is None or asked not in {None, state_key(lease)}:
                 return  # it changed while the effect was carried out
             found, stored = self._advance(lease, outcome=outcome)
             if stored is not None:
                 await asyncio.gather(stored, *([] if found.lease.live else [self._allocator.grant_waiting()]))
             if found.effect is None or (outcome is not None and outcome.effect is found.effect):
                 return
-            asked = as_it_stands(found.lease)
+            asked = state_key(found.lease)
             outcome = await self.effects.carry_out(found.lease, found.effect)
             if outcome is None:
                 return
@@ -367,6 +367,6 @@ class LeaseEngine:
         await self._acts.close()
 
 
-def as_it_stands(lease: Lease) -> Hashable:
+def state_key(lease: Lease) -> Hashable:
     """Return the key of the effects of a lease. It changes with the lease, so that an older task blocks no new one."""
     return lease.id, lease.phase, lease.attempt, lease.granted_at, lease.hub_gone

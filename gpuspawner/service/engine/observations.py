@@ -88,7 +88,7 @@ class LeaseObserver:
         observed.note_running(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
         with failures.isolating("correcting which GPUs are held"):
-            rated = self._allocator.bounds.rated
+            rated = self._allocator.bounds.with_rate
             await self._correct([rated(lease) for lease in corrected_leases(found, self._registry, pools)])
         return True
 
@@ -111,9 +111,9 @@ class LeaseObserver:
         """Find the running workspaces that the hub has forgotten. Return those without a live lease."""
         servers = self._servers.servers
         if servers is None:
-            self.orphans.begin_again()
+            self.orphans.reset()
             return ()
-        return self.orphans.look(self.last_look.running, servers, self._allocator.observed.boot_id)
+        return self.orphans.update(self.last_look.running, servers, self._allocator.observed.boot_id)
 
     def processes(self, lease: Lease) -> list[Running]:
         """Return the processes of all attempts of a lease, as last observed."""
@@ -174,8 +174,8 @@ class LeaseObserver:
             queue_title=queue.title,
             node=lambda: next(filter(None, (scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), ""),
             returns_to_queue=lambda: allocator.returns(lease),
-            budget_used_up=lambda: bounds.used_up(lease),
-            running=lambda: bounds.running(lease),
+            budget_used_up=lambda: bounds.used_up_sentence(lease),
+            running=lambda: bounds.with_running_bound(lease),
             recovered=lambda: self.recovery.recovered(lease),
             extension=lambda: bounds.earlier_extension(lease),
         )

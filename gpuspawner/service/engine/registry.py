@@ -301,7 +301,7 @@ class LeaseRegistry:
             self.saves[lease.key.owner] += 1
         with self.failures.isolating("charging what is stored", raises=()):
             if self.charging is not None:
-                self.charging.keep(write.charges, write.used)
+                self.charging.keep_stored(write.charges, write.used)
         self._forget(write)
         if not write.done.done():
             write.done.set_result(None)
@@ -326,7 +326,7 @@ class LeaseRegistry:
         self._take_stored()
         with self.failures.isolating("charging what is stored", raises=()):
             if self.charging is not None:
-                self.charging.go_back()
+                self.charging.roll_back()
         self.changes += 1
         concerns_all = isinstance(error, (Unavailable, Superseded)) or not isinstance(error, Exception)
         for number, write in enumerate(lost):
@@ -360,7 +360,7 @@ class LeaseRegistry:
             return
 
 
-async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
+async def wait_for_all(steps: Iterable[asyncio.Future[None] | None]) -> None:
     """Return once all of these are stored, or raise the error of one. None means no change."""
     await asyncio.gather(*filter(None, steps))
 

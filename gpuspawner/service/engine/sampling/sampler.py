@@ -62,7 +62,7 @@ class Sampler:
         self._backend, self._engine = backend, engine
         self.dcgm = dcgm
         self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
-        self._tables: dict[str, _Tables] = {}
+        self._tables: dict[str, _ProcessTables] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(self._settings.probes_at_once)
         # A probe that failed may hang again until its deadline, so failed probes wait for each other only.
@@ -133,7 +133,7 @@ class Sampler:
         leased, server_started = tuple(slot.gpu for slot in lease.slots), lease.server_started
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
-        tables = self._tables.get(lease_id) or _Tables()
+        tables = self._tables.get(lease_id) or _ProcessTables()
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
         lease = self._registry.get(lease_id)
         if lease is None or lease.phase not in UP:
@@ -213,7 +213,7 @@ def _parsed(
         return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
 
 
-class _Tables:
+class _ProcessTables:
     """The process tables of one workspace: those of the last period, and one from before it."""
 
     def __init__(self) -> None:

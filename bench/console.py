@@ -45,11 +45,11 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.app import Options, application, wire
 from gpuspawner.service.clock import SteadyClock
+from gpuspawner.service.process.start_up import collect_garbage_seldom
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.start_up import look_seldom
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.service.store.copying import copy_store
+from gpuspawner.service.store.database.backup import DATABASE
+from gpuspawner.service.store.database.copying import copy_store
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, rows_of
 from tools.postgres import Server
 
@@ -261,7 +261,7 @@ def serve(pipe: Connection, folder: str, hub: str, elsewhere: tuple[str, Path] |
         parts.allocator.observed.processes_known = parts.allocator.observed.hub_answers = True
         app = application(parts)
         app.add_handlers(r".*", [("/cpu", Cpu)])
-        look_seldom()
+        collect_garbage_seldom()
         socket, port = bind_unused_port()
         HTTPServer(app).add_socket(socket)
         pipe.send((f"http://127.0.0.1:{port}", gib))

@@ -29,8 +29,8 @@ from gpuspawner.core.queue.snapshot import LiveLeases, Snapshot
 from gpuspawner.core.quotas.ledger import rate_of
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
-from gpuspawner.service.engine.allocation.scheduler_sync import at_once
-from gpuspawner.service.start_up import look_seldom
+from gpuspawner.service.engine.allocation.scheduler_sync import run_without_waiting
+from gpuspawner.service.process.start_up import collect_garbage_seldom
 
 KINDS = {"a100": GpuKind("a100", "A100", 80 * 2**30)}
 NODES = [n for n in (100, 1_000, 10_000) if n <= int(os.environ.get("NODES", "10000"))]
@@ -111,7 +111,7 @@ class World:
             pass
         begin = time.process_time()
         self.leases.remove(lease.id)
-        answer = at_once(self.scheduler.sync(self.seen()))
+        answer = run_without_waiting(self.scheduler.sync(self.seen()))
         grants, _ = answer.grants(), answer.wait_reasons()
         taken = time.process_time() - begin
         for one in grants:
@@ -123,7 +123,7 @@ class World:
     def places(self) -> float:
         """Return how many milliseconds it takes to report all queue positions."""
         begin = time.process_time()
-        at_once(self.scheduler.sync(self.seen())).places()
+        run_without_waiting(self.scheduler.sync(self.seen())).places()
         return 1000 * (time.process_time() - begin)
 
 
@@ -140,7 +140,7 @@ def row(values: list[float]) -> str:
 
 
 def main() -> None:
-    look_seldom()  # as the service does
+    collect_garbage_seldom()  # as the service does
     print(f"{'':>16} {'a decision, ms':>20} {'after a look, ms':>20} {'all places, ms':>20}")
     print(f"{'nodes':>7} {'waiting':>8}" + f" {'p50':>10} {'p99':>9}" * 3)
     for nodes in NODES:

@@ -27,9 +27,9 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.service.app import Options, wire
-from gpuspawner.service.backend_choice import CLUSTER_TIMES
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.process.backend_choice import CLUSTER_TIMES
 from gpuspawner.service.settings import Settings
 
 ROUND = int(os.environ.get("ROUND", "10000"))

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from harness.programs import require
 
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.store.database.dialects import database_of
 from tools.postgres import FAST, PASSWORD, Server
 
 TEMPLATE = "new_store"

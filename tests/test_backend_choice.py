@@ -14,9 +14,10 @@ from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.rules import QuotaScope
 from gpuspawner.schedulers.clusters import ClustersScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
-from gpuspawner.service.backend_choice import BackendError, choose_backend
+from gpuspawner.service.process.backend_choice import BackendError, choose_backend
 
 CATALOG = load_catalog(
     {
@@ -116,6 +117,30 @@ async def test_the_scheduler_of_each_cluster_is_asked_by_that_cluster_s_client(t
     each = told(all_namespaces=True, namespace="jhub")
     with pytest.raises(BackendError, match="names no namespace of Kueue's queues"):
         choose_backend(catalog, tmp_path, "h", each)
+
+
+OF_NAMESPACES = """\
+version: 1
+gpus: {a100: {match: "*A100*", memory: 80GiB}}
+templates: {any: {gpus: {a100: 1}}}
+quotas:
+  own: {namespace: jhub, gpus: {hard: 8}}
+  other: {namespace: lab, gpus: {hard: 1}}
+  all: {everybody: true, gpus: {hard: 9}}
+"""
+
+
+async def test_a_quota_of_a_namespace_limits_everybody_of_the_hub_whose_workspaces_are_there(tmp_path):
+    catalog = load_text(OF_NAMESPACES)
+    chosen = choose_backend(catalog, tmp_path, "h", told(namespace="jhub"))
+    for made in (chosen.catalog, chosen.prepare(catalog)[0]):
+        assert [(one.name, one.whom, one.limits[0].hard) for one in made.rules.quotas] == [
+            ("all", QuotaScope.EVERYBODY, 9),
+            ("own", QuotaScope.EVERYBODY, 8),
+        ]
+    await chosen.close()
+    with pytest.raises(BackendError, match=r"quotas\.own\.namespace: each user has a namespace of their own here"):
+        choose_backend(catalog, tmp_path, "h", told(namespace="jhub", all_namespaces=True))
 
 
 async def test_a_later_catalog_with_another_scheduler_of_a_cluster_waits_for_a_restart(tmp_path):

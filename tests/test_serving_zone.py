@@ -8,7 +8,7 @@ import pytest
 
 from gpuspawner.core.rules import Rules
 from gpuspawner.core.units import show_time
-from gpuspawner.service.log import begin_log, show_times_in
+from gpuspawner.service.log import set_up_log, show_times_in
 
 NOON_UTC = 1_800_014_400.0  # 2027-01-15
 
@@ -38,7 +38,7 @@ def test_a_catalog_without_a_zone_means_utc_in_times_as_in_days_wherever_the_mac
 def test_each_line_of_the_log_names_its_offset(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     show_times_in("Asia/Kolkata")
-    begin_log()
+    set_up_log()
     logging.getLogger("gpuspawner").warning("a line")
     assert re.fullmatch(r"\[gpu \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+0530 WARNING\] a line\n", capsys.readouterr().err)
 

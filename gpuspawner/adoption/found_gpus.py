@@ -36,7 +36,7 @@ NOT_ALLOCATABLE = (
 
 def of_nodes(items: Iterable[Mapping[str, Any]]) -> Discovery:
     """Return the GPUs of the API's nodes as a catalog needs them."""
-    nodes = [(to_node(item), _compute_of(item["metadata"].get("labels") or {})) for item in items]
+    nodes = [(to_node(item), compute_of_node(item)) for item in items]
     seen: dict[tuple[Model, str, bool, str], dict[str, int]] = defaultdict(dict)
     notes = []
     for node, compute in nodes:
@@ -60,8 +60,9 @@ def of_nodes(items: Iterable[Mapping[str, Any]]) -> Discovery:
     return Discovery("this cluster", tuple(_once(found)), tuple(notes), image=True)
 
 
-def _compute_of(labels: Mapping[str, str]) -> str:
-    """Return the compute capability by the labels of GPU Feature Discovery, or "" without them."""
+def compute_of_node(item: Mapping[str, Any]) -> str:
+    """Return the compute capability of a node's GPUs by the labels of GPU Feature Discovery, or "" without them."""
+    labels = item["metadata"].get("labels") or {}
     parts = [str(labels.get(f"nvidia.com/gpu.compute.{part}", "")) for part in ("major", "minor")]
     return ".".join(parts) if all(part.isdecimal() for part in parts) else ""
 

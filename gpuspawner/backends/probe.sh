@@ -164,7 +164,7 @@ probe_buffer() { # NVIDIA only: the driver's sample buffers cover the time betwe
     text=$(nvidia-smi ${GPUSPAWNER_PROBE_GPUS:+-i "$GPUSPAWNER_PROBE_GPUS"} -q -d UTILIZATION 2>&1) || return
     printf '%s\n' "$text" | while IFS= read -r line; do printf 'buffer %s\n' "$line"; done
 }
-probe_kills() { # how many processes of the container were killed for want of memory, in either version of cgroups
+probe_kills() { # how many processes of the container were killed because memory ran out, in either version of cgroups
     {
         while read -r key value; do
             [ "$key" != oom_kill ] || printf 'kills %s\n' "$value"

@@ -241,7 +241,7 @@ def check_rules(checked: CheckedFile, policies: Collection[str]) -> Iterator[Iss
 
 
 def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterator[Issue]:
-    loc, subjects = ("quotas", name), ("each", "group", "user", "everybody")
+    loc, subjects = ("quotas", name), ("each", "group", "user", "everybody", "namespace")
     bounds = list(quota.bounds())
     for bound in bounds:
         if bound.soft is not None and bound.hard is not None and bound.soft > bound.hard:
@@ -252,10 +252,10 @@ def _check_quota(name: str, quota: QuotaLimits, checked: CheckedFile) -> Iterato
             yield from checked.check_name((*loc, *bound.path), "GPU kind", bound.kind, "gpus")
     if not bounds and checked.is_right(*loc):
         yield Issue(loc, "it limits nothing", "add gpus: {hard: 4}")
-    if quota.whom is None and all(checked.is_right(*loc, key) for key in (*subjects, "namespace")):
+    if quota.whom is None and all(checked.is_right(*loc, key) for key in subjects):
         written = " and ".join(key for key in subjects if getattr(quota, key))
         wrong = f"it limits {written} at once" if written else "the users that it limits are missing"
-        right = "write each: user, each: user with group:, group:, user: or everybody: true"
+        right = "write each: user, each: user with group:, group:, user:, namespace: or everybody: true"
         yield Issue(loc, wrong, right)
     if quota.whom in FOR_ONE_USER and checked.written_at(*loc, "full") is not None:
         right = "remove full, because a request above this quota is always refused"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from gpuspawner.catalog.checks import (
@@ -182,6 +183,10 @@ def needing_pods(source: Source, catalog: Catalog) -> tuple[Problem, ...]:
     ]
     if catalog.clusters:
         found.append(Issue(("clusters",), "needs KubeSpawner; other hubs do not start with it", right))
+    found += [
+        Issue(("quotas", quota.name, "namespace"), "needs KubeSpawner; other hubs do not start with it", right)
+        for quota in chain(*catalog.rules.quotas_of_namespaces.values())
+    ]
     return _located(source, found)
 
 
@@ -238,7 +243,7 @@ def unknown_groups(source: Source, catalog: Catalog, there: frozenset[str]) -> t
 
 
 def _of_quotas(catalog: Catalog) -> Iterator[Issue]:
-    quotas = catalog.rules.quotas
+    quotas = [*catalog.rules.quotas, *chain(*catalog.rules.quotas_of_namespaces.values())]
     if not quotas:
         right = "write one, for example each-user: {each: user, gpus: {hard: 4}}"
         yield Issue(("quotas",), "there is no quota, so every user may take all GPUs", right)

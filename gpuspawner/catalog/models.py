@@ -44,7 +44,7 @@ from gpuspawner.core.number_fields import (
     UnscaledDuration,
     Version,
 )
-from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Rules, Team
+from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Quota, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
@@ -348,10 +348,18 @@ class WrittenCatalog:
 
     def rules(self) -> Rules:
         """Return the organisation's rules as the decisions read them."""
-        quotas = [one.quota(name, whom) for name, one in self.quotas.items() if (whom := one.whom) is not None]
+        quotas, of_namespaces = list[Quota](), dict[str, tuple[Quota, ...]]()
+        for name, one in self.quotas.items():
+            if (whom := one.whom) is not None:
+                quota = one.quota(name, whom)
+                if one.namespace:
+                    of_namespaces[one.namespace] = (*of_namespaces.get(one.namespace, ()), quota)
+                else:
+                    quotas.append(quota)
         return Rules(
             teams={name: replace(one, name=name, title=one.title or name) for name, one in self.teams.items()},
             quotas=tuple(quotas),
+            quotas_of_namespaces=of_namespaces,
             holds=tuple(one.hold(self.timezone) for one in self.holds),
             hours=self.hours,
             closed=self.closed,

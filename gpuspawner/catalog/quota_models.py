@@ -22,7 +22,7 @@ from gpuspawner.core.fields import (
 )
 from gpuspawner.core.number_fields import BYTES, CORES, DATE, GpuCount
 from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Limit, LimitedResource, Quota, QuotaScope
-from gpuspawner.core.text_fields import GroupName, KindName
+from gpuspawner.core.text_fields import GroupName, KindName, ObjectName
 from gpuspawner.core.units import BadValue
 
 _GPUS = amount_reader("a number of GPUs", "4")
@@ -141,6 +141,9 @@ class QuotaLimits:
     """The user that it limits."""
     everybody: Annotated[bool, _EVERYBODY] = False
     """`true` limits all users together."""
+    namespace: ObjectName = ""
+    """On Kubernetes: the namespace whose workspaces it limits together. So hubs in several namespaces may share a
+    catalog. Default: it limits workspaces in any namespace."""
     gpus: GpuLimit = field(default_factory=GpuLimit)
     """The number of GPUs at the same time. `counts` of a GPU kind says how much one counts."""
     types: Mapping[KindName, GpuLimit] = field(default_factory=dict)
@@ -161,14 +164,15 @@ class QuotaLimits:
     @property
     def whom(self) -> QuotaScope | None:
         """The users that it limits, or None if the file does not name them in exactly one way."""
-        written = (self.each, bool(self.group), bool(self.user), self.everybody)
+        subjects = ("each", "group", "user", "everybody", "namespace")
         return {
-            (True, False, False, False): QuotaScope.EACH_USER,
-            (True, True, False, False): QuotaScope.EACH_OF_TEAM,
-            (False, True, False, False): QuotaScope.TEAM,
-            (False, False, True, False): QuotaScope.USER,
-            (False, False, False, True): QuotaScope.EVERYBODY,
-        }.get(written)
+            ("each",): QuotaScope.EACH_USER,
+            ("each", "group"): QuotaScope.EACH_OF_TEAM,
+            ("group",): QuotaScope.TEAM,
+            ("user",): QuotaScope.USER,
+            ("everybody",): QuotaScope.EVERYBODY,
+            ("namespace",): QuotaScope.EVERYBODY,
+        }.get(tuple(key for key in subjects if getattr(self, key)))
 
     def bounds(self) -> Iterator[Bound]:
         """Yield every pair of a soft and a hard limit that is written."""

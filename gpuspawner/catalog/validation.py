@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 from gpuspawner.catalog.document import Document, Issue, Loc, WrongPaths
 from gpuspawner.catalog.keys import Key, keys_of
 from gpuspawner.catalog.models import Template, WrittenCatalog
-from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.core.errors import quoted
 from gpuspawner.core.fields import UnknownKey
 from gpuspawner.core.idle.policies import LifecyclePolicy
@@ -166,8 +165,6 @@ def _inherit(parent: Mapping[str, Any], heir: Mapping[str, Any], model: type) ->
 
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 """The types of pydantic's error for an unknown key: of a dataclass, and of a model."""
-NOT_BUILT: dict[type, tuple[str, ...]] = {QuotaLimits: ("namespace",)}
-"""Keys that the design has and this version does not."""
 
 
 def validate(document: Document) -> tuple[CheckedFile, list[Issue]]:
@@ -250,8 +247,6 @@ def _explain(details: ErrorDetails, loc: Loc) -> tuple[str, str]:
     if isinstance(error, UnknownKey) or details["type"] in UNKNOWN:
         key, model = str(loc[-1]), _model_at(loc[:-1])
         assert model is not None, "only a section has unknown keys"
-        if key in NOT_BUILT.get(model, ()):
-            return "not built yet in this version", "remove it"
         return f"unknown key {quoted(key)}", did_you_mean(key, keys_of(model))
     if isinstance(error, BadValue):
         return error.wrong, error.right

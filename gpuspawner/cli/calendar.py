@@ -10,12 +10,12 @@ import click
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session, find_by_id, query_of, without_empty
 from gpuspawner.cli.errors import InvalidError
-from gpuspawner.cli.output import Column, or_dash, say, short_id, show_time
+from gpuspawner.cli.output import Column, or_dash, say, short_id, show_end, show_time
 from gpuspawner.cli.start import request_options
 
 CALENDAR_COLUMNS = (
     Column("FROM", ("begins_at", "now"), show_time),
-    Column("UNTIL", ("until", "now"), lambda until, now: "" if until is None else show_time(until, now)),
+    Column("UNTIL", ("until", "now"), lambda until, now: "" if until is None else show_end(until, now)),
     Column("FOR", ("for",)),
     Column("GPUS", ("gpus",)),
     Column("REPEATS", ("repeats",)),

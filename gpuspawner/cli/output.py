@@ -147,6 +147,11 @@ def show_time(at: float, now: float) -> str:
     return units.show_time(at, now, _Printed.zone)
 
 
+def show_end(at: float, now: float) -> str:
+    """Return an end as the service's sentences have it: midnight is the end of a day, ``Sun 29 Nov 24:00``."""
+    return units.show_end(at, now, _Printed.zone)
+
+
 def show_iso(at: float) -> str:
     """Return a time for programs: ISO 8601 with its offset."""
     return units.show_iso(at, _Printed.zone)

@@ -227,7 +227,7 @@ class TimeSpan:
         return self.end_ms / 1000
 
     def overlap(self, start_ms: int, end_ms: int) -> int:
-        """Return the milliseconds that it shares with the time between two moments."""
+        """Return how many milliseconds of it lie between two moments."""
         return max(0, min(self.end_ms, end_ms) - max(self.start_ms, start_ms))
 
 
@@ -250,7 +250,7 @@ def date_of(at_ms: int, zone: ZoneInfo) -> str:
 
 
 def show_moment(at: float, now: float, zone: ZoneInfo) -> str:
-    """Return the end of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
+    """Return the beginning of a period for display: ``Mon 30 Nov 00:00``, without the day if it is today."""
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     return there.strftime("%H:%M" if there.date() == here.date() else "%a %d %b %H:%M")
 

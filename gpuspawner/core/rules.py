@@ -6,7 +6,7 @@ Other modules of core decide with these values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 from fractions import Fraction
@@ -237,6 +237,8 @@ class Rules:
 
     teams: Mapping[str, Team] = field(default_factory=lambda: MappingProxyType({}))
     quotas: tuple[Quota, ...] = ()
+    quotas_of_namespaces: Mapping[str, tuple[Quota, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """The quotas of everybody in a namespace, by namespace. They apply by :meth:`in_namespace`."""
     holds: tuple[ClassHold, ...] = ()
     hours: tuple[Hours, ...] = ()
     closed: frozenset[date] = frozenset()
@@ -250,6 +252,11 @@ class Rules:
     contact: str = ""
     currency: str = ""
     """The currency of all prices and budgets, or "" if it is not set."""
+
+    def in_namespace(self, namespace: str) -> Rules:
+        """Return the rules of a hub whose workspaces are in a namespace. The quotas of other namespaces are removed."""
+        quotas = (*self.quotas, *self.quotas_of_namespaces.get(namespace, ()))
+        return replace(self, quotas=quotas, quotas_of_namespaces={})
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,10 @@ def next_ready_time(
     The second result is the first closed time before that, or None.
     """
     window = Window(frozenset(schedule.days), schedule.minute, (schedule.minute + LATE_MINUTES) % DAY_MINUTES)
-    done, found = max(schedule.made_at, schedule.asked_for), find_opening(window, now, zone)
+    # A time further ahead was stored while the clock was wrong.
+    latest = now + MOST_LEAD_SECONDS + LEAST_LEAD_SECONDS
+    done = max((at for at in (schedule.made_at, schedule.asked_for) if at <= latest), default=0.0)
+    found = find_opening(window, now, zone)
     while found is not None and found.opens_at <= done:
         found = find_opening(window, found.ends_at, zone)
     left_out: float | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, time, timezone
 from fractions import Fraction
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -223,6 +223,17 @@ def show_time(at: float, now: float, zone: ZoneInfo | None = None) -> str:
     there, here = (datetime.fromtimestamp(moment, zone) for moment in (at, now))
     text = there.strftime("%H:%M:%S" if abs(at - now) < SECONDS_SHOWN_BELOW else "%H:%M")
     return text if there.date() == here.date() else there.strftime("%a %d %b ") + text
+
+
+def show_end(at: float, now: float, zone: ZoneInfo | None = None) -> str:
+    """Write an end as people write it: the end of Sunday is ``Sun 29 Nov 24:00``, not Monday at 00:00.
+
+    Other times and the time zone are as in :func:`show_time`.
+    """
+    if datetime.fromtimestamp(at, zone).time() != time():
+        return show_time(at, now, zone)
+    last, here = (datetime.fromtimestamp(moment, zone) for moment in (at - 1, now))
+    return "24:00" if last.date() == here.date() else last.strftime("%a %d %b 24:00")
 
 
 def show_iso(at: float, zone: ZoneInfo | None = None) -> str:

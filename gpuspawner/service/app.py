@@ -1,13 +1,8 @@
-"""Wires the service's parts and runs them: one process, one event loop, one writer."""
+"""Creates the parts of the service and its web application."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,81 +11,45 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
-from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.requests.visibility import named_groups
-from gpuspawner.catalog.watched_file import LOOK_SECONDS, InForce
-from gpuspawner.core.errors import Conflict, Superseded, Unavailable
+from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.leases.lease import Lease
-from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
-from gpuspawner.service.administration.gpu_health import quarantine_round
-from gpuspawner.service.administration.restriction_effects import refresh_class_members
 from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal
-from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
-from gpuspawner.service.clock import Clock, SteadyClock, WallWatch
-from gpuspawner.service.connections import MOST_STRANGERS, PublicServer, listen, raise_descriptor_limit
-from gpuspawner.service.custom_resources.controller import ROUND_SECONDS, Operator
-from gpuspawner.service.custom_resources.relay import Relay, add_operating
+from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, KnownUsers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.engine.sampling.dcgm import LOOK_SECONDS as DCGM_SECONDS
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
-from gpuspawner.service.engine.sampling.gpu_health import LOOK_SECONDS as HEALTH_SECONDS
 from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
-from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.engine.sampling.sampler import Sampler
-from gpuspawner.service.forgetting import forget
-from gpuspawner.service.health import ROUTES as HEALTH_ROUTES
-from gpuspawner.service.health import Health
 from gpuspawner.service.hub_sign_in import HubOAuth
-from gpuspawner.service.loops import Loops, cancelled
+from gpuspawner.service.loops import ROUTES as HEALTH_ROUTES
+from gpuspawner.service.loops import Health
 from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
-from gpuspawner.service.quota_requests.api import LOOK_SECONDS as REQUESTS_SECONDS
-from gpuspawner.service.quota_requests.api import remind
 from gpuspawner.service.quota_requests.requests import QuotaRequests
-from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.standby import Heart, stand_by
-from gpuspawner.service.start.schedule_rounds import READY_SECONDS, ready_round
-from gpuspawner.service.startup_gate import STARTING, StartupGate
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.usage.alerts import ALERT_SECONDS, send_alerts
-from gpuspawner.service.usage.closing import CLOSE_SECONDS, close_months
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.base import NotFound, Static
 from gpuspawner.service.web.page_routes import ROUTES as WEB_ROUTES
 from gpuspawner.service.web.page_routes import STATIC
-from gpuspawner.service.workspaces.notice_file import NOTICES_SECONDS, Notices
 
-log = logging.getLogger("gpuspawner")
-
-GROUPS_SECONDS = 60.0
-"""How often it is looked which groups the hub has: administrators see which of the catalog's are missing."""
-THIN_SECONDS = 600.0
-COUNTED_SECONDS = 10.0
-"""How old counters of the metrics may be: less than the period of most scrapes."""
-SET_BACK = (
-    "This machine's time was set back by %s. JupyterHub waits by it: for as long it may not look whether its services "
-    "and servers live. Restart the hub: workspaces run on."
-)
-"""Tornado's PeriodicCallback would wait as long. The hub would not restart a service that ended."""
 AUTH_SECONDS = 30
-"""How long the hub's answer about who asks stands; JupyterHub's own five minutes outlive a user who is deleted."""
+"""How long the hub's answer about a visitor is used. JupyterHub's own five minutes are too long after a deletion."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +129,7 @@ def wire(
 
 
 async def load(parts: Parts) -> None:
-    """Take on what the store holds, and what follows from the time that no service was there."""
+    """Load the stored state, and account for the time without a service."""
     await parts.registry.load()
     await parts.preemptions.load()
     await parts.announcements.load()
@@ -183,13 +142,13 @@ async def load(parts: Parts) -> None:
 
 
 def _messages(parts: Parts, lease: Lease, line: AuditLine) -> list[OutboxRow]:
-    """Return the messages to send about a lease event."""
+    """Return the messages about a lease event."""
     return parts.notifier.rows_of(message_of(parts, lease, line))
 
 
 def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health: Health | None = None) -> Application:
-    """Return the web application: API, spawner's API, pages, and what tells of its health."""
-    HubOAuth.instance(cache_max_age=AUTH_SECONDS, **(hub_auth or {}))  # the one that every handler takes
+    """Return the web application: API, spawner's API, pages, and health probes."""
+    HubOAuth.instance(cache_max_age=AUTH_SECONDS, **(hub_auth or {}))  # every handler uses this instance
     prefix = parts.prefix.rstrip("/")
     routes: list[Any] = [
         (prefix + path, handler, {"parts": parts})
@@ -206,201 +165,3 @@ def application(parts: Parts, hub_auth: Mapping[str, Any] | None = None, health:
         static_handler_class=Static,
         log_function=lambda _handler: None,
     )
-
-
-class Service:
-    """Runs the parts until it is stopped, superseded, or its hub is gone."""
-
-    def __init__(
-        self,
-        options: Options,
-        catalog: Catalog | InForce,
-        backend: Backend,
-        settings: Settings,
-        scheduler: Scheduler | None = None,
-        resources: Resources | None = None,
-    ) -> None:
-        """Prepare; nothing is opened before :meth:`run`. ``resources`` are a second gate, where there is one."""
-        self._options, self._settings = options, settings
-        self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
-        self._operator = None if resources is None else Operator(self.parts, resources)
-        self._notices = Notices(self.parts, backend)
-        self._reload = reload_of(self.parts, resources)
-        self.health = Health(self._waits_for)
-        if self._operator:
-            self.health.watch("the operator of custom resources", self._operator.stuck_seconds)
-        self._relay = resources if isinstance(resources, Relay) else None
-        self.parts.lacking.extend(one.lacking for one in (self._operator, self._relay) if one is not None)
-        pages = application(self.parts, options.hub_auth, self.health)
-        if self._relay and self._operator:
-            add_operating(pages, self.parts, self._relay, self._operator)
-        self._gate = StartupGate(pages, self.parts)
-        self._heart = Heart(self.parts.store) if options.stands_by else None
-        self._stopped = asyncio.Event()
-        self._opened_at: float | None = None
-        self._unmatched: tuple[str, ...] = ()
-        self._loops_of = Loops(self.health, self.parts.registry.failures, self.stop)
-        self._wall = WallWatch(self.parts.clock)
-
-    def stop(self, why: str) -> None:
-        """End the service soon."""
-        if not self._stopped.is_set():
-            log.warning("the service ends: %s", why)
-            self._stopped.set()
-
-    async def run(self) -> None:
-        """Bind, and answer 503 with the reason until the store is open and its epoch raised; serve until stopped.
-
-        So two services never serve at once, and yet no port is closed while a store is waited for.
-        """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop, f"signal {number.name}")
-        # Half of the descriptors are never strangers': the spawner's calls, the store, the probes go on.
-        most_strangers = min(MOST_STRANGERS, raise_descriptor_limit() // 2)
-        server = PublicServer(self._gate, partial(is_spawner, self._options.secret), most_strangers)
-        bound, stopped = asyncio.create_task(self._listen(server)), asyncio.create_task(self._stopped.wait())
-        tasks = [bound, stopped, asyncio.create_task(self._loops_of.every(0.5, self._watch))]
-        try:
-            await self._open()
-            await asyncio.wait({bound, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if bound.done():
-                bound.result()
-            if not self._stopped.is_set():
-                self._gate.waits_for = ""
-                log.info("serving %s, epoch %s", self.parts.public_url, self.parts.store.epoch)
-                tasks += [asyncio.create_task(one) for one in self._loops()]
-                await stopped
-        finally:
-            await cancelled(tasks)
-            await self.parts.sampler.close()
-            await self.parts.engine.close()
-            await self._notices.close()
-            if self._operator is not None:
-                await self._operator.close()
-            await self.parts.allocator.syncs.close()
-            await self.parts.allocator.estimator.close()
-            await self.parts.registry.settled()
-            with suppress(Unavailable, Superseded):
-                await metrics.keep(self.parts)
-            server.stop()
-            if self._heart is not None and self._opened_at is not None:
-                await self._heart.stop()
-            self.parts.store.close()
-
-    def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        period, every = self._settings.tick_seconds, self._loops_of.every
-        operating = [] if self._operator is None or self._relay else [every(ROUND_SECONDS, self._operator.round)]
-        return [
-            *operating,
-            every(self._settings.fleet_seconds, self._observe_fleet),
-            every(period, self.parts.engine.round),
-            every(min(period, 0.5), self._sample),
-            every(min(period, 0.5), self.parts.engine.tick),
-            every(min(period, 0.5), self.parts.preemptions.step),
-            every(min(period, NOTICES_SECONDS), self._notices.look),
-            every(GROUPS_SECONDS, self._look_for_groups),
-            every(DCGM_SECONDS, self.parts.sampler.dcgm.look),
-            every(HEALTH_SECONDS, partial(quarantine_round, self.parts)),
-            every(THIN_SECONDS, partial(forget, self.parts)),
-            every(CLOSE_SECONDS, self._close_months),
-            every(ALERT_SECONDS, partial(send_alerts, self.parts)),
-            every(REQUESTS_SECONDS, partial(remind, self.parts)),
-            every(READY_SECONDS, partial(ready_round, self.parts)),
-            every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
-            every(LOOK_SECONDS, self._look_at_catalog),
-            self.parts.notifier.run(),
-        ]
-
-    async def _open(self) -> None:
-        while not self._stopped.is_set():
-            after: int | None = None
-            try:
-                if self._heart is not None:
-                    after = await stand_by(self.parts.store, self._wait_for, self._stopped)
-                    if self._stopped.is_set():
-                        return
-                    self._wait_for(STARTING)
-                await self._reload.first()
-                await self.parts.store.write(self.parts.store.open, after)
-                await load(self.parts)
-            except Unavailable as error:
-                # A managed service that exits takes the hub with it: wait for the store instead.
-                if not error.part and self._gate.waits_for != str(error):
-                    log.error("%s", error)  # noqa: TRY400 - the message says it all
-                self._wait_for(str(error))
-                await asyncio.sleep(1.0)
-            except Conflict as error:
-                log.info("%s", error)  # it is stood by for now
-            except Superseded as error:
-                self.stop(str(error))
-            else:
-                self._opened_at = asyncio.get_running_loop().time()
-                return
-
-    def _wait_for(self, why: str) -> None:
-        self._gate.waits_for = why
-
-    def _waits_for(self) -> str:
-        """Return the name of the missing part that prevents every grant, "" if no part is missing."""
-        if self._gate.waits_for or self.parts.store.trouble:
-            return "its store"
-        if self.parts.scheduler.fleet.observed_at == 0 or not self.parts.engine.observer.has_looked:
-            return "its first look at GPUs and workspaces"
-        return ""
-
-    async def _listen(self, server: PublicServer) -> None:
-        address = self._options.listen or self._options.service_url
-        await listen(server, address, lambda: self._opened_at, by_hub=not self._options.stands_by)
-
-    async def _observe_fleet(self) -> None:
-        try:
-            fleet = await self.parts.scheduler.observe(self.parts.clock.now())
-        except Unavailable:
-            self.parts.allocator.syncs.errors["not seen"] += 1
-            raise
-        self.parts.allocator.syncs.ask()
-        kinds = self.parts.catalog.gpus.values()
-        before, self._unmatched = (
-            self._unmatched,
-            (*find_unmatched_kinds(kinds, fleet), *find_unmeasured_kinds(kinds, fleet)),
-        )
-        for sentence in self._unmatched:
-            if sentence not in before:
-                log.warning(sentence)
-
-    async def _close_months(self) -> None:
-        if self.parts.engine.observer.has_looked:  # what ended while no service was there is not billed
-            await close_months(self.parts)
-
-    async def _look_at_catalog(self) -> None:
-        if await self._reload.look():
-            await self._observe_fleet()  # its GPUs may be of other kinds now
-
-    async def _look_for_groups(self) -> None:
-        await refresh_class_members(self.parts)
-        if not named_groups(self.parts.catalog):
-            return
-        before = self.parts.members.missing()
-        await self.parts.members.look()
-        for sentence in self.parts.members.missing():
-            if sentence not in before:
-                log.warning(sentence)
-
-    async def _sample(self) -> None:
-        self.parts.sampler.start_due()
-
-    async def _watch(self) -> None:
-        self._look_for_hub()
-        if back_seconds := self._wall.set_back_seconds():
-            log.warning(SET_BACK, show_duration(back_seconds))
-        if self._opened_at is not None:
-            await self.parts.store.read(self.parts.store.check_epoch)
-            await self.parts.store.write(self.parts.store.try_to_write)
-            if self._heart is not None:
-                await self._heart.beat()
-
-    def _look_for_hub(self) -> None:
-        # Check this before the store: a store that is away must not keep a service alive whose hub has ended.
-        if self._options.hub_pid is not None and os.getppid() != self._options.hub_pid:
-            self.stop("its hub is gone")

@@ -1,4 +1,4 @@
-"""The service's time: wall time at its start, carried on by the monotonic clock."""
+"""The service's time: the wall time at its start, and the monotonic clock from then on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that tells the time in seconds since the epoch, and never goes back."""
+    """A source of the time in seconds since the epoch. The time never goes back."""
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
@@ -16,7 +16,7 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Return the machine's wall time, in seconds since the epoch. It may jump.
 
-        Use it only for times that other processes signed.
+        Use it only for times that other processes signed, and to find a wrong time of the service.
         """
         ...
 
@@ -35,29 +35,43 @@ second. Arbitrary: ten times that, and far below the 30 s of silence after which
 
 
 SET_BACK_SECONDS = 60.0
-"""Less makes the hub no later than that. Arbitrary: time servers correct far less."""
+"""A smaller step back delays the hub by less than this. Arbitrary: time servers correct far less."""
 
 
 class WallWatch:
-    """Tells when the machine's time was set back: JupyterHub waits by it."""
+    """Notices when the machine's time was set back. JupyterHub waits by this time."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with the time as it is."""
+        """Begin with the present time."""
         self._clock = clock
         self._ahead_seconds = clock.wall() - clock.now()
 
     def set_back_seconds(self) -> float:
-        """Return by how much it was set back since the last look, 0 where that is less than SET_BACK_SECONDS."""
+        """Return by how much it was set back since the last call, 0 if that is less than SET_BACK_SECONDS."""
         before, self._ahead_seconds = self._ahead_seconds, self._clock.wall() - self._clock.now()
         back = before - self._ahead_seconds
         return back if back >= SET_BACK_SECONDS else 0.0
 
 
+SETTLED_SECONDS = 600.0
+"""A machine that starts with a wrong time gets the right one within this time. Arbitrary: time servers need seconds."""
+
+
+def settled_time(clock: Clock) -> float | None:
+    """Return the time for steps that cannot be undone, None while it is not certain.
+
+    A machine may start months ahead, until a time server corrects it. The service's own time stays ahead then, so the
+    earlier one of both counts.
+    """
+    now = clock.now()
+    return min(now, clock.wall()) if now - clock.awake_since() >= SETTLED_SECONDS else None
+
+
 class SteadyClock:
-    """Wall time when made, monotonic from there: a wall clock that jumps moves no deadline and no streak."""
+    """The wall time at its creation, and monotonic time from then on. Jumps of the wall clock change no deadline."""
 
     def __init__(self) -> None:
-        """Anchor the monotonic clock to the wall."""
+        """Begin at the present wall time."""
         self._offset_seconds = time.time() - time.monotonic()
         self._awake_since = self._asked_at = self._offset_seconds + time.monotonic()
 
@@ -75,5 +89,5 @@ class SteadyClock:
         return self._awake_since
 
     def wall(self) -> float:
-        """Return the machine's own time, jumps and all."""
+        """Return the machine's own time, which may jump."""
         return time.time()

@@ -1,7 +1,7 @@
-"""Failures of steps by faults of ours: each is logged once, counted, shown, and retried with a growing pause.
+"""Failures of steps by defects of the service: each is logged once, counted, shown, and retried with a growing pause.
 
 Belongs here: which step failed for which lease, since when, and when it may be tried again.
-Never here: what a step does.
+Never here: the steps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpuspawner.core.leases.lease import Lease
 log = logging.getLogger("gpuspawner.failures")
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-"""The pause doubles with each failure. Arbitrary: a warning comes at most a minute late once the cause is gone."""
+"""The pause doubles with each failure. Arbitrary: a warning is at most a minute late once the cause is gone."""
 EXPECTED = (Conflict, RequestRefused, Superseded, Unavailable)
-"""Errors that a step tells its caller: no fault of ours."""
+"""Errors that a step reports to its caller. They are no defects of the service."""
 OF_ALL = ""
-"""The subject of a step that is about no single lease."""
+"""The subject of a step that concerns no single lease."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Failures:
     """The steps that fail now, and how often each step failed since the service started."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with none."""
+        """Start without failures."""
         self._clock = clock
         self._failing: dict[tuple[str, str], Failure] = {}
         self._waiting: dict[tuple[str, str], str] = {}
@@ -70,7 +70,7 @@ class Failures:
     def note_wait(self, step: str, subject: str, error: GpuspawnerError) -> None:
         """Log once why a step waits, until it succeeds or waits for something else.
 
-        A part that is away has two lines of its own: see :class:`gpuspawner.backends.base.OutageLog`.
+        An outage of a part has two lines of its own: see :class:`gpuspawner.backends.base.OutageLog`.
         """
         if isinstance(error, Unavailable) and error.part:
             log.debug("%s waits%s: %s", step, _of(subject), error)
@@ -99,7 +99,7 @@ class Failures:
     def isolating(
         self, step: str, subject: str = OF_ALL, raises: tuple[type[Exception], ...] = EXPECTED
     ) -> Iterator[None]:
-        """Record a fault of ours instead of raising it. The errors of ``raises`` are raised."""
+        """Record a defect of the service instead of raising it. The errors of ``raises`` are raised."""
         try:
             yield
         except raises:
@@ -119,22 +119,20 @@ Stored = asyncio.Future[None]
 
 async def step_each(
     step: str, leases: Iterable[Lease], act: Callable[[Lease], Stored | None], failures: Failures
-) -> Unavailable | None:
-    """Call ``act`` for each lease at once, and return when all that follows from it is stored.
+) -> None:
+    """Call ``act`` for each lease at once, and return when everything that follows is stored.
 
     Args:
-        step: what is done, for the log, the metric and the console.
+        step: the name of the step, for the log, the metric and the console.
         leases: the leases.
-        act: returns what is to be stored of a lease, None for nothing.
-        failures: records the faults, and says which leases wait for their next try.
-
-    Returns:
-        Why some of it is not stored now; None if all is stored.
+        act: returns the write of a lease, None without one.
+        failures: records the failures, and which leases wait for their next try.
 
     Raises:
         Superseded: a newer service owns the store.
+        Unavailable: some of it is not stored now.
     """
-    return await end_each(step, begin_each(step, leases, act, failures), failures)
+    await end_each(step, begin_each(step, leases, act, failures), failures)
 
 
 def begin_each(
@@ -161,9 +159,9 @@ def begin_each(
     return begun
 
 
-async def end_each(step: str, begun: Mapping[str, Stored], failures: Failures) -> Unavailable | None:
-    """Await what :func:`begin_each` returned. Return and raise as :func:`step_each` does."""
-    away: Unavailable | None = None
+async def end_each(step: str, begun: Mapping[str, Stored], failures: Failures) -> None:
+    """Await the writes that :func:`begin_each` returned. Raise as :func:`step_each` does."""
+    outage: Unavailable | None = None
     for lease_id, error in zip(begun, await asyncio.gather(*begun.values(), return_exceptions=True), strict=True):
         if error is None:
             failures.clear(step, lease_id)
@@ -171,7 +169,8 @@ async def end_each(step: str, begun: Mapping[str, Stored], failures: Failures) -
             raise error
         elif isinstance(error, EXPECTED):
             failures.note_wait(step, lease_id, error)
-            away = error if isinstance(error, Unavailable) else away
+            outage = error if isinstance(error, Unavailable) else outage
         else:
             failures.note(step, lease_id, error)
-    return away
+    if outage is not None:
+        raise outage

@@ -1,4 +1,4 @@
-"""Official fakes of what the service lives with: a hub in memory and a clock set by hand, for tests of its parts."""
+"""Official fakes for tests: a hub in memory, and a clock that is set by hand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.observations import HubServer
-from gpuspawner.service.engine.hub.client import HubClient, HubUser
+from gpuspawner.service.engine.hub_client import HubClient, HubUser
 
 
 @dataclass
 class HandClock:
     """A clock that stands until it is advanced. ``at`` is in seconds since the epoch.
 
-    ``wall_ahead_seconds`` is by how much the wall clock jumped, or the machine slept, since the clock was made.
+    ``wall_ahead_seconds`` is how far the wall clock jumped, or the machine slept, since the creation of the clock.
     """
 
     at: float = 1_800_000_000.0
@@ -36,17 +36,17 @@ class HandClock:
         return self.awake_since_at
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.at += seconds
 
     def stop_for(self, seconds: float) -> None:
-        """Let time pass in which the process does not run."""
+        """Advance the time as if the process did not run meanwhile."""
         self.at += seconds
         self.awake_since_at = self.at
 
 
 async def _nothing(_server: HubServer) -> None:
-    """Follow a start or a stop with nothing."""
+    """Do nothing after a start or a stop."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class FakeHub(HubClient):
     calls: list[tuple[str, str, str]] = field(default_factory=list)
 
     def put(self, user: str, name: str = "", *, ready: bool = False, pending: str | None = "spawn") -> HubServer:
-        """List a server that starts now; with ``ready`` one that answers."""
+        """List a server that starts now, or one that answers (``ready``)."""
         started = datetime.fromtimestamp(self.clock.now(), timezone.utc).isoformat()
         pending, now = None if ready else pending, self.clock.now()
         server = HubServer(user, self.add(user), name, started, ready, pending, f"/user/{user}/", now)
@@ -81,7 +81,7 @@ class FakeHub(HubClient):
         return server
 
     def answer(self, user: str, name: str = "") -> None:
-        """Let a starting server answer."""
+        """Make a starting server answer."""
         self.listed[user, name] = replace(self.listed[user, name], ready=True, pending=None)
 
     def touch(self, user: str, name: str = "") -> None:
@@ -89,7 +89,7 @@ class FakeHub(HubClient):
         self.listed[user, name] = replace(self.listed[user, name], last_activity=self.clock.now())
 
     def forget(self, user: str, name: str = "") -> None:
-        """Lose a server, as a hub does that was restored from an old database."""
+        """Remove a server, as in a hub that was restored from an old database."""
         self.listed.pop((user, name), None)
 
     def add(self, user: str) -> str:
@@ -97,7 +97,7 @@ class FakeHub(HubClient):
         return self.users.setdefault(user, f"{user} born")
 
     def rename(self, user: str, new: str) -> None:
-        """Give a user another name; the servers stay theirs."""
+        """Give a user another name, and keep the servers."""
         self.users[new] = self.users.pop(user)
         for owner, name in [key for key in self.listed if key[0] == user]:
             self.listed[new, name] = replace(self.listed.pop((owner, name)), user=new)
@@ -150,8 +150,8 @@ class FakeHub(HubClient):
         self._must_answer()
         return (user, name) in self.listed
 
-    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - as a hub takes it
-        """Start a server, unless it is there already; a hub that does not answer starts none."""
+    async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - the hub's signature
+        """Start a server unless it exists already. A hub that does not answer starts none."""
         if self.unreachable or (user, name) in self.listed:
             return ""
         server = self.put(user, name)

@@ -1,4 +1,4 @@
-"""The service's parts, wired once by ``app`` and handed to every handler."""
+"""The service's parts. ``app`` creates them, and every handler gets them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers, KnownUsers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, KnownUsers
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.sampler import Sampler
@@ -37,7 +37,7 @@ from gpuspawner.service.web.permissions import Person
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything a handler may call. ``secret`` is shared with the spawner; it signs tickets."""
+    """The parts for handlers. ``secret`` is shared with the spawner, and signs tickets."""
 
     store: Store
     registry: LeaseRegistry
@@ -57,9 +57,9 @@ class Parts:
     secret: bytes
     prefix: str
     public_url: str
-    """Where workspaces and, if nothing better is known, people reach the service."""
+    """The address of the service for workspaces. People use it if ``page_url`` is not known."""
     page_url: str
-    """Where people open the service's pages; "" where that is not known."""
+    """The address of the service's pages for people, "" if it is not known."""
     known: KnownUsers
     members: GroupMembers
     preemptions: Preemptions
@@ -68,19 +68,19 @@ class Parts:
     inboxes: Inboxes
     counters: StoredCounters
     metrics_token: str = field(default="", repr=False)
-    """By which Prometheus may read metrics; "" where only tokens of the hub may."""
+    """The token for Prometheus, "" if only tokens of the hub may read metrics."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)
-    """How many pages of each person listen to events."""
+    """How many pages of each person receive events."""
     logins: Logins = field(default_factory=Logins)
     """Logins of the command line that wait for their user."""
     signed_requests: SignedRequests = field(default_factory=SignedRequests)
-    """Signed requests of the hub that were served."""
+    """Signed requests of the hub that were answered."""
     lacking: list[Callable[[], str]] = field(default_factory=list)
-    """Each tells in a sentence what a further part of the service lacks; "" for nothing."""
+    """Each returns a sentence about what a further part of the service lacks, or ""."""
     roles_used: dict[str, Person] = field(default_factory=dict)
-    """The people who have used a further role than that of users, by name, since the service started."""
+    """The people who used another role than that of a user, by name, since the service started."""
     under_way: set[str] = field(default_factory=set)
-    """Of which idempotency keys something is done now."""
+    """The idempotency keys whose requests are being handled."""
 
     @property
     def attempts(self) -> StartAttempts:

@@ -18,7 +18,7 @@ from gpuspawner.service.log import TEXT
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used: says all that is wrong with them, a line each."""
+    """Settings that cannot be used. The message has a line for each fault."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ ADDRESSES = frozenset({"notify_users", "notify_admins"})
 """These settings may contain passwords, so their values are never shown."""
 
 
-def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
+def change_settings(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with the given values.
 
     Raises:

@@ -198,7 +198,10 @@ def judged(
     end: float,
     policy: IdlePolicy,
 ) -> SessionResult:
-    """Compare the stops of any rule with the truth; ``decide`` returns stop and warning of a start at a given time."""
+    """Compare the stops of a rule with the known GPU work.
+
+    ``decide`` takes the time of a start. It returns when the rule stops that workspace and when it warns.
+    """
     stops: list[Stop] = []
     begin: float | None = 0.0
     while begin is not None:

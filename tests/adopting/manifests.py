@@ -8,7 +8,7 @@ from harness.hub import REPO
 from gpuspawner.adoption.doctor.findings import Answer
 from gpuspawner.adoption.doctor.queue_checks import REVIEWS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.database.backup import DATABASE
 
 
 class PreparedApi:

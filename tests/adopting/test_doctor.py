@@ -272,6 +272,11 @@ templates: {lab: {gpus: {new: 1}, needs: {driver: 570, cuda: 12.8}}, other: {gpu
         "The template lab needs CUDA 12.8 and gets no GPU of the driver 535.104.05 on gpu-1, which supports 12.2.",
     ]
     assert {one.remedy for one in found} == {"Update the driver, or lower needs of the template lab."}
+    computes = {"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "5"}
+    kinds = load_text(CATALOG.replace("80GiB}", "80GiB, compute: 8.0}")).gpus
+    assert [one.words for one in kinds_there(kinds, [a_node("gpu-1", {**A100, **computes})])][-1] == (
+        "The kind a100 says compute: 8.0, and its GPUs have 7.5."
+    )
     versions = {key: version.replace("535", "570").replace("12.2", "12.8") for key, version in versions.items()}
     assert list(source_checks.drivers_of_nodes([a_node("gpu-1", {**A100, **versions})], catalog)) == []
 

@@ -1,5 +1,7 @@
 """``gpuspawner server doctor`` on GPUs that pods claim."""
 
+from dataclasses import replace
+
 from cluster_objects import A100 as LABELS
 from cluster_objects import a_node
 from device_objects import A100, a_class, a_gpu, a_slice
@@ -32,6 +34,14 @@ def test_a_kind_that_no_device_is_of_is_told_with_what_shows_them():
     assert remedy.startswith("Correct the kind's selectors or capacity: kubectl get resourceslices --output=yaml")
     ((_, _, remedy),) = found(kinds(device_class="amd.example.org"), SLICES, CLASSES)
     assert remedy.startswith("There is no DeviceClass amd.example.org: install the DRA driver")
+
+
+def test_a_kind_that_says_more_compute_capability_than_its_devices_have_is_told():
+    written = {"one": replace(kinds()["one"], compute="9.0")}
+    ((state, words, remedy),) = found(written, SLICES, CLASSES)
+    assert (state, words) == (State.BAD, "The kind one says compute: 9.0, and its GPUs have 8.0.")
+    assert remedy == "Write compute: 8.0. needs: of a template compares with it."
+    assert found({"one": replace(kinds()["one"], compute="8.0")}, SLICES, CLASSES)[0][0] is State.GOOD
 
 
 def test_an_unreadable_part_is_reported_with_the_required_rights():

@@ -24,7 +24,7 @@ def series(metric, uuid="GPU-a", every=15):
     [
         ([series(ACTIVITY), series(ACTIVITY, "GPU-b")], "", State.GOOD, "reports the engine activity of 2 GPUs."),
         ([], "", State.BAD, "Prometheus at http://p has no metric of DCGM exporter."),
-        ([series(UTILIZATION)], "", State.BAD, "tells no DCGM_FI_PROF_GR_ENGINE_ACTIVE, so it sees an instant"),
+        ([series(UTILIZATION)], "", State.BAD, "does not report DCGM_FI_PROF_GR_ENGINE_ACTIVE. So it sees one"),
         ([series(ACTIVITY, every=60)], "", State.BAD, "every 60 s, and the exporter collects every 30 s"),
         ([series(ACTIVITY)], "The metric x is no ratio.", State.BAD, "The metric x is no ratio."),
     ],

@@ -168,6 +168,20 @@ def test_the_cuda_version_of_python_packages_is_that_of_their_runtime():
     )
 
 
+def test_doctor_compares_what_needs_compares_with_what_the_driver_has(machine, capsys, tmp_path):
+    machine(release="550")
+    text = (CATALOG % "lab").replace("40GiB", "40GiB, compute: 9.0, cuda: 99.0")
+    (tmp_path / "catalog.yaml").write_text(text.replace("image:", "needs: {cuda: 99.0}, image:"))
+    found = [one[1] for one in examined(capsys, "catalog.yaml") if one[0] == "bad"]
+    has = "the driver 550.163.01 supports CUDA up to 12.4, and the kind a100 needs CUDA 99.0"
+    assert found[0].startswith("No GPU matches the kind a100")
+    assert has in examined(capsys, "catalog.yaml")[0][2]
+    assert found[1] == "The template lab needs CUDA 99.0 and gets no GPU of the driver 550.163.01, which supports 12.4."
+    (tmp_path / "catalog.yaml").write_text(text.replace(", cuda: 99.0", ", cuda: 12.4"))
+    found = [one[1] for one in examined(capsys, "catalog.yaml") if one[0] == "bad"]
+    assert found == ["The kind a100 says compute: 9.0, and its GPUs have 8.0."]
+
+
 def test_a_driver_that_tells_no_compute_capability_is_no_fault(machine, capsys, monkeypatch):
     machine("gb300")
     asked = nvidia._run

@@ -16,7 +16,7 @@ from manifests import opened
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
-from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.database.backup import DATABASE
 from gpuspawner.spawner.hub import settings
 
 DONE, INVALID, REFUSED = 0, 1, 2
@@ -305,7 +305,8 @@ def test_promise_2_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(
     store.save([a_lease("two")])
     store.close()
     killer = (
-        "import os, sys; from pathlib import Path; from gpuspawner.service.store.backup import restore; left = [%d]\n"
+        "import os, sys; from pathlib import Path; left = [%d]\n"
+        "from gpuspawner.service.store.database.backup import restore\n"
         "def hook(event, _):\n"
         "    if event in ('os.remove', 'os.rename', 'os.chmod', 'os.chown', 'sqlite3.connect'):\n"
         "        left[0] -= 1\n"

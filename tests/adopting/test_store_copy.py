@@ -11,7 +11,8 @@ from store_builders import FULL_LEASE, NOW, line, reading
 from gpuspawner.cli import main
 from gpuspawner.cli.server import store as command
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.store import Store, copying
+from gpuspawner.service.store import Store
+from gpuspawner.service.store.database import copying
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from databases import Database
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.database.backup import DATABASE
 
 INVALID = 1
 HUBS = ("CREATE TABLE servers (id INTEGER)", "CREATE TABLE users (id INTEGER)")

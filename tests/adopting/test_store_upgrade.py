@@ -17,8 +17,8 @@ from gpuspawner import __version__
 from gpuspawner.cli import main
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import schema
-from gpuspawner.service.store.backup import DATABASE
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.backup import DATABASE
 
 DONE, INVALID = 0, 1
 LATER = '''"""Workspaces have a colour."""
@@ -215,7 +215,9 @@ def test_a_store_of_a_later_version_is_refused_in_words_that_name_it_and_stays_a
     with pytest.raises(Unavailable) as refused:
         contents(data)
     for words in (str(refused.value), check(capsys, data, INVALID)):
-        assert f"It has schema 9999, and gpuspawner {__version__} knows 0001 at most: nothing of it is served" in words
+        assert (
+            f"It has schema 9999, and gpuspawner {__version__} knows 0001 at most. The service does not start" in words
+        )
         assert "Install gpuspawner 1.12.3 or a later one." in words
         assert "To stay with this version, restore the backup from before the upgrade." in words
     assert (data / DATABASE).read_bytes() == before

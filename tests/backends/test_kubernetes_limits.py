@@ -65,6 +65,7 @@ def test_a_quota_bounds_what_workspaces_take_and_nothing_else():
         NamespaceQuota("team", "cpu", 8000, 1500),
         NamespaceQuota("team", "limits.memory", 64 * 2**30),
         NamespaceQuota("team", "pods", 5, 2),
+        NamespaceQuota("team", "persistentvolumeclaims", 9),
         NamespaceQuota("team", "nvidia.com/gpu", 4),
         NamespaceQuota("team", "example.org/board", 2),
     }

@@ -202,7 +202,7 @@ async def test_memory_without_a_known_process_is_foreign_unless_leased(
     driver.set_values(1, memory__used_bytes=500 * 2**20)
     first, second = await seen_foreign(backend)
     assert (first.foreign, second.foreign) == (True, False)
-    assert first.note == "501 MiB of it are in use although no workspace has it"
+    assert first.note == "501 MiB of its memory are in use although no workspace has it"
     start(SLEEP, GPUSPAWNER_GPUS=driver.uuids[0])
     assert not (await backend.fleet()).gpus[0].foreign
 
@@ -220,7 +220,7 @@ async def test_memory_of_processes_that_cannot_be_seen_from_here_is_foreign(
     for gpu in (0, 1):
         driver.set_values(gpu, memory__used_bytes=501 * 2**20)
     first, second = await seen_foreign(backend)
-    assert (first.foreign, first.note) == (True, "501 MiB of it are in use although no workspace has it")
+    assert (first.foreign, first.note) == (True, "501 MiB of its memory are in use although no workspace has it")
     assert not second.foreign, "the driver lists computing processes, and there are none here"
     start(SLEEP, GPUSPAWNER_GPUS=driver.uuids[0])
     assert not (await backend.fleet()).gpus[0].foreign

@@ -116,14 +116,3 @@ def test_a_correction_uncovers_no_error_that_was_known_before(problems_of):
 def test_promise_10_a_gpu_kind_that_is_wrong_is_refused_by_its_line(appended, problem, head, problems_of):
     start, rest = head[: head.index("templates")], head[head.index("templates") :]
     assert problems_of(start + appended + rest) == [problem]
-
-
-LATER = {
-    "quotas.q.namespace": "quotas: {q: {namespace: ml, gpus: {hard: 4}}}\n",
-}
-
-
-@pytest.mark.parametrize(("entry", "written"), LATER.items())
-def test_a_key_that_is_not_built_yet_is_refused_by_name(entry, written, head, problems_of):
-    (problem,) = problems_of(head + written)
-    assert problem[2:] == f"{entry}: not built yet in this version. Remove it."

@@ -10,7 +10,7 @@ from rendered import CHART, ROOT
 from gpuspawner import __version__
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.resources.definitions import API_GROUP, API_VERSION, KINDS, POLICY, REQUESTS, USERS
-from gpuspawner.service.health import ALIVE
+from gpuspawner.service.loops import ALIVE
 from tools import chart_schema
 from tools.progress import StepError
 

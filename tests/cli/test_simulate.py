@@ -24,7 +24,7 @@ from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
-from gpuspawner.service.store.backup import note_address
+from gpuspawner.service.store.database.backup import note_address
 
 DONE, INVALID, REFUSED, AWAY = 0, 1, 2, 3
 NOW = 1_800_000_000.0
@@ -164,7 +164,7 @@ def test_unvisited_workspaces_are_given_back(draft, away, capsys, claim, idle, n
     text = run(capsys, draft, "--data", away, "--policy", "claims")[1]
     assert "because the user did not open a workspace that started while they were away." in text
     shown = {"30m": "30 min", "10m": "10 min", "90m": "1 h 30 min"}[claim]
-    assert f"; {shown} to come to one that came while its user was away." in text
+    assert f"; {shown} to open a workspace that started from the queue." in text
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ pytestmark = pytest.mark.slow
 
 QUOTA = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "1", "limits.memory": "4Gi"}}}
 LIMIT = {"metadata": {"name": "each"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}}]}}
+ADDS_GPUS = {"metadata": {"name": "gpus"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "2"}}]}}
+"""The API server completes it: each container that names no GPU would get two."""
 SCOPED = {
     "metadata": {"name": "scoped"},
     "spec": {
@@ -23,6 +25,7 @@ def hub(one_machine, tmp_path_factory):
     with one_machine.namespace() as namespace:
         one_machine.core.create_namespaced_resource_quota(namespace, QUOTA)
         one_machine.core.create_namespaced_limit_range(namespace, LIMIT)
+        one_machine.core.create_namespaced_limit_range(namespace, ADDS_GPUS)
         extra = 'c.KubeSpawner.cmd = ["python3", "-m", "http.server", "8888"]'
         with KubeHub(
             tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra, wait=300
@@ -40,6 +43,18 @@ def test_promise_8_what_no_limit_ever_lets_through_is_refused_with_both_quantiti
     )
     assert "Ask for 1 GiB memory" in told
     assert hub.pod("large") is None
+
+
+def test_a_workspace_without_a_gpu_gets_none_where_a_limit_range_adds_gpus(hub):
+    limits = hub.cluster.core.read_namespaced_limit_range("gpus", hub.namespace).spec.limits
+    assert limits[0].default == {"nvidia.com/gpu": "2"}
+    hub.add_user("plain")
+    hub.begin("plain", template="cpu")
+    hub.until("plain", "running", 300)
+    pod = hub.pod("plain")
+    assert {(one.name, one.resources.limits["nvidia.com/gpu"]) for one in pod.spec.containers} == {("notebook", "0")}
+    hub.stop("plain")
+    hub.until_ended("plain", "stopped", 60)
 
 
 def test_promise_6_a_quota_that_is_full_is_a_queue_and_not_a_failure(hub):

@@ -88,6 +88,37 @@ async def test_the_catalog_of_each_machine_is_accepted_and_a_workspace_starts_wi
         assert f"has CUDA 13.1, and the driver {driver} on {NODE} supports CUDA up to {cuda}" in words
 
 
+NEEDS_CUDA = """\
+version: 1
+gpus: {{a100: {{match: "*A100*", memory: 40GiB, cuda: {cuda}}}}}
+templates: {{lab: {{gpus: {{a100: 1}}, needs: {{cuda: {cuda}}}}}}}
+"""
+
+
+async def test_a_node_with_an_older_driver_has_no_gpu_of_a_kind_that_needs_a_newer_one(
+    one_machine, namespace, a_backend, tmp_path, capsys
+):
+    file = tmp_path / "catalog.yaml"
+    with nvidia_gpus(one_machine, 2) as gpus:
+        driver, cuda = (gpus.labels[f"nvidia.com/cuda.{one}-version.full"] for one in ("driver", "runtime"))
+        file.write_text(NEEDS_CUDA.format(cuda=cuda))
+        backend = a_backend(file)
+        await are(backend, {"a100": 2})
+        affinity = backend.patch((Slot(f"{NODE}/nvidia.com/gpu/0"),))["pod"]["spec"]["affinity"]
+        assert f"'values': ['{cuda}']" in str(affinity)
+        start(one_machine, namespace, "one", A, affinity=affinity)
+        assert await found_by_doctor(one_machine, namespace, file, capsys) == []
+
+        file.write_text(NEEDS_CUDA.format(cuda="99.0"))
+        await are(a_backend(file), {"": 2})
+        catalog, needs = await found_by_doctor(one_machine, namespace, file, capsys)
+        old = f"the driver {driver} supports CUDA up to {cuda}, and the kind a100 needs CUDA 99.0"
+        assert catalog == ("catalog", "No GPU matches the kind a100 (match: *A100*, cuda: 99.0).")
+        words = f"needs CUDA 99.0 and gets no GPU of the driver {driver} on {NODE}, which supports {cuda}."
+        assert needs == ("CUDA", f"The template lab {words}")
+        assert {gpu.note for gpu in (await a_backend(file).fleet()).gpus} >= {old}
+
+
 def test_a_pod_gets_its_device_files_tool_and_library_and_no_others(one_machine, namespace):
     with nvidia_gpus(one_machine, 3) as gpus:
         start(one_machine, namespace, "two", A, gpus=2)

@@ -1,4 +1,4 @@
-"""Programs that were killed for want of memory: counted once each, told at most once an hour."""
+"""Programs that were killed because memory ran out: each is counted once and told at most once an hour."""
 
 from dataclasses import replace
 

@@ -77,6 +77,12 @@ def test_three_unused_days_pause_a_schedule_and_a_used_one_restarts_the_count():
     assert paused.sentence == "Paused, because you missed it on 3 days in a row. Resume it to use it again."
 
 
+def test_a_time_that_was_stored_while_the_clock_was_a_month_ahead_delays_nothing():
+    wish = a_wish(asked_for=at("2026-12-28 08:00"))
+    assert do(wish, "2026-11-26 07:00").at == at("2026-11-26 08:00")
+    assert do(replace(wish, asked_for=at("2026-11-26 08:00")), "2026-11-26 07:50").at == at("2026-11-27 08:00")
+
+
 @given(
     minute=st.integers(0, 1439),
     days=st.sets(st.integers(0, 6), min_size=1),

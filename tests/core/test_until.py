@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuspawner.core.calendar import day_end, day_start, parse_day, parse_from, parse_until
-from gpuspawner.core.units import BadValue
+from gpuspawner.core.units import BadValue, show_end
 
 ZURICH = ZoneInfo("Europe/Zurich")
 
@@ -41,6 +41,22 @@ NOW = at("2026-11-24T12:00")  # a Tuesday
 )
 def test_a_day_means_its_end(text, until):
     assert parse_until(text, NOW, ZURICH) == at(until)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("today", "24:00"),
+        ("tomorrow", "Wed 25 Nov 24:00"),
+        ("Sunday", "Sun 29 Nov 24:00"),
+        ("this month", "Mon 30 Nov 24:00"),
+        ("2026-11-29 18:00", "Sun 29 Nov 18:00"),
+        ("2026-11-29 23:59", "Sun 29 Nov 23:59"),
+        ("2h", "14:00"),
+    ],
+)
+def test_the_end_of_a_day_is_shown_as_its_end(written, shown):
+    assert show_end(parse_until(written, NOW, ZURICH), NOW, ZURICH) == shown
 
 
 def test_a_time_may_name_its_own_zone():

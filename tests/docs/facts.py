@@ -20,19 +20,20 @@ from gpuspawner.core.schedules import MOST_MISSED
 from gpuspawner.schedulers.http import client
 from gpuspawner.schedulers.http.client import MIN_HOLD_SECONDS
 from gpuspawner.schedulers.http.sync import FULL_SECONDS
-from gpuspawner.service import connections
 from gpuspawner.service.api.rest import keys
 from gpuspawner.service.app import AUTH_SECONDS
-from gpuspawner.service.engine.allocation import estimate_records
 from gpuspawner.service.engine.allocation import estimates as engine_estimates
-from gpuspawner.service.engine.sampling import sample_watches
-from gpuspawner.service.metrics.per_user import MAX_SERIES
+from gpuspawner.service.engine.allocation import estimates as estimate_records
+from gpuspawner.service.engine.sampling import sampler as sample_watches
+from gpuspawner.service.metrics.collector import MAX_SERIES
 from gpuspawner.service.notifications import sender
+from gpuspawner.service.process import connections
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
-from gpuspawner.service.store import history, postgresql, readings
+from gpuspawner.service.store import history, readings
 from gpuspawner.service.store.administration import MAX_VERSIONS
+from gpuspawner.service.store.database import postgresql
 from gpuspawner.spawner.configure import PORT
 from gpuspawner.spawner.kubernetes import volumes
 from gpuspawner.spawner.kubernetes.spawner import GPUSpawner

@@ -24,6 +24,7 @@ from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import WrittenCatalog
 from gpuspawner.catalog.resources.definitions import KINDS
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.web.admin_page import TABS
 from gpuspawner.spawner import GPUSpawner
 from gpuspawner.spawner.hub.settings import GPUService
 
@@ -129,6 +130,18 @@ def test_the_list_of_how_to_pages_names_each_by_its_title(folder):
     titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages_of_folder}
     listed = re.findall(r"\| \[(.+)\]\((.+)\) \|", index.read_text())
     assert sorted(listed) == sorted((title, name) for name, title in titles.items())
+
+
+def test_the_page_about_usage_lists_every_page_of_the_console():
+    page = (REPO / "docs" / "how-to" / "administrators" / "usage.md").read_text()
+    table = re.search(r"\| Page \| Answers \|\n.*?\n\n", page, re.DOTALL)[0]
+    assert re.findall(r"^ *\| ([A-Z][\w ]+) \|", table, re.MULTILINE)[1:] == [tab.words for tab in TABS]
+
+
+@pytest.mark.parametrize("name", [pytest.param(one.name, id=one.stem) for one in (REPO / "hub_config").glob("*.yaml")])
+def test_each_optional_entry_of_a_file_to_copy_stays_valid_without_its_comment_sign(name):
+    for entry in re.findall(r"^ *# (- \{.*)$", (REPO / "hub_config" / name).read_text(), re.MULTILINE):
+        assert isinstance(yaml.safe_load(entry), list), entry
 
 
 @each

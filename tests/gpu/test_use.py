@@ -65,4 +65,4 @@ async def test_a_workspace_on_a_gpu_that_is_not_its_own_is_flagged(machine):
     machine.load("train", lease, gpu=gpu)
     seen = (await machine.gpus())[gpu]
     assert seen.foreign
-    assert lease.id in seen.note or "are in use although no workspace has it" in seen.note
+    assert lease.id in seen.note or "of its memory are in use although no workspace has it" in seen.note

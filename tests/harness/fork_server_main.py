@@ -56,7 +56,7 @@ class Server:
         self._connections = {}
 
     def serve(self):
-        """Fork for each request. Returns in each forked process only, with what it was asked to be."""
+        """Fork for each request. Returns only in a forked process, with its request."""
         while True:
             for key, _ in self._selector.select():
                 request = key.data(key.fileobj)
@@ -92,7 +92,7 @@ class Server:
         connection.close()
 
     def _close(self):
-        """Close all that belongs to the server, in a forked process."""
+        """Close the sockets of the server in a forked process."""
         self._selector.close()
         self._listener.close()
         for process, (connection, _) in self._connections.items():
@@ -129,9 +129,9 @@ def become(request, streams, connection):
 
 
 def _reread_prefix():
-    """Have JupyterHub's classes know the service's path, which they read when they are imported.
+    """Set the service's path in JupyterHub's classes, which read it when they are imported.
 
-    Cookies of the service would be for all paths, the servers of users included.
+    Otherwise cookies of the service would be valid for all paths, also for the servers of users.
     """
     auth = sys.modules["jupyterhub.services.auth"]
     for cls in (auth.HubAuth, auth.HubOAuth):
@@ -141,7 +141,7 @@ def _reread_prefix():
 
 
 def _open_streams(*, unbuffered):
-    """Open the standard streams as Python does at its start. The server's own know other files."""
+    """Open the standard streams as Python does at its start. The server's streams refer to other files."""
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", 1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -150,7 +150,7 @@ def _open_streams(*, unbuffered):
 
 
 def _overwrite(field, words):
-    """Show these words in /proc as this process's, where the server's were."""
+    """Replace the server's words in /proc by these words."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     begin, end = (int(fields[number - 3]) for number in (field, field + 1))
     text = b"\0".join(os.fsencode(word) for word in words)[: end - begin - 1]
@@ -177,7 +177,7 @@ def _run_sitecustomize(folders):
 
 
 def run(command):
-    """Run what ``python ...`` would run."""
+    """Run the arguments of a ``python`` command."""
     kind, name, *_ = command[1:]
     if kind == "-m":
         sys.argv = command[2:]

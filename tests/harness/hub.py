@@ -41,28 +41,28 @@ class RealHub:
     wait: float = 60.0
     idle: str = "1h"
     sample: str = "1m"
-    """Each is a shell and four runs of a stand-in for each workspace: short only where a test needs readings."""
+    """Each probe runs five processes, so it is short only where a test needs readings."""
     grace: str = "1m"
     warn: str = "10m"
     lifetime: str = "8h"
     quota: int = 8
     cleanup_servers: bool | None = None
-    """None: as configure() sets it."""
+    """None for the value that configure() sets."""
     slow_spawn_timeout: float = 1.0
     failure_limit: int = 3
     fast: float | None = None
     service_poll: float = 1.0
-    """How often the hub looks whether its service lives; JupyterHub's own 30 s would make every test wait."""
+    """Seconds between the hub's checks of its service. JupyterHub's default of 30 s would delay each test."""
     configured: bool = True
-    """False: as the hub was before its administrator added configure()."""
+    """False for a hub without configure()."""
     extra: str = ""
     planted: str = ""
-    """Python that every service process runs before its own: where a test plants a fault."""
+    """Python code that each service process runs first: a test plants a fault with it."""
     settings: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     """Further arguments of configure()."""
     times: dict[str, Any] = field(default_factory=FAST.copy)
-    """The service's, short so that no test waits; {} for the product's own."""
+    """Settings of the service with short times. {} for the defaults."""
     environment_of_hub: dict[str, str] = field(default_factory=dict)
     real: bool = False
     """Whether hub and service execute Python instead of being forked: see harness.fork_server."""
@@ -108,7 +108,7 @@ class RealHub:
             )
 
     def config(self) -> str:
-        """The hub's configuration, ending as an administrator's does: with configure()."""
+        """Write the configuration of the hub, which ends with configure()."""
         homes = str(self.folder / "homes" / "{username}")
         settings = {**self.times, **self.settings}
         values = {**vars(self), "repo": str(REPO), "tiny": str(TINY), "homes": homes, "token": ADMIN_TOKEN}
@@ -144,29 +144,29 @@ class RealHub:
             assert tries_left, said
 
     def plant(self, code: str) -> None:
-        """Have every service process that starts from now on run ``code`` before its own."""
+        """Run ``code`` first in each service process that starts from now on."""
         (self.folder / "planted").mkdir(exist_ok=True)
         body = "import sys\nif 'gpuspawner.cli' in sys.orig_argv:\n" + textwrap.indent(textwrap.dedent(code), "    ")
         (self.folder / "planted" / "sitecustomize.py").write_text(f"{body}\n    pass\n")
 
     def kill_hub(self) -> None:
-        """As a crash does: nothing is cleaned up."""
+        """Kill the hub, so that it cleans up nothing."""
         assert self.hub is not None
         self.hub.kill()
         self.hub.wait()
         self.hub = None
 
     def terminate_hub(self) -> None:
-        """As a shutdown does."""
+        """Shut the hub down by SIGTERM."""
         assert self.hub is not None
         self.hub.terminate()
         self.hub.wait(120)  # a busy machine is no failure
         self.hub = None
 
     def service_pids(self) -> list[int]:
-        """The service's processes, found by the folder they serve.
+        """Return the processes of the service, found by their folder.
 
-        Without their children: what one starts, a probe, looks like itself until it runs its own program.
+        Their children are left out: a probe looks like the service until it runs its own program.
         """
         mark = f"{self.folder}/gpu".encode()
         found = {pid for pid, line in _command_lines() if b"gpuspawner.cli" in line and mark in line}
@@ -178,24 +178,24 @@ class RealHub:
                 os.kill(pid, signal.SIGKILL)
 
     def workspace_pids(self, lease: str = "") -> list[int]:
-        """Processes of this hub's workspaces that live, found by the id they carry."""
+        """Return the live processes of this hub's workspaces, found by the hub's id in their environment."""
         marks = [b"GPUSPAWNER_HUB_ID=" + (self.folder / "gpu" / "hub-id").read_bytes().strip()]
         if lease:
             marks.append(f"GPUSPAWNER_LEASE_ID={lease}".encode())
         return [pid for pid, environ in _environments() if all(mark in environ.split(b"\0") for mark in marks)]
 
     def environment(self, lease: str) -> dict[str, str]:
-        """The environment of a workspace's server, as the kernel has it."""
+        """Return the environment of a workspace's server, as /proc shows it."""
         text = Path(f"/proc/{min(self.workspace_pids(lease))}/environ").read_text()
         return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
     def server_pids(self, lease: str = "") -> list[int]:
-        """The tiny servers among them: what a workspace or its probe starts is left out."""
+        """Return the servers among these processes, without their children and probes."""
         servers = {pid for pid, line in _command_lines() if str(TINY).encode() in line}
         return sorted(servers.intersection(self.workspace_pids(lease)))
 
     def clear(self) -> None:
-        """End every workspace, and what is asked of a spawner."""
+        """End every workspace and reset every spawner."""
         for asked in (self.folder / "homes").glob("*.*"):
             asked.unlink()
         for lease in self.workspaces():
@@ -241,13 +241,13 @@ class RealHub:
         self.gpu("/admin/workspaces/stop", "POST", {"ids": [lease], "reason": "A test needs its GPU", "now": True})
 
     def act(self, user: str, lease: str, action: str) -> None:
-        """Do to a workspace what its user does on a page of the hub."""
+        """Act on a workspace as its user does on a page of the hub."""
         address = f"{self.url}/services/gpu/api/v1/workspaces/{lease}/{action}"
         headers = {"Authorization": f"ticket {self.ticket(user)}"}
         requests.post(address, headers=headers, timeout=30).raise_for_status()
 
     def internal(self, path: str, method: str = "POST", body: Any = None, **arguments: Any) -> requests.Response:
-        """Ask the service as the hub's spawner does, straight at its own port."""
+        """Send a request of the hub's spawner to the port of the service."""
         secret = bytes.fromhex((self.folder / "gpu" / "secret").read_text().strip())
         target = f"/services/gpu/internal{path}{'?' if arguments else ''}{urlencode(arguments)}"
         sent = json.dumps(body or {}) if method == "POST" else ""
@@ -266,7 +266,7 @@ class RealHub:
             assert response.status_code in {201, 409}, response.text
 
     def begin(self, user: str, server: str = "", **options: Any):
-        """Ask for a start by the REST API; returns the answer."""
+        """Request a start by the REST API, and return the answer."""
         path = f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"
         return self.api("POST", path, options)
 
@@ -280,7 +280,7 @@ class RealHub:
         return self.gpu(f"/workspaces?all=1&ended={ended}")["workspaces"]
 
     def lease(self, user: str, server: str = "") -> dict[str, Any]:
-        """Return the live lease of a user, as stored: tests kill the service next. Raise KeyError without one."""
+        """Return the stored live lease of a user. Raise KeyError without one."""
         for lease in self.workspaces():
             if lease["user"] == user and lease["server"] == server:
                 self.gpu(f"/workspaces/{lease['id']}")  # this answer waits for the database, a list does not
@@ -318,7 +318,7 @@ class RealHub:
         path.unlink(missing_ok=True) if seconds is None else path.write_text(str(seconds))
 
     def login(self, user: str) -> requests.Session:
-        """A browser's session."""
+        """Return the session of a browser."""
         session = requests.Session()
         page = session.get(f"{self.url}/hub/login", timeout=20)
         token = re.search(r'name="_xsrf" value="([^"]+)"', page.text)
@@ -327,11 +327,11 @@ class RealHub:
         return session
 
     def submit(self, session: requests.Session, user: str, server: str = "", **fields: Any) -> requests.Response:
-        """Send the form of a user's server as a browser does, by its own action; redirects are not followed."""
+        """Send the form of a user's server to its action. Redirects are not followed."""
         return self.send(session, self.form_url(session, user, server), **fields)
 
     def form_url(self, session: requests.Session, user: str, server: str = "") -> str:
-        """Open the form of a user's server; return where it is sent to."""
+        """Open the form of a user's server, and return the address of its action."""
         path = f"/hub/spawn/{user}" + (f"/{server}" if server else "")
         page = session.get(f"{self.url}{path}", timeout=20)
         action = re.search(r'id="spawn_form"\s+action="([^"]+)"', page.text)
@@ -339,7 +339,7 @@ class RealHub:
         return f"{self.url}{unescape(action[1])}"
 
     def send(self, session: requests.Session, url: str, **fields: Any) -> requests.Response:
-        """Send a form that is open already."""
+        """Send a form to the address of its action."""
         files = {name: (None, value) for name, value in fields.items()}  # as its enctype says: multipart/form-data
         return session.post(url, files=files, timeout=30, allow_redirects=False)
 

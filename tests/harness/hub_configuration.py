@@ -1,4 +1,4 @@
-"""The configuration of the tests' hub: its catalog, its settings, and the service's times, shortened."""
+"""The configuration of the tests' hub: its catalog, its settings, and short times of the service."""
 
 CATALOG = """
 version: 1

@@ -1,4 +1,4 @@
-"""Programs, files and rights of the machine that tests need."""
+"""Programs, files and permissions that tests need on this machine."""
 
 import subprocess
 from functools import cache

@@ -1,4 +1,4 @@
-"""A single-user server in thirty lines: it answers the hub as jupyterhub-singleuser does, and starts in 0.1 s."""
+"""A small single-user server that answers the hub as jupyterhub-singleuser does, and starts in 0.1 s."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def tell():
-    """Keep the file of our Jupyter server extension, as a server does whose kernels rest."""
+    """Write the file of our Jupyter extension once a second, without a busy kernel."""
     from gpuspawner.workspace.probe_reports import KernelFile  # noqa: PLC0415 - few tests ask for it, and it is slow to load
 
     file = KernelFile()

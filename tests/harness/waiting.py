@@ -1,4 +1,4 @@
-"""Waiting for a condition with a bound: in another process, or in an event loop."""
+"""Wait for a condition with a time limit, in another process or in an event loop."""
 
 import asyncio
 import inspect

@@ -25,7 +25,7 @@ def armed(step):
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.registry import LeaseRegistry
 from {module} import {backend}
 commit, stop, end, save = LeaseCommits.commit, HubClient.stop, {backend}.end, LeaseRegistry.save

@@ -319,7 +319,7 @@ def test_server_started_before_configure_is_adopted(new_hub):
     anna = hub.until("anna", "running")
     assert (anna["adopted"], anna["ends_at"], anna["gpus"]) == (True, None, [])
     page = hub.login("anna").get(f"{hub.url}{anna['page']}", timeout=30).text
-    assert "no idle time from before counts" in page, "she is told what happened"
+    assert "earlier idle time does not count" in page, "she is told what happened"
     overview = hub.login("admin").get(f"{hub.url}/services/gpu/console/", timeout=30).text
     assert "started without the GPU service, before" in overview
     hub.stop("anna")

@@ -12,7 +12,7 @@ from harness.hub import ADMIN_TOKEN, RealHub
 
 from gpuspawner.core.authentication import TICKET_SECONDS, sign_ticket
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 
 NARROW_ROLES = """
 c.JupyterHub.services.append({"name": "outsider", "api_token": "outsider-token-0123456789"})

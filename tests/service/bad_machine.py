@@ -1,7 +1,6 @@
-"""The service's parts over the local backend: real processes, real probes, a real database. Only the hub and the clock
-are fakes, so that half an hour takes a second.
+"""The service with the local backend, real processes, real probes and a real database. Hub and clock are fakes.
 
-Each workspace has an ``nvidia-smi`` of its own, which is the stand-in's until a bad day gives it another.
+Each workspace has an ``nvidia-smi`` of its own, which a test can replace.
 """
 
 import os
@@ -20,11 +19,11 @@ SIXTEEN = {"sixteen": {"title": "Sixteen", "gpus": {"a100": "1-16"}}}
 WELL = f'exec {nvidia.STAND_IN}/nvidia-smi "$@"'
 BUSY = 'echo "0, $GPUSPAWNER_GPUS, A100, Disabled, 80, 900, 81920, 300.00"'
 STEPS = 60
-"""Minutes of the clock within which the machine must have recovered. A run ends earlier once it has."""
+"""Minutes of the clock within which a condition must be met."""
 
 
 class BadMachine(World):
-    """A machine with simulated GPUs, for days on which things go wrong. Its database may lie on a disk of its own."""
+    """A machine with simulated GPUs for tests of faults. Its database may be on another disk."""
 
     well = WELL
     command = ("sleep", "600")
@@ -40,7 +39,7 @@ class BadMachine(World):
         return LocalBackend(self.catalog.gpus.values(), {"a100": gpus}, self.folder, readings=1, pause_seconds=0.0)
 
     async def create(self, lease):
-        """Take the grant, and start the workspace's process as the spawner does."""
+        """Acknowledge the grant, and start the process of the workspace as the spawner does."""
         starting = await self.acknowledge(lease)
         patch = self.backend.patch(starting.slots)
         self.tool(lease, self.well)
@@ -58,7 +57,7 @@ class BadMachine(World):
             process.wait()
 
     def tool(self, lease, script):
-        """From now on the workspace's nvidia-smi is this shell script."""
+        """Replace the workspace's nvidia-smi by this shell script."""
         folder = self._tools(lease)
         folder.mkdir(parents=True, exist_ok=True)
         new = folder / "new"
@@ -70,7 +69,7 @@ class BadMachine(World):
         return self.processes[lease.id].poll() is None
 
     async def until(self, condition):
-        """Let minutes pass until it is so."""
+        """Advance the clock by minutes until the condition is met."""
         for _ in range(STEPS):
             if condition():
                 return

@@ -1,4 +1,4 @@
-"""A database that accepts no writes loses nothing. One scenario, for a lock and for a full disk.
+"""The scenario of a database that accepts no writes, because of a lock or of a full disk.
 
 Run as a program (``bad_store.py DISK``) it plays the scenario on a disk that it fills.
 """
@@ -21,7 +21,7 @@ from gpuspawner.core.leases.lease import Phase
 
 @contextlib.contextmanager
 def locked(disk):
-    """Another program holds the database, as a backup does that was forgotten."""
+    """Lock the database, as a forgotten backup does."""
     with contextlib.closing(sqlite3.connect(disk / "service.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
@@ -29,7 +29,7 @@ def locked(disk):
 
 @contextlib.contextmanager
 def full(disk):
-    """Nothing more can be written, not even over what the database has set aside for itself."""
+    """Fill the disk, so that not even the reserved pages of the database can be written."""
     with contextlib.closing(sqlite3.connect(disk / "service.sqlite", isolation_level=None)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     with contextlib.suppress(OSError), (disk / "much").open("wb", buffering=0) as file:
@@ -40,7 +40,10 @@ def full(disk):
 
 
 async def nothing_is_lost(machine, trouble, said):
-    """Play the bad day: one is in its grace and then used, one waits, one would start; the service restarts twice."""
+    """Check that an outage of the database loses nothing.
+
+    One workspace is warned and then used, one request waits, another one is refused, and the service restarts twice.
+    """
     lease, waits = await machine.up("alice"), await machine.start("bob")
     await machine.until_warned(lease)
     before, place = machine.now_of(lease), machine.now_of(waits)

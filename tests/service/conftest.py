@@ -1,4 +1,4 @@
-"""The tests are not a package. This file puts the shared helpers of this folder, core and schedulers on the path."""
+"""Fixtures of the service's tests. The helpers of this folder, core and schedulers are on the import path."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service"
 
 
 KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
-"""The store of these tests' services, except the tests in ON_BOTH: sqlite or postgresql."""
+"""The database of these tests, except the tests in ON_BOTH: sqlite or postgresql."""
 ON_BOTH = {
     "admin_lists",
     "adoption",
@@ -40,7 +40,7 @@ if MISSING:
 
 
 def pytest_generate_tests(metafunc):
-    """Have some run over both databases."""
+    """Run the files of ON_BOTH on both databases."""
     has_store = {"make_world", "make_web_world"} & set(metafunc.fixturenames)
     if has_store and KEPT_IN == "sqlite" and metafunc.definition.path.stem.removeprefix("test_") in ON_BOTH:
         metafunc.parametrize("kept_in", ["sqlite", "postgresql"], indirect=True)
@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def same_zone():
-    """Restore the process's time zone. A service sets it, also when it reads its catalog again while it ends."""
+    """Restore the time zone of the process, which the service sets from its catalog."""
     before = os.environ.get("TZ")
     yield
     if os.environ.get("TZ") != before:
@@ -58,7 +58,7 @@ def same_zone():
 
 @pytest.fixture(autouse=True)
 def kept_in(request, monkeypatch):
-    """Yield the database of a test's service."""
+    """Choose the database of the test's services, and close it afterwards."""
     kept_in = getattr(request, "param", KEPT_IN)
     if kept_in == "postgresql":
         require("pg_ctlcluster")  # before anything of the test is open
@@ -70,9 +70,9 @@ def kept_in(request, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def transactions_in_the_loop():
-    """Where the service itself began a transaction in an event loop's thread: everybody would wait for the database.
+    """Fail a test if the service begins a transaction in the thread of an event loop, which would block all requests.
 
-    Tests may; what they call may not.
+    The test itself may do so.
     """
     found = []
 
@@ -93,7 +93,7 @@ def transactions_in_the_loop():
 
 @pytest.fixture(autouse=True)
 def answers_as_documented(monkeypatch):
-    """Fail a test if the API's answer differs from its document. Every test of the service checks its answers so."""
+    """Fail a test if an answer of the API differs from the OpenAPI document."""
     wrong = []
     send = BaseHandler.send
 
@@ -115,7 +115,7 @@ def answers_as_documented(monkeypatch):
 
 
 def _is_caller(file):
-    """Whether code is what calls the store, and neither the store itself nor what that is made with."""
+    """Return whether a file contains callers of the store, and not the store itself."""
     is_ours = "/gpuspawner/service/" in file and "/service/store/" not in file
     is_ours &= not file.endswith("/tell/history.py")  # the command line reads it, too
     return is_ours or "/tests/" in file
@@ -123,7 +123,7 @@ def _is_caller(file):
 
 @pytest.fixture
 def make_world(tmp_path):
-    """Make worlds with GPUs and policies of a test's own."""
+    """Return a function that makes a world with the given GPUs, policy and settings."""
     from service_world import World  # noqa: PLC0415 - found only through the path above
 
     made = []
@@ -139,13 +139,13 @@ def make_world(tmp_path):
 
 @pytest.fixture
 def world(make_world):
-    """Two GPUs, a policy that enforces: idle after 5 minutes, 3 minutes of grace."""
+    """A world with two GPUs. Workspaces are idle after 5 minutes, and end 3 minutes after the warning."""
     return make_world()
 
 
 @pytest.fixture
 def make_web_world(tmp_path, monkeypatch):
-    """Return a function that serves the service's pages with a fake hub and a given catalog, or that of `pages`."""
+    """Return a function that serves the service's pages with a fake hub and the given catalog, or the default one."""
     import page_world  # noqa: PLC0415 - found only through the path above
 
     made = []
@@ -161,13 +161,13 @@ def make_web_world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def store(database):
-    """A store with nothing in it, open, on either database."""
+    """An empty, open store on either database."""
     return database.opened()
 
 
 @pytest.fixture
 def make_machine(tmp_path, monkeypatch):
-    """Make machines with real processes and probes, and simulated GPUs."""
+    """Return a function that makes a machine with real processes and probes, and simulated GPUs."""
     from bad_machine import BadMachine  # noqa: PLC0415 - found only through the path above
 
     monkeypatch.setattr(nvidia, "find", lambda: None)
@@ -187,13 +187,13 @@ def make_machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def machine(make_machine):
-    """One simulated GPU, a policy that enforces: idle after 2 minutes, 1 minute of grace."""
+    """A machine with one GPU. Workspaces are idle after 2 minutes, and end 1 minute after the warning."""
     return make_machine()
 
 
 @pytest.fixture
 def port():
-    """Where `serve` listens."""
+    """The port of the service that `serve` starts."""
     return pick_free(1)[0]
 
 

@@ -1,4 +1,4 @@
-"""The service's pages over a fake backend and a stand-in hub, served on 127.0.0.1: what tests of pages run against."""
+"""The service's pages with a fake backend and a small hub, served on 127.0.0.1."""
 
 import asyncio
 import inspect
@@ -70,7 +70,7 @@ STAFF = {
     "otto": ["custom:gpu:use", "custom:gpu:audit"],
     "vera": ["custom:gpu:use", "custom:gpu:operate"],
 }
-"""People with a role that the other tests do not need. They are in no list of the hub's users."""
+"""Users with special roles. They are not in the hub's list of users."""
 METRICS_TOKEN = "m3trics-" * 4
 _worlds = itertools.count()
 
@@ -92,11 +92,11 @@ class HandClock:
 
 
 class World:
-    """Parts, hub and server. All access to the parts runs in the server's loop, as everything in the service does.
+    """The service, its hub and their server. A test uses the service by `call`, in the loop of the server.
 
-    ``names`` is what the hub calls a token's user now, None where it takes the token no more; ``created`` when it says
-    that the user of a name was created: None for a user without one, ``error`` for an error, or a function that
-    returns either. ``groups`` are each one's, by name.
+    ``names`` has the present name of a token's user, or None for an invalid token. ``created`` has the creation of a
+    user by name: None for a deleted user, ``error`` for an error, or a function that returns one of these. ``groups``
+    has the groups of a user by name.
     """
 
     def __init__(self, folder, monkeypatch, catalog=None):
@@ -224,7 +224,7 @@ def command_fixture(fixture, *words, user="admin"):
 
 
 class HubHandler(RequestHandler):
-    """The hub, as far as the service and a browser meet it."""
+    """The part of the hub that the service and a browser use."""
 
     def initialize(self, world):
         self.world = world
@@ -312,7 +312,7 @@ class HubPage(HubHandler):
 
 
 class Browser(requests.Session):
-    """Somebody without JavaScript: follows redirects, sends forms with the token that the page holds."""
+    """A browser without JavaScript: it follows redirects, and sends forms with the token of the page."""
 
     def __init__(self, world, name):
         super().__init__()
@@ -392,13 +392,13 @@ def idle_streak(minutes, peak=1.0, grace=None):
 
 
 def in_grace(lease_id="warned", **changes):
-    """An idle workspace whose user was warned four minutes ago and has six left."""
+    """Return an idle workspace whose user was warned four minutes ago. It ends in six minutes."""
     values = {"phase": Phase.RECLAIMING, "phase_since": NOW - 240, "streak": idle_streak(34, grace=360.0)}
     return running(lease_id, **{**values, **changes})
 
 
 def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes):
-    """A workspace that was stopped for being idle."""
+    """Return a workspace that was stopped because it was idle."""
     message = "The GPU has been idle for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
     ended = {
         "phase": Phase.ENDED,

@@ -10,7 +10,7 @@ from tornado.testing import bind_unused_port
 
 @contextmanager
 def prometheus(folder, *jobs, rule_files=()):
-    """Run it on these jobs, each scraped every second; yield its address."""
+    """Run Prometheus with these jobs, which it scrapes every second. Yield its address."""
     socket, port = bind_unused_port()
     socket.close()
     config = {

@@ -1,4 +1,4 @@
-"""Requests as custom resources over a fake cluster, with a service's operator for them."""
+"""Custom resources in a fake cluster, and the operator of a service for them."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ SPEC = {"user": "ada", "server": "", "template": "pytorch", "lifetime": "8h"}
 
 
 class Cluster:
-    """The seam's fake: resources by name, and how often each was told. It outlives the service."""
+    """A fake cluster: its resources by name, and the names of all status updates. It outlives the service."""
 
     def __init__(self):
         self.there, self.told, self.refusal, self.is_going = {}, [], "", False
@@ -57,7 +57,7 @@ class Cluster:
 
 
 class OperatorProcess:
-    """The operator of one service process over a cluster. Its writes end with the service."""
+    """The operator of one service. A killed service writes nothing more."""
 
     def __init__(self, world, cluster):
         self.world, self.cluster = world, cluster
@@ -68,7 +68,7 @@ class OperatorProcess:
         self.operator = Operator(self.world.parts, Dying(self.cluster, self.world))
 
     async def rounds(self, count=6):
-        """Let rounds pass: a killed service does nothing in them."""
+        """Run rounds of the service and of its operator."""
         for _ in range(count):
             with contextlib.suppress(Killed):
                 await self.world.round()
@@ -82,7 +82,7 @@ class OperatorProcess:
 
 
 class Dying:
-    """The cluster as one service process sees it."""
+    """The cluster as one process of the service uses it."""
 
     def __init__(self, cluster, world):
         self._cluster, self._life = cluster, world.life

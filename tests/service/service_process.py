@@ -1,4 +1,4 @@
-"""The service as a process of its own, and who asks it."""
+"""The service as a process of its own, and a client for it."""
 
 import json
 import subprocess
@@ -16,7 +16,8 @@ import asyncio, logging, os, sys
 from pathlib import Path
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.catalog import load_catalog
-from gpuspawner.service.app import Options, Service
+from gpuspawner.service.app import Options
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings
 
 store, port, hub = sys.argv[1], sys.argv[2], sys.argv[3] == "hub"
@@ -41,7 +42,7 @@ process.wait()
 
 
 class Process:
-    """A service, with all that it has logged so far."""
+    """A process of the service, and its log."""
 
     def __init__(self, log, folder, port, *, hub=False, address="127.0.0.1", script=SERVE, database=None, real=False):
         self.log = log
@@ -64,7 +65,7 @@ class Process:
 
 
 def call(port, path, method="POST", body=None):
-    """Ask as the hub's spawner. Return None without an answer. Redirects are not followed."""
+    """Send a request of the hub's spawner. Return None without an answer. Redirects are not followed."""
     target, text = f"/services/gpu/{path}", json.dumps(body or {}) if method == "POST" else ""
     asked = b"s" * 32, new_nonce(), time.time(), RequestTarget(method, target), text.encode()
     headers = request_headers(*asked) if method == "POST" else {}

@@ -1,4 +1,4 @@
-"""The service's parts over a fake backend, a fake hub and a clock set by hand. The database is real."""
+"""The service in this process, with a fake backend, a fake hub and a clock set by hand. The database is real."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from gpuspawner.service.app import Options, application, load, wire
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.lease_documents import claimed_slots, lease_variables
 from gpuspawner.service.fake import FakeHub, HandClock
+from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.service.settings import Settings
-from gpuspawner.service.startup_gate import StartupGate
 
 SECRET = b"s" * 32
 
@@ -27,7 +27,7 @@ PREFIX = "/services/gpu/"
 
 
 def open_gate(parts):
-    """Return the server of requests once the store is open."""
+    """Return the application behind its startup gate, which is open."""
     gate = StartupGate(application(parts), parts)
     gate.waits_for = ""
     return gate
@@ -40,7 +40,7 @@ POLICY = {
     "extend": {"each": "1h", "total": "2h", "warn": ["30m", "10m"]},
 }
 IDLE_FOR, GRACE = 300.0, 180.0
-"""Seconds of that policy: how long a workspace is idle until it is warned, and then until it ends."""
+"""Seconds of this policy from the last use to the warning, and from the warning to the end."""
 
 
 def a_catalog(quota=None, policy=None, templates=None):
@@ -67,18 +67,21 @@ def a_catalog(quota=None, policy=None, templates=None):
 
 
 class Killed(BaseException):
-    """The service process is no more: whatever it was about to do is not done."""
+    """The simulated process of the service was killed."""
 
 
 class Life:
-    """One service process: ``kill_at`` is how many more effects it has; with ``half`` the last one still happens."""
+    """One simulated process of the service.
+
+    It is killed after ``kill_at`` effects. With ``half`` the effect at which it is killed still happens.
+    """
 
     def __init__(self, kill_at=None, *, half=False):
         self.left, self.half, self.over = kill_at, half, False
         self.begun = []
 
     def effect(self, act):
-        """Do something that outlives the process, unless it is dead by then."""
+        """Run an effect that outlives the process, unless the process was killed."""
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -91,7 +94,7 @@ class Life:
 
 
 class Mortal:
-    """A fake as one process sees it: its effects end with the process."""
+    """A fake as one process of the service uses it. A killed process has no more effects."""
 
     def __init__(self, real, life, effects):
         self._real, self._life, self._effects = real, life, effects
@@ -112,7 +115,7 @@ class Mortal:
 
 
 class World:
-    """A machine, a hub and one service after another on the same store."""
+    """A machine, a hub, and a service that a test can restart on the same store."""
 
     hub_id = "1" * 32
     secret, secret_made_at = SECRET, 0.0
@@ -129,12 +132,12 @@ class World:
         return FakeBackend(fake_gpus("a100", gpus))
 
     def make_scheduler(self, backend):
-        """The scheduler of one service process; None for the service's own."""
+        """Return the scheduler of a service. None for the default one."""
 
     # The service
 
     def boot(self, life=None):
-        """Start a service, after dropping the one before."""
+        """Restart the service: it reads its state from the store."""
         self.crash()
         self.life = life or Life()
         options = Options(
@@ -154,7 +157,7 @@ class World:
             beside.submit(asyncio.run, load(self.parts)).result()
 
     def crash(self):
-        """Drop the service: its memory is lost."""
+        """End the service without a shutdown."""
         if self.parts is not None:
             self.life.over = True
             self.parts.store.close()
@@ -168,14 +171,14 @@ class World:
         return self.parts.allocator
 
     async def round(self):
-        """Look at the fleet, reconcile once, and wait for the background work of the round."""
+        """Observe the GPUs, run one round of the engine, and wait for its background work."""
         with contextlib.suppress(Killed):
             await self.parts.scheduler.observe(self.clock.now())
             await self.parts.engine.round()
         await self.settle()
 
     async def hide_gpus(self, *also):
-        """Let the list of GPUs be away, and these other calls of the backend. Look at it once."""
+        """Make the list of GPUs and other calls of the backend fail, and observe the GPUs once."""
         answer = type(self.backend)._answer
 
         def answer_or_fail(call, lease_id=""):
@@ -188,11 +191,11 @@ class World:
             await self.parts.scheduler.observe(self.clock.now())
 
     def show_gpus(self):
-        """Let the list of GPUs answer again."""
+        """Undo `hide_gpus`."""
         del self.backend._answer
 
     async def settle(self):
-        """Wait until the background work has ended and all changes are stored."""
+        """Wait until all background work has ended and all changes are stored."""
         engine, sampler = self.parts.engine, self.parts.sampler
         while tasks := [
             *(x for one in (engine._questions, engine._acts, sampler) for x in one._tasks.values()),
@@ -204,17 +207,17 @@ class World:
         await self.registry.settled()
 
     def asked(self):
-        """The question to the scheduler that is under way."""
+        """Return the running question to the scheduler."""
         task = self.allocator.syncs._task
         return [] if task is None else [task]
 
     def estimating(self):
-        """The estimates that are being made."""
+        """Return the running computation of estimates."""
         task = self.allocator.estimator._running
         return [] if task is None or task.done() else [task]
 
     async def sample(self):
-        """Probe what is due, judge it, and look at the deadlines."""
+        """Take the samples that are due, judge them, and check the deadlines."""
         with contextlib.suppress(Killed):
             self.parts.sampler.start_due()
         await self.settle()
@@ -223,7 +226,7 @@ class World:
             await self.parts.preemptions.step()
 
     async def go_on(self, seconds, step=60.0):
-        """Let time pass, with a round and due samples every ``step`` seconds."""
+        """Advance the clock, with a round and the due samples every ``step`` seconds."""
         until = self.clock.now() + seconds
         while self.clock.now() < until:
             self.clock.advance(min(step, until - self.clock.now()))
@@ -236,7 +239,7 @@ class World:
         return Key(self.hub_id, self.hub.add(user), server)
 
     async def ask(self, user, server="", start_id=None, boot_id="boot", **options):
-        """Ask for a lease as a start does, a moment after the last request."""
+        """Send the request of a spawner, a moment after the last one."""
         self.clock.advance(0.001)
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
         request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
@@ -244,25 +247,25 @@ class World:
         return await self.parts.attempts.acquire(ask)
 
     async def start(self, user, server="", **options):
-        """Press Start: the hub has a pending server, and its spawner asks."""
+        """Start a server in the hub, whose spawner then requests a lease."""
         self.hub.put(user, server)
         return await self.ask(user, server, **options)
 
     async def acknowledge(self, lease):
-        """Take the grant, as the API does for the waiter."""
+        """Acknowledge the grant, as the spawner does."""
         heard = await self.parts.attempts.hear(lease.id, lease.attempt)
         if not await self.parts.engine.effects.end_older_attempts(heard):
             return None
         return (await self.parts.attempts.acknowledge(lease.id, lease.attempt))[0]
 
     async def create(self, lease):
-        """Take the grant, and create the workspace's process. The server does not answer yet."""
+        """Acknowledge the grant, and create the process of the workspace. Its server does not answer yet."""
         starting = await self.acknowledge(lease)
         self.backend.run(lease.id, lease.attempt, lease_variables(starting, SECRET))
         return starting
 
     async def up(self, user, server="", **options):
-        """Start a workspace and have it running."""
+        """Start a workspace, and return its lease once it runs."""
         lease = await self.start(user, server, **options)
         if lease.phase is not Phase.RESERVED:
             await self.round()
@@ -273,7 +276,7 @@ class World:
         return self.registry.get(lease.id)
 
     async def hub_stops(self, lease, outcome="stopped", message=""):
-        """The hub stops a server: its process ends, and the spawner tells how."""
+        """Stop a server in the hub: its process ends, and the spawner reports the outcome."""
         self.hub.forget(lease.user, lease.key.server)
         self.backend.vanish(lease.id)
         await self.parts.attempts.release(lease.id, lease.attempt, outcome, message)
@@ -281,7 +284,7 @@ class World:
     # The workspaces
 
     def shows(self, lease, percent, *, problem="", text=None):
-        """From now on the workspace's GPUs read so: a number, a text as nvidia-smi prints it, or a problem."""
+        """Set the next readings of the workspace's GPUs: a number, the text of nvidia-smi, or a problem."""
         self.probes += 1
         if (percent, problem, text) == (0, "", None):
             self.backend.probes.pop(lease.id, None)  # as a fake workspace reads of itself, its clock going on
@@ -293,7 +296,7 @@ class World:
     # Queries
 
     def overused(self):
-        """Return by GPU the shares of each lease or process that uses it, where they are more than the whole."""
+        """Return the GPUs whose leases and processes together use more than the whole GPU, with their shares."""
         users: dict[str, dict[str, Fraction]] = {}
         uses = [(x.id, x.slots) for x in self.parts.store.leases.live() if x.phase in HOLDING]
         for name, slots in uses + [(r.lease_id, claimed_slots(r)) for r in self.backend.running.values()]:
@@ -303,7 +306,7 @@ class World:
         return {gpu: shares for gpu, shares in users.items() if sum(shares.values()) > 1}
 
     def now_of(self, lease):
-        """A lease as it is stored now, live or ended."""
+        """Return the stored state of a lease."""
         return self.parts.store.leases.get(lease.id)
 
     def phase(self, lease):

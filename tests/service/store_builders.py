@@ -11,6 +11,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.rules import LatestEnd, LostInterval, Rate
 from gpuspawner.service.store import AuditLine, ReadingRow
+from gpuspawner.service.store.retention import AgeLimits
 
 NOW = 1_800_000_000.0
 
@@ -18,6 +19,11 @@ NOW = 1_800_000_000.0
 def reading(at, percent, gpu="a100-0", lease="one", *, kept=False):
     kind = "unknown" if percent is None else "busy"
     return ReadingRow(lease, at, 60.0, gpu, percent, 1, 2, kind, "because", kept)
+
+
+def delete_old(store, table, *, now=0.0, usage=0.0):
+    """Delete the rows of a table that are too old by these limits."""
+    store.retention.delete_old(table, AgeLimits(now, ended=0.0, usage=usage, usage_day="", keys=0.0, messages=0.0))
 
 
 def line(action="did"):

@@ -92,41 +92,29 @@ async def test_another_hub_s_workspaces_are_neither_rebuilt_nor_ended(world):
 
 
 async def test_a_lease_is_rebuilt_from_its_newest_attempt(make_world):
-    old = make_world()
-    lease = await old.up("alice")
-    new = make_world()
+    lease = await rebuilt(make_world, 1, 2)
+    assert lease.attempt == 2
+
+
+async def test_a_rebuilt_lease_keeps_its_kind_rate_and_bound(make_world):
+    rate, bound = Rate(Fraction(7, 3), Fraction("2.10")), LatestEnd(1_800_000_600.0, "backfill", "ends by then")
+    changes = {"given": "a100", "rate": rate, "fixed_end": bound}
+    lease = await rebuilt(make_world, options={"gpu": "half"}, **changes)
+    assert (lease.kind, lease.request.gpu) == ("a100", "half")
+    assert (lease.rate, lease.fixed_end, lease.latest_end) == (rate, bound, bound)
+    assert lease.deadline_at is None or lease.deadline_at <= bound.at
+
+
+async def rebuilt(make_world, *attempts, options=None, **changes):
+    """Lose the store while a workspace runs, whose lease has these changes. Return the rebuilt lease."""
+    old, new = make_world(), make_world()
+    lease = await old.up("alice", **(options or {}))
     new.hub = old.hub
     new.boot()
-    for attempt in (1, 2):
-        new.backend.run(lease.id, attempt, {**lease_variables(lease, SECRET)})
+    for attempt in attempts or (1,):
+        new.backend.run(lease.id, attempt, lease_variables(replace(lease, **changes), SECRET))
     await new.round()
-    assert new.registry.get(lease.id).attempt == 2
-
-
-async def test_a_lease_that_is_rebuilt_says_which_kind_was_given_and_which_was_asked_for(make_world):
-    old = make_world()
-    lease = await old.up("alice", gpu="half")
-    new = make_world()
-    new.hub = old.hub
-    new.boot()
-    new.backend.run(lease.id, 1, lease_variables(replace(lease, given="a100"), SECRET))
-    await new.round()
-    rebuilt = new.registry.get(lease.id)
-    assert (rebuilt.kind, rebuilt.request.gpu) == ("a100", "half")
-
-
-async def test_a_lease_that_is_rebuilt_keeps_the_rate_and_the_bound_that_it_was_granted_with(make_world):
-    old = make_world()
-    lease = await old.up("alice")
-    rate, bound = Rate(Fraction(7, 3), Fraction("2.10")), LatestEnd(lease.granted_at + 600, "backfill", "ends by then")
-    new = make_world()
-    new.hub = old.hub
-    new.boot()
-    new.backend.run(lease.id, 1, lease_variables(replace(lease, rate=rate, fixed_end=bound), SECRET))
-    await new.round()
-    rebuilt = new.registry.get(lease.id)
-    assert (rebuilt.rate, rebuilt.fixed_end, rebuilt.latest_end) == (rate, bound, bound)
-    assert rebuilt.deadline_at is None or rebuilt.deadline_at <= bound.at
+    return new.registry.get(lease.id)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from gpuspawner.core.authentication import (
 from gpuspawner.core.errors import Gone, Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
-from gpuspawner.service.engine.hub.members import USER_KNOWN_SECONDS
+from gpuspawner.service.engine.hub_state import USER_KNOWN_SECONDS
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient, is_proven, target_of
 from gpuspawner.spawner.web.pages import ServiceView
 

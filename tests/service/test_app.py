@@ -16,7 +16,7 @@ from lease_builders import a_lease
 from service_process import SERVE, call
 
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store import Store
 
 
@@ -199,7 +199,7 @@ async def test_a_task_that_catches_a_cancellation_is_cancelled_again():
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await asyncio.wait_for(cancelled([task]), 10)
+    await asyncio.wait_for(cancel_all([task]), 10)
     assert task.cancelled()
 
 

@@ -2,14 +2,17 @@
 
 import json
 import os
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
 import yaml
 from page_world import CATALOG, NOW, api, command_fixture, running, waiting
 
 from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
+from gpuspawner.service.catalog_editor import editor
 from gpuspawner.service.rules.catalog_reload import reload_of
 from gpuspawner.service.store.personal import Preset
 
@@ -313,12 +316,47 @@ def test_promise_10_text_that_is_no_utf_8_or_no_version_is_refused(world):
     assert preview(world, 400, version=10**20)["error"]["field"] == "version"
 
 
-def test_the_service_answers_while_it_compares_a_file_with_very_many_empty_lines(world):
-    lines = "\n" * 30_000
+@pytest.mark.parametrize("column", ["text", "reason"])
+def test_a_damaged_newest_version_holds_up_no_later_one(world, path, column):
+    save(world, entry="templates.pytorch", text=PYTORCH)
+    with sqlite3.connect(path.with_name("service.sqlite")) as raw:
+        raw.execute(f"UPDATE catalog_versions SET {column} = ? WHERE number = 2", (b"\xff",))
+    assert ask(world)["version"]["number"] == 1
+    path.write_text(f"# changed by hand\n{TEXT}")
+    world.reload = reload_of(world.parts)
+    follow(world, path)
+    found = ask(world)["version"]
+    assert (found["number"], found["in_force"]) == (2, True)
+    assert ask(world, "/preview", "POST", {"base": 2, "entry": "templates.pytorch", "text": PYTORCH})["number"] == 3
+
+
+def test_files_whose_lines_are_all_elsewhere_are_compared_within_bounds(monkeypatch):
+    monkeypatch.setattr(editor, "MAX_PAIRS", 30_000)
+    lines = [f"  key-{number % 110}: 1" for number in range(2_000)]
+    moved = Random(1).sample(lines, len(lines))
+    matcher = editor._BoundedMatcher(None, ["version: 1", *lines, "# end"], ["version: 1", *moved, "# end"])
+    blocks = matcher.get_matching_blocks()
+    assert matcher.pairs <= 30_000
+    assert (blocks[0][:2], blocks[-2]) == ((0, 0), (2_001, 2_001, 1)), "the beginning and the end are found"
+    found = editor.compare("\n".join(lines), "\n".join(moved))
+    assert found != []
+
+
+COMMENTS = [f"#{number % 110:02x}\n" for number in range(12_000)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        pytest.param("\n" * 30_000, "\n" * 30_000, id="empty"),
+        pytest.param("".join(COMMENTS), "".join(Random(1).sample(COMMENTS, len(COMMENTS))), id="shuffled"),
+    ],
+)
+def test_the_service_answers_while_it_compares_files_with_very_many_lines(world, lines, after):
     with ThreadPoolExecutor(1) as pool:
         saved = pool.submit(save, world, text=f"# ours\n{TEXT}{lines}")
         assert saved.result(20)["number"] == 2
-        compared = pool.submit(ask, world, "/preview", "POST", {"base": 2, "text": f"# theirs\n{TEXT}{lines}# end\n"})
+        compared = pool.submit(ask, world, "/preview", "POST", {"base": 2, "text": f"# theirs\n{TEXT}{after}# end\n"})
         assert ask(world, "/versions")["versions"][0]["number"] == 2
         signs = [line["sign"] for line in compared.result(20)["diff"]]
     assert (signs[:2], signs[-1]) == (["-", "+"], "+")

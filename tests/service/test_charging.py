@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from service_world import Killed
+from store_builders import delete_old
 
 from gpuspawner.core.calendar import HOUR_MS, Per, date_of, milliseconds
 from gpuspawner.core.errors import Conflict, RequestRefused
@@ -17,7 +18,7 @@ from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules, Team
-from gpuspawner.service.store import AuditLine
+from gpuspawner.service.store import AuditLine, tables
 
 HOUR = 3600.0
 HOURS = BudgetUnit.GPU_HOURS
@@ -433,9 +434,9 @@ async def test_the_ledger_outlives_the_leases_that_it_is_about_and_is_forgotten_
         pass
     assert store.leases.get(lease.id) is None
     assert charged(world, lease) == 600_000
-    store.ledger.delete_before(lines(world, lease)[0].end_ms)
+    delete_old(store, tables.ledger, usage=lines(world, lease)[0].end_ms / 1000)
     assert charged(world, lease) == 600_000
-    store.ledger.delete_before(milliseconds(later))
+    delete_old(store, tables.ledger, usage=later)
     assert lines(world, lease) == []
 
 

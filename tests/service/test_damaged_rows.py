@@ -8,11 +8,12 @@ from page_world import CATALOG, NOW, Browser, api, readings, reclaimed, reclaime
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Key, Owner
+from gpuspawner.core.queue.calibration import EstimateOutcome
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.app import load
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
-from gpuspawner.service.store.statements import Statements, TeamAlert
+from gpuspawner.service.store.usage_sums import Statements, TeamAlert
 
 QUOTAS = {"each-user": {"each": "user", "gpu_hours": {"per": "week", "hard": 400}}}
 DAMAGE = ["x", b"\xff", "\ud800", 1e300]
@@ -25,20 +26,27 @@ STORED = {
     "presets": ("alice", {"name": "mine", "options": {"template": "pytorch"}}),
     "ready": ("alice", {"template": "pytorch", "gpu": "a100", "count": 1, "at": "8:00", "on": "weekdays"}),
     "inbox/read": ("alice", {"all": True}),
+    "secrets": ("alice", {"name": "HF_TOKEN", "value": "hf_x"}),
+    "quota-requests": ("alice", {"what": "20 GPU h", "until": "1d", "why": "a paper"}),
 }
 USAGE = ("console/usage", "api admin usage?all=1&by=user", "api alice usage", "api alice quota", "console/people/alice")
 SHOWN = {
     "announcements": ("", "inbox", "console/restrictions", "api admin messages?past=1"),
     "audit": ("workspaces/gone", "console/audit", "inbox", "api alice workspaces/gone/audit", "api admin admin/audit"),
     "counters": ("console",),
+    "estimates": ("", "console/queue", "console/usage", "metrics", "stored"),
+    "idle_traces": ("", "console/queue", "stored"),
     "inbox_read": ("inbox",),
     "leases": ("", "console/workspaces?state=ended", "inbox", "api admin workspaces?all=1&ended=9"),
     "ledger": USAGE,
     "outputs": ("workspaces/gone", "api alice workspaces/gone/output"),
+    "preferences": ("inbox", "stored"),
     "presets": ("", "api alice presets"),
     "quota_grants": ("quota", "console/quotas", "api admin quota-grants"),
+    "quota_requests": ("quota/request", "console/requests", "inbox", "api alice quota-requests"),
     "readings": ("workspaces/runs", "workspaces/gone", "api alice workspaces/runs/readings"),
     "schedules": ("", "api alice ready"),
+    "secrets": ("secrets", "stored", "api alice secrets"),
     "statements": ("console/statements?month=2026-12", "api admin statements?month=2026-12"),
     "team_alerts": ("console/statements?month=2027-01",),
     "team_sums": ("console/statements?month=2027-01", "api admin statements?month=2027-01", "stored"),
@@ -64,6 +72,10 @@ def stored(world):
     world.parts.store.team_alerts.add([TeamAlert("", "money month 50", "2027-01-01", NOW)], (), ())
     world.call(world.parts.registry.save, others=[lambda one: Statements.add(one, "2026-12", {"": {"number": "x"}})])
     world.call(world.parts.store.counters.save, {("x", (("user", "alice"),)): 1.0}, NOW)
+    estimate = EstimateOutcome(600.0, 0.9, 300.0, 900.0, 300.0, 900.0, is_shown=True, actual_seconds=500.0)
+    world.parts.store.estimates.add({"waits": estimate}, NOW - 900, {"waits"})
+    world.parts.store.idle_traces.save([(runs, [0.0, 60.0])], NOW)
+    world.parts.store.preferences.set_start_mail(Owner("hub-1", "alice born"), wanted=False)
 
 
 def damaged(raw, column):
@@ -101,6 +113,7 @@ def test_a_damaged_row_of_any_table_hides_only_itself(make_web_world, tmp_path):
         for column in tables.meta.metadata.tables[name].c:
             for wrong in damaged(raw, column):
                 world.call(load, world.parts)
+                world.call(world.parts.allocator.estimate_records.make_report)
                 failing += [(name, column.name, wrong, page) for page in pages if status(page) >= 500]
     assert failing == []
     assert world.parts.store.damaged.found

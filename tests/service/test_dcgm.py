@@ -32,7 +32,7 @@ from gpuspawner.service.engine.sampling.dcgm_values import (
     query_of,
     read,
 )
-from gpuspawner.service.engine.sampling.sample_watches import TOLD_SECONDS
+from gpuspawner.service.engine.sampling.sampler import TOLD_SECONDS
 
 ACTIVITY, UTILIZATION = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 ENCODER, ENERGY = "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
@@ -272,7 +272,7 @@ def test_activity_that_is_stuck_at_0_covers_nothing_until_it_is_above_0_again():
     at(1300, 0.0, 97, seen)
     assert coverage(seen) == 0.0
     assert seen.values.stuck_sentence == (
-        "DCGM exporter tells no activity of GPU-a, though its utilization shows work, so short work is missed there. "
+        "DCGM exporter reports no activity of GPU-a, although the utilization shows work. Short work is missed there. "
         "Restart DCGM on the node."
     )
     at(1600, 0.0, 0, seen)
@@ -398,8 +398,8 @@ def test_an_exporter_without_profiling_counters_is_told_unless_they_are_left_out
         seen = Dcgm(InForce(url), Clock())
         until_seen(seen, lambda one: told(one, ["GPU-a"], ProbeResult()))
         assert seen.trouble == (
-            "DCGM exporter tells no DCGM_FI_PROF_GR_ENGINE_ACTIVE, so it sees an instant of each interval only, and "
-            "short work is missed. Export it, or set readings.activity to none."
+            "DCGM exporter does not report DCGM_FI_PROF_GR_ENGINE_ACTIVE. So it sees one instant of each interval, and "
+            "misses short work. Export it, or set readings.activity to none."
         )
         seen._in_force = InForce(url, activity="")
         assert looked(seen).trouble == ""

@@ -26,7 +26,7 @@ def gone(world):
     return world.save(lease, page_world.reclaimed_audit(AT), page_world.readings(lease, [80] * 30 + [1] * 41, until=AT))
 
 
-def test_its_user_says_so_and_an_administrator_answers_on_the_same_page(world, gone):
+def test_a_user_disputes_an_end_and_an_administrator_answers_on_the_page(world, gone):
     alice = Browser(world, "alice")
     text = alice.look("workspaces/gone").text
     assert "This was wrong" in text
@@ -73,7 +73,7 @@ def test_the_readings_that_decided_stay_as_long_as_its_audit(world, gone):
 
 
 @pytest.mark.postgresql
-def test_the_api_says_the_same(world, gone):
+def test_a_dispute_is_sent_listed_and_answered_by_the_api(world, gone):
     assert api(world, "alice", "disputes").json() == {"workspaces": [], "next": None}
     answer = api(world, "alice", "workspaces/gone/dispute", "POST", {"sentence": f"  {SENTENCE}\n\n"}).json()
     dispute = answer["end"]["dispute"]
@@ -99,7 +99,7 @@ def test_promise_9_only_its_user_disputes_and_only_an_administrator_answers(worl
     assert world.lease("gone") == disputed
 
 
-def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
+def test_an_end_is_disputed_once_and_answered_once(world, gone):
     assert api(world, "admin", "workspaces/gone/answer", "POST", {"sentence": "Early."}).status_code == 409
     alice, admin = Browser(world, "alice"), Browser(world, "admin")
     for _ in range(2):  # a second click is no mistake
@@ -113,7 +113,7 @@ def test_an_end_is_called_wrong_once_and_answered_once(world, gone):
 
 
 @pytest.mark.parametrize("reason", list(ExitReason))
-def test_only_an_end_that_others_decided_can_be_called_wrong(world, reason):
+def test_only_an_end_that_others_decided_can_be_disputed(world, reason):
     world.save(page_world.reclaimed("gone", reason=reason))
     may = reason not in {
         ExitReason.STOPPED,
@@ -165,7 +165,7 @@ def test_user_text_is_no_markup_and_fits_in_every_store(world, gone):
 
 
 @pytest.mark.parametrize("action", ["dispute", "answer"])
-def test_a_form_from_elsewhere_says_nothing(world, gone, action):
+def test_a_forged_form_disputes_and_answers_nothing(world, gone, action):
     response = Browser(world, "alice").post(f"{world.home}workspaces/gone/{action}", data={"_xsrf": "forged"})
     assert response.status_code == 403
     assert world.lease("gone") == gone

@@ -48,15 +48,15 @@ def a_request(template="genomes", gpu=HERE):
         pytest.param("lab", None, {THERE: None}, "In eu-west; US East costs 20 % less.", id="unknown"),
     ],
 )  # fmt: skip
-def test_it_says_where_and_what_the_other_cluster_brings(catalog, template, alone, seconds, told):
+def test_the_sentence_names_the_cluster_and_what_another_one_would_change(catalog, template, alone, seconds, told):
     assert where_words(catalog, a_request(template), HERE, alone, seconds) == told
 
 
-def test_from_the_other_cluster_the_first_one_costs_more(catalog):
+def test_in_the_other_cluster_the_sentence_compares_with_the_first_one(catalog):
     assert where_words(catalog, a_request(gpu=THERE), THERE, 0, {HERE: 0}) == "In US East; eu-west costs 25 % more."
 
 
-def test_with_one_cluster_there_is_nothing_to_say():
+def test_with_one_cluster_there_is_no_sentence():
     one = load_text(CATALOG[: CATALOG.index("clusters:")] + CATALOG[CATALOG.index("templates:") :])
     assert where_words(one, a_request(), HERE, 0, {}) == ""
 

@@ -10,7 +10,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
-from gpuspawner.service.engine.hub.servers import HUB_AWAY_SECONDS
+from gpuspawner.service.engine.hub_state import HUB_AWAY_SECONDS
 from gpuspawner.service.engine.lease_documents import lease_variables
 
 
@@ -44,7 +44,7 @@ async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_thi
     assert "3 tries" in ended.message
 
 
-async def test_a_start_lives_as_long_as_its_heartbeat_or_its_process(world):
+async def test_a_start_with_a_heartbeat_or_a_process_is_not_dropped(world):
     beating, created = await starting(world), await starting(world, "bob")
     world.backend.run(created.id, 1, lease_variables(created, SECRET))
     for _ in range(60):
@@ -53,7 +53,7 @@ async def test_a_start_lives_as_long_as_its_heartbeat_or_its_process(world):
     assert [world.now_of(x).phase for x in (beating, created)] == [Phase.STARTING] * 2
 
 
-async def test_the_silence_of_a_heartbeat_counts_from_the_service_s_own_start(world):
+async def test_a_missing_heartbeat_counts_from_the_start_of_the_service(world):
     lease = await starting(world)
     world.clock.advance(3600)
     world.boot()
@@ -63,7 +63,7 @@ async def test_the_silence_of_a_heartbeat_counts_from_the_service_s_own_start(wo
     assert world.now_of(lease).phase is Phase.PARKED
 
 
-async def test_arrivals_during_a_round_that_waits_for_the_hub_are_not_dropped(world):
+async def test_a_start_that_appears_while_a_round_waits_for_the_hub_is_not_dropped(world):
     """The look at processes is a minute old by the time of the step: it says nothing about the silence since."""
     lease = await starting(world)
     servers = world.hub.servers
@@ -113,7 +113,7 @@ async def test_leftovers_of_an_earlier_start_do_not_block_their_own_lease(make_w
     assert world.registry.get(lease.id).phase is Phase.RESERVED
 
 
-async def test_running_is_the_server_s_own_attempt_answering(world):
+async def test_a_workspace_runs_once_the_server_of_its_own_attempt_answers(world):
     lease = await starting(world)
     world.hub.answer("alice")
     await world.round()
@@ -184,7 +184,7 @@ async def test_nothing_changes_while_the_backend_can_t_be_seen(world):
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
-async def test_a_waiter_that_is_not_heard_parks_and_one_that_is_stays(make_world):
+async def test_a_request_without_a_heartbeat_is_parked(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     silent, heard = await world.start("bob"), await world.start("carol")
@@ -194,7 +194,7 @@ async def test_a_waiter_that_is_not_heard_parks_and_one_that_is_stays(make_world
     assert [world.registry.get(x.id).phase for x in (silent, heard)] == [Phase.PARKED, Phase.QUEUED]
 
 
-async def test_one_lease_s_trouble_does_not_hold_up_the_others(world):
+async def test_an_error_of_one_lease_does_not_block_others(world):
     stuck, fine = await world.up("alice"), await world.up("bob")
     for lease in (stuck, fine):
         world.hub.forget(lease.user)
@@ -241,7 +241,7 @@ async def test_promise_1_a_workspace_whose_processes_are_not_seen_keeps_its_gpus
     assert world.now_of(lease).slots == lease.slots
 
 
-async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not_for_each_lease(make_world):
+async def test_no_round_waits_for_the_hub_and_an_unreachable_hub_gets_few_requests(make_world):
     world = make_world(gpus=30, concurrent_starts=100)
     await world.round()
     ends = await world.up("zoe")
@@ -277,7 +277,7 @@ async def test_no_round_waits_for_the_hub_and_one_that_is_away_is_asked_once_not
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.RESERVED, Phase.STARTING, Phase.RUNNING])
-async def test_time_without_the_service_counts_as_no_spawners_silence(make_world, phase):
+async def test_an_outage_of_the_service_counts_as_no_silence_of_the_spawner(make_world, phase):
     world = make_world(gpus=1)
     await world.round()
     if phase is Phase.QUEUED:
@@ -311,7 +311,7 @@ async def test_a_start_that_went_on_without_the_service_runs_with_its_own_reques
     assert now.deadline_at == now.running_at + 7200
 
 
-async def test_an_end_that_turns_out_false_is_corrected(world):
+async def test_a_workspace_that_runs_after_its_failed_end_is_restored(world):
     lease = await starting(world)
     for _ in range(4):
         await world.go_on(400, step=5)
@@ -366,7 +366,7 @@ async def test_a_process_of_an_abandoned_start_is_not_ended_by_an_old_list(world
     assert world.phase(lease) is Phase.RUNNING
 
 
-async def test_promise_1_a_start_that_runs_after_all_takes_no_gpu_that_another_got_meanwhile(make_world):
+async def test_promise_1_a_late_start_gets_no_gpu_that_another_lease_has(make_world):
     world = make_world(gpus=1)
     lease = await starting(world)
     for _ in range(4):

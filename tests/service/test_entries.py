@@ -84,7 +84,7 @@ def service(make_world, tmp_path):
     return Service(make_world(), tmp_path / "catalog.yaml")
 
 
-async def test_applied_it_is_in_force_and_told_once(service):
+async def test_an_applied_entry_is_in_force_and_its_status_is_written_once(service):
     service.cluster.apply("big", BIG)
     service.cluster.apply("night", {"mode": "warn"}, "policies")
     assert await service.reload.look()
@@ -140,7 +140,7 @@ async def test_an_always_invalid_entry_and_a_name_of_the_file_are_refused_alone(
     assert service.cluster.status("bad")["conditions"][0]["status"] == "False"
 
 
-async def test_taken_back_it_ends_who_waits_but_not_where_all_are_deleted_or_unseen(service, caplog):
+async def test_a_deleted_entry_ends_waiting_requests_unless_all_entries_vanish(service, caplog):
     service.cluster.apply("big", BIG)
     await service.reload.look()
     await service.world.up("eve", count=2)
@@ -163,7 +163,7 @@ async def test_taken_back_it_ends_who_waits_but_not_where_all_are_deleted_or_uns
     assert service.world.phase(waits) is Phase.ENDED
 
 
-async def test_a_service_that_starts_waits_for_what_was_promised_by_them(service, monkeypatch):
+async def test_a_starting_service_waits_for_the_entries_of_the_cluster(service, monkeypatch):
     service.cluster.apply("big", BIG)
     await service.reload.look()
     waits = await service.world.start("ada", template="big", count=2)

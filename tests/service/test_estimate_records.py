@@ -4,17 +4,19 @@ from dataclasses import replace
 from math import inf
 
 from service_world import World
+from store_builders import delete_old
 
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.queue.calibration import LEAST_ERRORS, EstimateOutcome
-from gpuspawner.service.engine.allocation.estimate_records import (
+from gpuspawner.service.engine.allocation.estimates import (
     KEPT_EVERY_SECONDS,
     REPORT_SECONDS,
     REPORTED_EVERY_SECONDS,
 )
+from gpuspawner.service.store import tables
 from gpuspawner.service.store.history import HISTORY_SECONDS, WaitingTimes
-from gpuspawner.service.waiting.accuracy import hit_rate_words, present_accuracy
-from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.waiting.api import present_accuracy
+from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
 
 MADE = EstimateOutcome(600, 0.7, 300, inf, 200, inf, is_shown=True, actual_seconds=inf)
 
@@ -73,9 +75,9 @@ async def test_idle_times_survive_a_restart_and_go_with_their_user_or_after_90_d
     await world.round()
     assert world.allocator.estimator._idle[up.id] == list(kept)
     store = world.parts.store
-    store.idle_traces.delete_old(world.clock.now() + HISTORY_SECONDS - 1)
+    delete_old(store, tables.idle_traces, now=world.clock.now() + HISTORY_SECONDS - 1)
     assert store.idle_traces.of([up.id])
-    store.idle_traces.delete_users([Owner(*up.key.owner)])
+    store.retention.delete_users([Owner(*up.key.owner)])
     assert store.idle_traces.of([up.id]) == {}
     world.crash()
 

@@ -52,7 +52,7 @@ def version(world, name):
     return re.search(r'data-version="([^"]*)"', Browser(world, name).home.text)[1]
 
 
-def test_a_page_is_told_of_what_changed_since_it_was_made_and_of_nothing_else(world):
+def test_a_stream_reports_only_changes_that_the_page_shows(world):
     mine, other = (
         world.save(page_world.running(user="alice")),
         world.save(page_world.running("bobs", user="bob", gpus=(1,))),

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.executor import MOST_PAUSE_SECONDS, KeyedExecutor
+from gpuspawner.service.engine.effects import MOST_PAUSE_SECONDS, KeyedExecutor
 from gpuspawner.service.fake import HandClock
 
 
@@ -59,7 +59,7 @@ async def test_one_task_per_key_and_a_limited_number_run_at_once_in_offered_orde
     await queue.close()
 
 
-async def test_a_key_that_fails_pauses_twice_as_long_each_time_and_holds_up_no_other(clock, caplog):
+async def test_a_failing_key_is_retried_after_doubled_pauses_and_blocks_no_other(clock, caplog):
     queue, tried = KeyedExecutor(1, clock.now), []
 
     async def fails():
@@ -84,7 +84,7 @@ async def test_a_key_that_fails_pauses_twice_as_long_each_time_and_holds_up_no_o
     assert "RuntimeError: broken" in caplog.text
 
 
-async def test_a_key_that_succeeds_pauses_no_more(clock):
+async def test_a_successful_key_has_no_pause(clock):
     queue, outcomes, tried = KeyedExecutor(1, clock.now), [True, False, True], []
 
     async def step():

@@ -71,7 +71,7 @@ def explained(world, name="mine"):
         ),
         pytest.param(
             page_world.running("mine", gpus=()),
-            ["It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."],
+            ["It has no GPU, and its policy does not judge such workspaces. It is not stopped for being idle."],
             id="no GPU",
         ),
     ],
@@ -140,13 +140,13 @@ def test_waiting_starting_and_ended(make):
     assert view["explained"] == [view["end"]["why"], "Its user called this wrong: “It read data.”", "Not answered yet."]
 
 
-def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over(make):
+def test_an_adopted_server_is_explained_to_its_user_and_to_administrators(make):
     world = make()
     world.save(unasked(minutes=0))
     taken_over, stops = explained(world)
-    assert taken_over.startswith("It was started without the GPU service (before that came, or while it was away)")
-    assert "it has no set end until it is started again, and no idle time from before counts." in taken_over
-    assert stops == "Nothing is measured of it, and nothing stops it for being idle."
+    assert taken_over.startswith("It was started before the GPU service was installed, or while the service was away.")
+    assert "It has no set end until it is started again, and earlier idle time does not count." in taken_over
+    assert stops == "It is not measured, and it is not stopped for being idle."
     assert taken_over in html.unescape(Browser(world, "alice").home.text)
     admin = Browser(world, "admin").look("console/").text
     assert "without the GPU service, before its installation" in admin
@@ -155,7 +155,7 @@ def test_its_user_and_the_administrator_are_told_of_a_server_that_was_taken_over
     assert "without the GPU service, before its installation" not in Browser(world, "admin").look("console/").text
 
 
-def test_a_lease_rebuilt_from_what_runs_was_asked_for(make):
+def test_a_rebuilt_lease_is_explained_as_a_requested_one(make):
     world = make()
     world.save(page_world.running("mine", adopted=True))
     assert explained(world) == ["In use: GPU 0 at 80 %."]

@@ -10,7 +10,7 @@ from gpuspawner.service.workspaces.presenter import present_workspace
 
 @pytest.fixture
 def refusing(world):
-    """Two GPUs; alice holds both, and the policy leaves them to who waits."""
+    """Two GPUs; alice holds both, and the policy gives them to waiting requests."""
     default = world.catalog.policies["default"]
     policies = {"default": replace(default, extend=replace(default.extend, others_wait=False))}
     world.catalog = replace(world.catalog, policies=policies)
@@ -18,12 +18,14 @@ def refusing(world):
     return world
 
 
-async def test_a_holder_of_wanted_gpus_may_not_extend_and_reads_why(refusing):
+async def test_an_extension_is_refused_while_others_wait_for_the_gpus(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
     told = present_workspace(refusing.parts, refusing.now_of(alice)).extend
     assert (told.each_seconds, told.why) == (0.0, refusing.allocator.bounds.left_to_others(alice))
-    with pytest.raises(Conflict, match="others wait for these GPUs, and the policy default leaves them to who waits"):
+    with pytest.raises(
+        Conflict, match="others wait for these GPUs, and the policy default gives them to waiting requests"
+    ):
         await refusing.parts.actions.extend(refusing.now_of(alice), "alice")
     await refusing.hub_stops(bob, "cancelled")
     before = refusing.now_of(alice).deadline_at

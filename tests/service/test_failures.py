@@ -16,8 +16,7 @@ from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.engine.engine import STEP
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import LONGEST_PAUSE_SECONDS, Failures
-from gpuspawner.service.health import HANGS_SECONDS, Alive, Health, Ready
-from gpuspawner.service.loops import Loops, cancelled
+from gpuspawner.service.loops import HANGS_SECONDS, Health, LivenessProbe, Loops, ReadinessProbe, cancel_all
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules import policies
 
@@ -162,14 +161,14 @@ async def test_a_failing_step_is_retried_with_a_growing_pause():
     assert failures.counts["step"] == len(tries)
 
 
-def test_a_loop_whose_rounds_all_fail_is_no_whole_round_and_both_probes_say_why():
+def test_both_health_probes_report_a_loop_whose_rounds_fail():
     now = [0.0]
     health = Health(lambda: "", lambda: now[0])
     health.went_round("round", 0.3)
     while now[0] <= HANGS_SECONDS:
         now[0] += 0.3
         health.failed_round("round", PlantedFault())
-    for probe in (Alive, Ready):
+    for probe in (LivenessProbe, ReadinessProbe):
         asked = probe.__new__(probe)
         asked.health = health
         assert "round (401 rounds failed, the last by PlantedFault)" in asked.wrong()
@@ -177,7 +176,7 @@ def test_a_loop_whose_rounds_all_fail_is_no_whole_round_and_both_probes_say_why(
     assert health.hanging() == []
 
 
-async def test_a_loop_that_fails_goes_no_round_and_one_that_waits_does():
+async def test_a_failing_loop_is_unhealthy_and_a_waiting_one_is_not():
     now = [0.0]
     health, failures = Health(lambda: "", lambda: now[0]), Failures(lambda: now[0])
     loops = Loops(health, failures, lambda _why: None)
@@ -189,7 +188,7 @@ async def test_a_loop_that_fails_goes_no_round_and_one_that_waits_does():
     await asyncio.sleep(0.02)
     now[0] = HANGS_SECONDS + 1
     await asyncio.sleep(0.02)
-    await cancelled(tasks)
+    await cancel_all(tasks)
     assert [one.partition(" ")[0] for one in health.hanging()] == ["_fail"]
     assert failures.counts["_fail"] > 1
 

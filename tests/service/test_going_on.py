@@ -39,7 +39,7 @@ async def goes_up(world, lease):
     return world.registry.get(lease.id)
 
 
-async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(make_world):
+async def test_a_workspace_restarts_without_its_gpu_and_later_with_it(make_world):
     world = make_world(gpus=1)
     lease = await world.up("alice", count=1, lifetime="2h", cpu=3)
     waiting = await world.start("bob")
@@ -71,7 +71,7 @@ async def test_the_gpu_is_free_at_once_and_it_starts_again_without_one_and_back(
     assert (await goes_up(world, back)).slots == lease.slots
 
 
-async def test_a_service_that_is_killed_between_loses_no_workspace(world):
+async def test_a_restart_without_gpu_survives_a_killed_service(world):
     lease = await world.up("alice")
     await act(world.parts, Person("alice", lease.key.owner), lease, "without-gpu", "its page")
     if world.now_of(lease).phase is Phase.STOPPING:
@@ -83,7 +83,7 @@ async def test_a_service_that_is_killed_between_loses_no_workspace(world):
     assert world.registry.of_key(lease.key).request.gpu is None
 
 
-async def test_quotas_hold_and_what_can_not_be_is_told_and_changes_nothing(make_world):
+async def test_a_restart_with_a_gpu_respects_quotas_and_refusals_change_nothing(make_world):
     world = make_world(quota=1)
     lease = await world.up("alice", gpu="none")
     assert await wait_words(world.parts, lease, ()) == "The requested GPUs are free now."
@@ -109,7 +109,7 @@ async def test_a_start_can_go_without_a_gpu_only_once_it_runs(make_world):
         await go_on(world, world.now_of(starts), "without-gpu")
 
 
-async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):
+async def test_the_idle_warning_offers_a_restart_without_gpu(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     warned = world.registry.get(lease.id)
@@ -120,7 +120,7 @@ async def test_the_idle_warning_offers_it_and_a_second_click_is_harmless(world):
     assert world.now_of(lease).reason is ExitReason.CHANGED
 
 
-async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_says_why(make_world):
+async def test_a_restart_with_a_kind_that_left_the_catalog_is_explained(make_world):
     world = make_world(templates={"half-only": {"title": "Half", "gpus": {"half": 1}}})
     lease = await world.up("alice", template="half-only", gpu="half")
     up = await goes_up(world, await go_on(world, lease, "without-gpu"))
@@ -131,7 +131,7 @@ async def test_a_gpu_that_the_catalog_has_no_more_is_no_way_back_and_the_page_sa
     assert view.words == ""
 
 
-async def test_a_scheduler_that_is_away_takes_no_workspace_s_page_with_it(world, monkeypatch):
+async def test_the_page_of_a_workspace_works_without_the_scheduler(world, monkeypatch):
     async def away(_claim):
         raise Unavailable("The scheduler does not answer.")
 
@@ -156,7 +156,7 @@ async def held_back(world, monkeypatch, lease, way="without-gpu"):
     return saved
 
 
-async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch):
+async def test_a_stop_during_a_restart_ends_the_workspace(world, monkeypatch):
     lease = await world.up("alice")
     saved = await held_back(world, monkeypatch, lease)
     person = Person("alice", lease.key.owner)
@@ -176,7 +176,7 @@ async def test_a_stop_while_it_is_under_way_ends_it_for_good(world, monkeypatch)
     assert lines.count("stop") == 2, "what was to go on, and once that it was stopped for good"
 
 
-async def test_a_stop_in_the_hub_while_it_is_under_way_ends_it_for_good(world, monkeypatch):
+async def test_a_stop_in_the_hub_during_a_restart_ends_the_workspace(world, monkeypatch):
     lease = await world.up("alice")
     await held_back(world, monkeypatch, lease)
     world.hub.forget("alice")
@@ -188,7 +188,7 @@ async def test_a_stop_in_the_hub_while_it_is_under_way_ends_it_for_good(world, m
     assert world.registry.of_key(lease.key) is None
 
 
-async def test_the_other_way_in_an_old_tab_is_refused(world):
+async def test_a_restart_from_an_old_page_is_refused(world):
     lease = await world.up("alice")
     await go_on(world, lease, "without-gpu")
     person = Person("alice", lease.key.owner)

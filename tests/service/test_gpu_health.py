@@ -16,7 +16,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.outages import GpuHealth
 from gpuspawner.service.administration.gpu_health import quarantine_round
-from gpuspawner.service.engine.sampling.gpu_health import read_exported
+from gpuspawner.service.engine.sampling.gpu_health import parse_exported_health
 
 WELL = GpuHealth(64.0, 358.0, 400.0, 1410.0, 3, 0, 0)
 
@@ -37,7 +37,7 @@ def health_of(world, gpu, name="admin"):
     return next(one for one in answer["gpus"] if one["id"] == gpu.id)
 
 
-def test_health_is_told_and_a_value_that_is_not_known_is_no_zero(world):
+def test_health_is_reported_and_unknown_values_are_absent(world):
     gpu = look(world, clock_mhz=None)
     told = health_of(world, gpu)
     assert (told["state"], told["celsius"], told["watts"], told["clock_mhz"]) == ("healthy", 64.0, 358.0, None)
@@ -80,6 +80,34 @@ def test_growing_uncorrected_errors_put_the_gpu_in_quarantine(world):
     assert health_of(world, gpu)["fault"] == "2 new uncorrected memory errors, 3 in all"
 
 
+def lift(world, gpu):
+    found = health_of(world, gpu)["restriction"]
+    assert api(world, "admin", f"admin/restrictions/{found}", "DELETE", {"reason": "reset"}).status_code == 200
+
+
+def test_the_same_error_after_a_reset_is_a_new_fault(world):
+    gpu = look(world, xid=79)
+    lift(world, gpu)
+    for xid, state in ((79, "faulty"), (None, "healthy"), (79, "faulty"), (0, "healthy"), (79, "quarantined")):
+        world.clock.at += 30
+        look(world, xid=xid)
+        assert health_of(world, gpu)["state"] == state, xid
+
+
+def test_memory_errors_from_before_the_end_of_a_quarantine_make_no_other_one(world):
+    for errors in (10, 11, 13):
+        gpu = look(world, uncorrected_errors=errors)
+        world.clock.at += 600
+    assert health_of(world, gpu)["fault"] == "1 new uncorrected memory errors, 11 in all"
+    lift(world, gpu)
+    for _ in range(6):
+        look(world, uncorrected_errors=13)
+        assert health_of(world, gpu)["state"] != "quarantined"
+        world.clock.at += 600
+    look(world, uncorrected_errors=14)
+    assert health_of(world, gpu)["state"] == "quarantined"
+
+
 def test_the_catalog_turns_the_rule_off(world):
     rules = replace(world.parts.catalog.rules, quarantine_faulty_gpus=False)
     world.parts.in_force.catalog = replace(world.parts.catalog, rules=rules)
@@ -119,10 +147,10 @@ def test_an_exporter_tells_a_faulty_gpu_and_its_node_is_drained_where_gpus_are_o
     assert drain.reason.startswith("GPU 1: Xid 79: the GPU has fallen off the bus. The cluster does not tell")
 
 
-def test_an_answer_that_is_none_of_prometheus_is_not_believed():
+def test_an_invalid_answer_of_prometheus_is_refused():
     for body in (b"", b"{}", b'{"data": {"result": [{"metric": {"UUID": "a"}}]}}'):
         with pytest.raises(Unavailable, match="is not understood"):
-            read_exported(body)
+            parse_exported_health(body)
 
 
 def test_nvidia_smi_tells_the_health_of_nvidias_simulated_gpus(tmp_path):

@@ -14,7 +14,13 @@ from gpuspawner.core.idle.verdicts import SampleKind
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.sampling.sampler import reading_rows
 from gpuspawner.service.store import ReadingRow
-from gpuspawner.service.store.recordings import Looking, not_recorded, recorded, steps_of, work_of
+from gpuspawner.service.store.database.recordings import (
+    RecordedSamples,
+    busy_timeline,
+    missing_evidence,
+    read_recordings,
+    replay_steps,
+)
 from gpuspawner.simulate.replay import simulate
 
 POLICY = IdlePolicy()
@@ -39,8 +45,8 @@ def rows_of(percents, *, gpu="a", lease="one", start=START, **more):
 def read(store, rows, *, now=START + 3600.0, lease=None, since=0.0):
     running = lease or a_lease("one", Phase.RUNNING, held=slots(*dict.fromkeys(row.gpu for row in rows)))
     store.save([replace(running, running_at=START)], readings=rows)
-    (one,) = recorded(store.at.url, since, told, store.at.password_file)
-    return one, list(steps_of(one, POLICY.sample_seconds, now))
+    (one,) = read_recordings(store.at.url, since, told, store.at.password_file)
+    return one, list(replay_steps(one, POLICY.sample_seconds, now))
 
 
 def stored(sample):
@@ -66,7 +72,7 @@ def test_samples_are_what_was_measured(store):
         SampleKind.IDLE,
     ]
     assert [step.sample.interval_seconds for step in steps] == [60.0] * 3
-    assert work_of(one, 60.0, START + 3600.0).spans == ((0.0, 60.0, 1.0),)
+    assert busy_timeline(one, 60.0, START + 3600.0).spans == ((0.0, 60.0, 1.0),)
 
 
 @pytest.mark.parametrize("buffer_percent", [None, 90.0])
@@ -91,25 +97,32 @@ def test_recorded_readings_of_sources_are_judged_again_alike(store, source, perc
     assert judge_sample(step.sample, POLICY) == judge_sample(sample, POLICY)
 
 
-def test_a_draft_stops_in_the_history_what_the_live_rule_would_and_goes_on_with_the_next_work(store):
+def test_a_simulated_policy_stops_what_the_live_rule_would_stop(store):
     one, steps = read(store, rows_of([50.0, *60 * [0.0], 50.0, *60 * [0.0]]), now=START + 9000)
-    seen, replays = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)
+    seen, replays = simulate(
+        RecordedSamples(steps), busy_timeline(one, 60.0, START + 9000), 1, one.end - one.start, POLICY
+    )
     assert [(stop.at, stop.wrong) for stop in seen.stops] == [(41 * 60.0, False), (102 * 60.0, False)]
     assert [replay.warned_at for replay in replays] == [(31 * 60.0,), (92 * 60.0,)]
     assert seen.stops[0].wanted_at == 61 * 60.0
 
 
-def test_a_draft_that_is_wrong_is_told_so(store):
+def test_a_simulated_policy_reports_wrong_stops(store):
     hasty = replace(POLICY, below_percent=60.0)
     one, steps = read(store, rows_of(60 * [50.0]), now=START + 4000)
-    seen, _ = simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, hasty)
+    seen, _ = simulate(RecordedSamples(steps), busy_timeline(one, 60.0, START + 9000), 1, one.end - one.start, hasty)
     assert [stop.wrong for stop in seen.stops] == [True]
 
 
 def test_a_gap_is_no_idle_time(store):
     rows = [*rows_of(20 * [0.0]), *rows_of(25 * [0.0], start=START + 5 * 3600.0)]
     one, steps = read(store, rows, now=START + 6 * 3600.0)
-    assert simulate(Looking(steps), work_of(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)[0].stops == ()
+    assert (
+        simulate(RecordedSamples(steps), busy_timeline(one, 60.0, START + 9000), 1, one.end - one.start, POLICY)[
+            0
+        ].stops
+        == ()
+    )
 
 
 def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
@@ -121,11 +134,13 @@ def test_of_old_readings_ten_minutes_are_as_busy_as_their_highest(store):
     assert len(left) == 3
     lease = a_lease("one", Phase.RUNNING, held=slots("a"))
     store.save([replace(lease, running_at=start)])
-    (one,) = recorded(store.at.url, 0.0, told, store.at.password_file)
-    steps = list(steps_of(one, 60.0, start + 3 * DAY))
+    (one,) = read_recordings(store.at.url, 0.0, told, store.at.password_file)
+    steps = list(replay_steps(one, 60.0, start + 3 * DAY))
     assert [step.sample.gpus[0].utilization_percent for step in steps] == [*10 * [80.0], *10 * [0.0]]
     assert [round(step.sample.interval_seconds) for step in steps] == 20 * [60]
-    assert work_of(one, 60.0, start + 3 * DAY).integral(0.0, DAY) == 600.0, "not the one minute that is left of it"
+    assert busy_timeline(one, 60.0, start + 3 * DAY).integral(0.0, DAY) == 600.0, (
+        "not the one minute that is left of it"
+    )
 
 
 def test_without_cpu_what_counts_it_is_unknown(store):
@@ -147,20 +162,20 @@ def test_reading_it_neither_writes_nor_supersedes_the_service(store):
     assert store.epoch == 1
 
 
-def test_only_what_has_readings_since_then(store):
+def test_only_workspaces_with_readings_since_then_are_read(store):
     store.save([a_lease("two", Phase.RUNNING)], readings=rows_of([1.0], lease="two", start=START - 5 * DAY))
     read(store, rows_of([1.0]), since=START)
-    assert [one.lease.id for one in recorded(store.at.url, 0.0, told, store.at.password_file)] == ["two", "one"]
+    assert [one.lease.id for one in read_recordings(store.at.url, 0.0, told, store.at.password_file)] == ["two", "one"]
 
 
 def test_a_history_that_is_not_there_or_of_another_version_is_said_to_be_so(store, tmp_path):
     with pytest.raises(Unavailable, match="unable to open database file"):
-        list(recorded(f"sqlite:///{tmp_path / 'none.sqlite'}", 0.0, told))
+        list(read_recordings(f"sqlite:///{tmp_path / 'none.sqlite'}", 0.0, told))
     assert not (tmp_path / "none.sqlite").exists()
     read(store, rows_of([1.0]))
     store.at.run("ALTER TABLE readings DROP COLUMN cpu_cores")
     with pytest.raises(Unavailable, match="Start the service once"):
-        list(recorded(store.at.url, 0.0, told, store.at.password_file))
+        list(read_recordings(store.at.url, 0.0, told, store.at.password_file))
 
 
 def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
@@ -171,5 +186,5 @@ def test_softer_evidence_is_judged_again_as_it_was_recorded(store):
     seen = [judge_sample(step.sample, kernels) for step in steps]
     assert [one.kind for one in seen] == [SampleKind.SOFT, SampleKind.IDLE, SampleKind.UNKNOWN]
     assert seen[0].because == "kernel a.ipynb busy, GPU 0 at 0 %"
-    assert not_recorded(one) == frozenset()
-    assert not_recorded(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}
+    assert missing_evidence(one) == frozenset()
+    assert missing_evidence(replace(one, rows=one.rows[2:])) == {"kernel", "terminal", "ssh", "editor"}

@@ -66,7 +66,7 @@ async def test_a_request_with_less_than_the_minimum_time_waits_and_is_told_until
     assert world.phase(alice) is Phase.RESERVED
 
 
-async def test_members_get_what_is_held(with_class):
+async def test_members_of_a_class_get_its_reserved_gpus(with_class):
     world, _ = with_class(0.25)
     world.hub.members["alice"] = {"cs231"}
     await world.round()
@@ -74,7 +74,7 @@ async def test_members_get_what_is_held(with_class):
     assert (alice.phase, alice.request.classes) == (Phase.RESERVED, ("cs231",))
 
 
-async def test_a_workspace_that_runs_into_a_hold_is_notified_once_in_time_and_continues(with_class):
+async def test_a_workspace_that_runs_into_a_reservation_is_notified_once(with_class):
     world, begins = with_class(4, notify_users="json://127.0.0.1/{user}")
     rules = world.catalog.rules
     world.catalog = replace(world.catalog, rules=Rules())

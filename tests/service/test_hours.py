@@ -46,7 +46,7 @@ async def until_minute(world, minutes):
     await world.go_on(1_800_000_000 + 60 * minutes - world.clock.now())
 
 
-async def test_the_policy_that_holds_and_until_when_is_told(switching):
+async def test_the_page_names_the_policy_in_force_and_its_end(switching):
     world = switching()
     alice = await world.up("alice")
     world.shows(alice, 80)

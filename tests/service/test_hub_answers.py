@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 
 
 class SignInPage(BaseHTTPRequestHandler):
@@ -33,13 +33,13 @@ def hub():
     server.server_close()
 
 
-async def test_a_page_where_the_hub_should_be_is_told_and_breaks_nothing(hub):
+async def test_a_sign_in_page_in_place_of_the_hub_is_unavailable(hub):
     with pytest.raises(Unavailable, match=r"What answers GET /users/anna is not the hub: it sends no JSON\."):
         await hub.server("anna", "")
 
 
 @pytest.mark.parametrize("words", ["Invalid server_name: x", "Named servers are not enabled."])
-async def test_why_the_hub_takes_no_server_of_that_name_is_told(hub, words, monkeypatch):
+async def test_the_hub_s_reason_for_refusing_a_server_is_returned(hub, words, monkeypatch):
     def post(self):
         self.send_response(400)
         self.end_headers()

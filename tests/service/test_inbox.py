@@ -59,7 +59,7 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, page_world.running("runs"), asked, (NOW - 60, "cluster", killed))
     (notice,) = inbox(world)["notices"]
-    assert (notice["title"], notice["unread"]) == ("A program was killed for want of memory", True)
+    assert (notice["title"], notice["unread"]) == ("A program was killed because memory ran out", True)
     assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
 
 
@@ -90,7 +90,7 @@ def test_users_get_no_notice_of_their_own_actions_and_answers(world):
 
 
 @pytest.mark.parametrize(("waited_seconds", "titles"), [(20, []), (1800, ["Your workspace got its GPU"])])
-def test_that_it_came_is_told_to_who_waited(world, waited_seconds, titles):
+def test_a_grant_is_a_notice_only_after_a_long_wait(world, waited_seconds, titles):
     lease = page_world.running("came")
     lease = replace(lease, asked_at=lease.granted_at - waited_seconds)
     save(world, lease, (lease.granted_at, "gpuspawner", events.Granted(("GPU-1",))))
@@ -237,7 +237,7 @@ async def inbox_of(world):
     return {"notices": [{"title": one.title, "unread": one.unread} for one in found.notices]}
 
 
-def test_it_is_switched_off_and_on_by_api_and_page(world, monkeypatch):
+def test_messages_about_starts_are_switched_by_api_and_page(world, monkeypatch):
     assert api(world, "alice", "notifications").json() == {"start_mail": True, "reached": False}
     assert api(world, "alice", "notifications", "POST", {"start_mail": "x"}).status_code == 400
     assert "Turn off" not in Browser(world, "alice").look("inbox").text, "this hub sends no mail"

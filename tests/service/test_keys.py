@@ -178,7 +178,7 @@ def audit_of(world, who):
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_promise_1_what_is_repeated_after_a_kill_is_done_once_and_answered(world, monkeypatch, act):
+def test_promise_1_an_action_repeated_after_a_crash_is_done_once(world, monkeypatch, act):
     who, method, path, body = prepared(world, act)
     before = audit_of(world, who)
     kill_after_the_next_write(world, monkeypatch)
@@ -227,7 +227,7 @@ def allowed(user):
     return Login("secret", "BCDF-GHJK", "a laptop", admin=bool(scopes), at=NOW, user=user, scopes=scopes)
 
 
-def test_an_act_whose_answer_was_lost_is_not_done_again_and_says_so(world, monkeypatch):
+def test_a_lost_answer_that_cannot_be_repeated_is_reported(world, monkeypatch):
     _, row = world.call(make_token, world.parts, allowed("alice"), Owner("hub-1", "alice born"))
     revoke = "alice", "DELETE", f"tokens/{row.id}", {}
     kill_after_the_next_write(world, monkeypatch)

@@ -15,9 +15,8 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.transitions import set_wait_reason
-from gpuspawner.service.lease_log import log_step, refusals_logged
-from gpuspawner.service.log import JSON, TEXT, begin_log
-from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.service.log import JSON, TEXT, log_step, refusals_logged, set_up_log
+from gpuspawner.service.settings import Settings, SettingsError, change_settings
 
 WAITS = page_world.waiting("waits", user="alice", count=1, asked_at=NOW - 90)
 GRANTED = replace(WAITS, phase=Phase.RESERVED, slots=(Slot("a100-0"),), granted_at=NOW)
@@ -89,7 +88,7 @@ def test_a_service_logs_what_is_stored_and_what_it_refuses(make_web_world, lines
 
 def test_as_json_each_line_is_one_object_with_its_fields(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    begin_log("json")
+    set_up_log("json")
     log_step(WAITS, GRANTED, GRANTED)
     with pytest.raises(RequestRefused), refusals_logged("bob", "", "h100\n"):
         raise RequestRefused("gpu", "'h100'", "a100", "Take another.")
@@ -109,9 +108,9 @@ def test_as_json_each_line_is_one_object_with_its_fields(monkeypatch, capsys):
 
 
 def test_the_form_is_a_setting_and_another_one_is_refused_by_name():
-    assert changed(Settings(), {"log_format": "json"}).log_format == "json"
+    assert change_settings(Settings(), {"log_format": "json"}).log_format == "json"
     with pytest.raises(SettingsError, match=r"service_settings\.log_format: 'xml' is not right; write text or json"):
-        changed(Settings(), {"log_format": "xml"})
+        change_settings(Settings(), {"log_format": "xml"})
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +124,7 @@ def _restored_log():
 
 @pytest.mark.parametrize("form", [TEXT, JSON])
 def test_no_session_id_of_jupyterhub_is_in_the_log(capfd, form):
-    begin_log(form)
+    set_up_log(form)
     handler = SimpleNamespace(settings={}, current_user="alice", set_cookie=lambda *_, **__: None)
     _set_xsrf_cookie(handler, b"0123456789abcdef:alice", xsrf_token=b"token")
     logging.getLogger("tornado.application").info("Logged-in user alice")

@@ -54,7 +54,7 @@ def ask(world, token, path="workspaces", method="GET", status=200):
     return answer.json()
 
 
-def test_a_code_that_its_user_allows_gets_a_token_once(world):
+def test_an_allowed_code_gets_a_token_once(world):
     begun = begin(world)
     assert re.fullmatch("[B-Z]{4}-[B-Z]{4}", begun["code"])
     assert taken(world, begun)["token"] is None
@@ -96,7 +96,7 @@ def _rows(store):
         return [list(row) for row in connection.execute(tables.tokens.select())]
 
 
-def test_a_form_from_elsewhere_and_a_denial_give_nothing(world):
+def test_a_forged_form_and_a_denial_give_no_token(world):
     begun = begin(world)
     alice = Browser(world, "alice")
     body = {"code": begun["code"], "answer": "allow", "_xsrf": "none"}
@@ -105,7 +105,7 @@ def test_a_form_from_elsewhere_and_a_denial_give_nothing(world):
     taken(world, begun, 403)
 
 
-def test_nothing_is_left_of_a_code_after_five_minutes(world):
+def test_a_code_is_invalid_after_five_minutes(world):
     begun, allowed = begin(world), begin(world)
     Browser(world, "alice").submit("login-code", code=allowed["code"], answer="allow")
     world.clock.at += LOGIN_SECONDS
@@ -120,7 +120,7 @@ def test_no_link_shows_a_login_to_be_allowed_by_a_click(world):
     assert ("laptop" in page, ">Allow<" in page) == (False, False)
 
 
-def test_codes_are_not_tried_without_end(world):
+def test_wrong_codes_are_limited_by_user(world):
     code = begin(world)["code"]
     bob = Browser(world, "bob")
     for _ in range(MOST_TRIED_EACH):
@@ -149,7 +149,7 @@ def test_a_person_has_a_limit_of_logins_in_five_minutes(world):
     assert signed_in(world)
 
 
-def test_a_flood_takes_the_place_of_no_login_whose_page_is_open(monkeypatch):
+def test_a_flood_of_logins_removes_no_login_whose_page_is_open(monkeypatch):
     monkeypatch.setattr(logins_module, "MOST_WAITING", 100)
     logins, alice = Logins(), Owner("hub-1", "alice born")
     unseen, seen = (logins.begin("laptop", 0.0, admin=False) for _ in range(2))
@@ -188,7 +188,7 @@ def test_an_administrator_s_token_takes_a_fresh_sign_in_of_its_user_for_this_log
     assert taken(world, begun)["about"]["admin_until"]
 
 
-def test_a_code_in_no_letters_of_ours_is_a_wrong_one(world):
+def test_a_code_in_other_letters_is_wrong(world):
     begin(world)
     bob = Browser(world, "bob")
     for code in ("ÄÖÜß-ÄÖÜß", "БББББББB"):
@@ -236,7 +236,7 @@ def _works(world, token):
     return requests.get(f"{world.home}api/v1/", headers=headers, timeout=20).status_code == 200
 
 
-def test_promise_9_who_got_a_deleted_user_s_name_has_not_their_token_and_a_renamed_one_keeps_it(world, monkeypatch):
+def test_promise_9_a_token_follows_its_user_and_not_the_name(world, monkeypatch):
     token = signed_in(world)
     world.clock.at += 60
     world.created.update(alice="another alice born", alicia="alice born")
@@ -249,7 +249,7 @@ def test_promise_9_who_got_a_deleted_user_s_name_has_not_their_token_and_a_renam
     assert "alice" in PEOPLE
 
 
-def test_while_the_hub_is_away_a_token_is_not_taken_on_trust(world):
+def test_a_token_is_not_accepted_while_the_hub_is_away(world):
     token = signed_in(world)
     world.clock.at += 60
     world.hub_down = True

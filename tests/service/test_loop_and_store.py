@@ -17,7 +17,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 
 pytestmark = pytest.mark.postgresql
 
@@ -50,7 +50,7 @@ class Gaps:
             self.longest_seconds, at = max(self.longest_seconds, time.monotonic() - at), time.monotonic()
 
     async def __aexit__(self, *_error):
-        await cancelled([self._task])
+        await cancel_all([self._task])
 
 
 def test_store_access_in_the_loop_is_detected(store, transactions_in_the_loop):

@@ -5,8 +5,9 @@ import asyncio
 from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend
-from gpuspawner.service.app import Options, Service
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.app import Options
+from gpuspawner.service.loops import cancel_all
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings
 
 
@@ -20,7 +21,7 @@ async def test_every_loop_goes_round_and_has_a_name_of_its_own(tmp_path, monkeyp
     tasks = [asyncio.create_task(one) for one in service._loops()]
     await asyncio.sleep(0)
     ended = [task for task in tasks if task.done()]
-    await cancelled(tasks)
+    await cancel_all(tasks)
     service.parts.store.close()
     assert ended == []
     named = service._loops_of.names

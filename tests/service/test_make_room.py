@@ -72,7 +72,7 @@ async def test_a_user_over_the_share_gives_way_after_notice_and_waits_again(shar
     assert (back.asked_at, back.phase) == (second.asked_at, Phase.PARKED)
 
 
-async def test_it_is_off_by_default(shared):
+async def test_preemption_by_share_is_off_by_default(shared):
     world = shared(None)
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + 600)
@@ -91,7 +91,7 @@ async def test_a_withdrawal_meanwhile_spares_the_warned_workspaces(shared):
     assert (await world.parts.preemptions.last(1))[0].state is PreemptionState.GIVEN_UP
 
 
-async def test_a_victim_takes_nothing_back(shared):
+async def test_a_preempted_user_preempts_nobody_in_return(shared):
     world = shared()
     _, second, bob = await both(world)
     await wait_on(world, bob, AFTER + NOTICE + 120)

@@ -8,8 +8,8 @@ from gpuspawner.catalog import load_text
 from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import NOBODY, Owner
-from gpuspawner.service.engine.hub import members as hub_module
-from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS, GroupMembers
+from gpuspawner.service.engine import hub_state as hub_module
+from gpuspawner.service.engine.hub_state import GROUPS_KNOWN_SECONDS, GroupMembers
 from gpuspawner.service.fake import FakeHub, HandClock
 
 WITH_GROUPS = load_text("version: 1\ntemplates: {lab: {}, lead: {groups: [leads]}}\nteams: {vision: {}}")
@@ -72,7 +72,7 @@ async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatc
         await asked_by(hub).now("ann", ANN)
 
 
-async def test_groups_missing_in_the_hub_are_reported_and_so_is_an_unknown_membership(hub):
+async def test_groups_missing_in_the_hub_and_unknown_groups_are_reported(hub):
     who = asked_by(hub)
     assert who.missing() == ()
     with pytest.raises(Unavailable, match="not read yet"):

@@ -12,7 +12,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.idle.readings import GpuReading, Measure, Sample, Source, SourceReading
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.engine.sampling.sample_watches import SAMPLES, MonitorWatch
+from gpuspawner.service.engine.sampling.sampler import SAMPLES, MonitorWatch
 from gpuspawner.service.workspaces.idleness import NO_MONITOR, NO_MONITOR_IN_IMAGE
 
 READING = SourceReading("a", Source.MONITOR, Measure.UTILIZATION, 0.0, 60.0)
@@ -31,7 +31,7 @@ def seen(watch, *samples):
     return watch.runs("mine")
 
 
-def test_it_does_not_run_after_some_samples_without_it_and_runs_with_the_first():
+def test_the_monitor_counts_as_missing_after_some_samples_without_it():
     watch = MonitorWatch()
     assert watch.runs("mine") is None
     assert seen(watch, *[sample()] * (SAMPLES - 1)) is None, "a server takes a minute to start"
@@ -43,7 +43,7 @@ def test_it_does_not_run_after_some_samples_without_it_and_runs_with_the_first()
     assert watch.runs("mine") is None
 
 
-def test_it_is_not_missed_where_dcgm_exporter_tells_activity():
+def test_the_monitor_is_not_missed_beside_dcgm_exporter():
     assert seen(MonitorWatch(), *[sample(ACTIVITY)] * (2 * SAMPLES)) is None
 
 

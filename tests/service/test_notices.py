@@ -27,7 +27,7 @@ def workspace(world, monkeypatch, home):
     return ran
 
 
-async def test_it_says_when_and_why_a_workspace_ends_and_goes_with_the_warning(world, monkeypatch, tmp_path):
+async def test_the_notice_file_exists_as_long_as_the_warning(world, monkeypatch, tmp_path):
     ran, file = workspace(world, monkeypatch, tmp_path), tmp_path / ".gpuspawner" / "notice.json"
     file.parent.mkdir()
     file.write_text('{"ends_at": 1}')
@@ -97,7 +97,7 @@ async def test_a_write_that_fails_is_tried_again_after_a_while(world, monkeypatc
     assert (told["kind"], told["ends_at"]) == ("expiry", round(deadline_at, 3))
 
 
-async def test_a_workspace_that_does_not_answer_holds_up_no_other_s_notice(world, monkeypatch, tmp_path):
+async def test_a_hanging_workspace_delays_no_other_notice(world, monkeypatch, tmp_path):
     ran, answered = workspace(world, monkeypatch, tmp_path), asyncio.Event()
     silent, other = await world.up("alice"), await world.up("bob")
     run_script = world.backend.run_script
@@ -126,7 +126,7 @@ async def test_a_workspace_that_does_not_answer_holds_up_no_other_s_notice(world
     await notices.close()
 
 
-def test_each_named_server_has_its_own_and_no_name_or_text_is_run(tmp_path):
+def test_each_server_has_its_own_notice_file_and_no_text_is_executed(tmp_path):
     notice = {"ends_at": 1.0, "kind": "idle", "words": 'it\'s "$(touch owned)" `touch owned`\n\\n'}
     script = write_script("../a b'c", notice)
     subprocess.run(["sh", "-s"], input=script, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)

@@ -12,7 +12,7 @@ from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.steps import note_near_start
 from gpuspawner.service.administration.problems import find_problems
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.notifications import sender as notifier
 from gpuspawner.service.notifications.sender import GIVEN_UP_SECONDS, Message, check_targets
@@ -32,7 +32,7 @@ async def sending():
         return world.parts.notifier
 
     yield send
-    await cancelled(tasks)
+    await cancel_all(tasks)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     await until(lambda: counts(world) == {"sent": 2})  # the mail is there before its answer is
 
 
-async def test_who_wants_no_message_about_starts_gets_warnings_all_the_same(world, mailbox):
+async def test_warnings_are_mailed_without_messages_about_starts(world, mailbox):
     first, second = await world.up("bob", count=2), await world.start("ann")
     world.parts.store.preferences.set_start_mail(second.key.owner, wanted=False)
     world.allocator.registry.note_heard(second.id, 0.0)
@@ -105,7 +105,7 @@ async def test_who_wants_no_message_about_starts_gets_warnings_all_the_same(worl
     await until(lambda: len(mailbox.received("ann@example.org")) == 2)
 
 
-async def test_a_coming_end_is_told_once_however_often_the_service_starts(world, mailbox, sending):
+async def test_a_coming_end_is_mailed_once_despite_restarts(world, mailbox, sending):
     lease = await world.up("ann", lifetime="2h")
     world.shows(lease, 80)
 
@@ -428,12 +428,23 @@ async def test_a_warning_that_a_killed_service_had_not_sent_is_sent_by_the_next(
     assert "The GPU has been idle for 6 min" in text
 
 
-@pytest.mark.parametrize("damage", ['{"half', '{"lease": "l"}'], ids=["text", "shape"])
-async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mailbox, damage):
+@pytest.mark.parametrize(
+    ("column", "damage"),
+    [
+        pytest.param("document", '{"half', id="text"),
+        pytest.param("document", '{"lease": "l"}', id="shape"),
+        pytest.param(
+            "document", '{"lease": "l", "user": "bob", "kind": ["k"], "title": "t", "text": "t"}', id="a list as kind"
+        ),
+        pytest.param("channel", "admins x", id="channel"),
+        pytest.param("attempts", "x", id="attempts"),
+    ],
+)
+async def test_a_damaged_message_is_given_up_and_the_others_are_sent(world, mailbox, column, damage):
     messages = [Message(f"lease of {name}", name, "warned", "Title", "Text") for name in ("ann", "bob", "cem")]
     rows = [row for message in messages for row in world.parts.notifier.rows_of(message)]
     await world.parts.store.write(world.parts.store.outbox.add, rows)
-    world.database.run("UPDATE outbox SET document = :damage WHERE id = :id", damage=damage, id=rows[1].id)
+    world.database.run(f"UPDATE outbox SET {column} = :damage WHERE id = :id", damage=damage, id=rows[1].id)
     world.parts.notifier.wake()
     await until(lambda: waiting(world) == 0)
     assert [len(mailbox.received(f"{name}@example.org")) for name in ("ann", "bob")] == [1, 0]

@@ -98,7 +98,7 @@ def test_pages_are_refreshed_when_a_hold_ends(world):
     assert world.call(lambda: world.parts.queue.version) > version
 
 
-def test_where_another_owns_the_queue_nothing_is_taken_off(world, monkeypatch):
+def test_reserved_gpus_are_ignored_if_another_scheduler_owns_the_queue(world, monkeypatch):
     capabilities = type("Capabilities", (), {"owns_queue": True})
     monkeypatch.setattr(type(world.parts.scheduler), "capabilities", capabilities)
     assert world.call(world.parts.queue._held) == ()

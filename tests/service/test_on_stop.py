@@ -52,7 +52,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
     assert [call[2:6] for call in calls] == [("sync-data", "180", "stopped", 195.0)]
 
 
-async def test_where_it_cannot_run_the_workspace_ends_all_the_same(world):
+async def test_a_failing_on_stop_script_does_not_keep_the_workspace(world):
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult(problem="the script did not end within 75 s")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
@@ -65,7 +65,7 @@ def full(_row):
     raise Unavailable("The disk is full.")
 
 
-async def test_it_runs_once_however_long_the_store_takes_nothing(world, monkeypatch):
+async def test_the_on_stop_script_runs_once_despite_an_unavailable_store(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")

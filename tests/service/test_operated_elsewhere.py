@@ -13,10 +13,10 @@ from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.service.api.base import is_spawner
 from gpuspawner.service.app import application
-from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES, PublicServer
 from gpuspawner.service.custom_resources.controller import Operator
 from gpuspawner.service.custom_resources.relay import LEADS_SECONDS, Relay, Seen, add_operating
-from gpuspawner.service.startup_gate import StartupGate
+from gpuspawner.service.process.connections import LARGEST_DISCARDED_BYTES, PublicServer
+from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.spawner.client import NOT_OURS, LeaseClient
 
 
@@ -92,7 +92,7 @@ def apart(world):
     return Apart(world)
 
 
-async def test_it_is_asked_for_told_extended_and_stopped_as_by_the_service_itself(apart):
+async def test_a_separate_operator_starts_updates_and_stops_a_workspace(apart):
     apart.cluster.apply("train")
     await apart.rounds()
     assert apart.leases() == ["uidtrain"]
@@ -113,7 +113,7 @@ async def test_it_is_asked_for_told_extended_and_stopped_as_by_the_service_itsel
 
 @pytest.mark.parametrize("writes", range(4))
 @pytest.mark.parametrize("after", [False, True])
-async def test_killed_at_any_write_another_process_goes_on(apart, writes, after):
+async def test_another_operator_continues_after_a_kill_at_any_write(apart, writes, after):
     apart.cluster.apply("train")
     apart.process = apart.another(writes, after=after)
     with pytest.raises(Ended):
@@ -128,7 +128,7 @@ async def test_killed_at_any_write_another_process_goes_on(apart, writes, after)
     assert (apart.cluster.there, apart.leases()) == ({}, [])
 
 
-async def test_nothing_stops_where_all_are_deleted_together(apart):
+async def test_deleting_all_resources_together_stops_nothing(apart):
     apart.cluster.apply("train")
     await apart.rounds()
     apart.cluster.is_going = True
@@ -137,7 +137,7 @@ async def test_nothing_stops_where_all_are_deleted_together(apart):
     assert (apart.cluster.there, apart.leases()) == ({}, ["uidtrain"])
 
 
-async def test_of_two_processes_one_leads_and_the_other_takes_over_once_it_is_silent(apart, caplog):
+async def test_a_second_operator_takes_over_from_a_silent_one(apart, caplog):
     apart.cluster.apply("train")
     await apart.rounds()
     second, told = apart.another(), len(apart.cluster.told)
@@ -154,7 +154,7 @@ async def test_of_two_processes_one_leads_and_the_other_takes_over_once_it_is_si
     assert len(apart.leases()) == 2
 
 
-async def test_it_is_asked_over_http_by_proof_and_takes_more_than_a_person_may_send(apart):
+async def test_the_operator_sends_signed_requests_of_any_size(apart):
     world = apart.world
     pages = application(world.parts)
     add_operating(pages, world.parts, apart.relay, apart.operator)
@@ -200,7 +200,7 @@ async def test_thousands_of_large_requests_of_one_user_hide_no_request_of_anothe
     assert sizes[-1] < 1000 * many
 
 
-async def test_a_request_that_is_no_resource_is_refused():
+async def test_an_invalid_resource_is_refused():
     with pytest.raises(ValueError, match="requests"):
         Seen.model_validate_json(json.dumps({"who": "a", "requests": [{"name": 3}], "refuses": "", "going": False}))
     shown = {"name": "a", "uid": "u", "version": "1", "created": "then", "spec": {"user": "ada"}}

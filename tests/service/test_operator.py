@@ -31,7 +31,7 @@ def leases_of(operator):
     return [lease for lease in operator.world.registry if lease.user == "ada"]
 
 
-async def test_it_is_asked_for_by_the_path_of_all_and_told(operator):
+async def test_an_applied_request_starts_a_workspace_and_gets_a_status(operator):
     operator.cluster.apply("train")
     await operator.rounds()
     (lease,) = leases_of(operator)
@@ -43,7 +43,7 @@ async def test_it_is_asked_for_by_the_path_of_all_and_told(operator):
 
 @pytest.mark.parametrize("kill_at", range(5))
 @pytest.mark.parametrize("half", [False, True])
-async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(operator, kill_at, half):
+async def test_a_killed_operator_starts_and_stops_a_workspace_once(operator, kill_at, half):
     operator.cluster.apply("train")
     operator.boot(Life(kill_at, half=half))
     await operator.rounds()
@@ -61,7 +61,7 @@ async def test_killed_at_any_effect_it_is_asked_for_once_and_stopped_once(operat
 
 
 @pytest.mark.parametrize("when", [{}, {"ready_at": {"time": "8:00"}}], ids=["now", "at a time"])
-async def test_a_name_that_is_refused_elsewhere_is_refused_here_too(operator, when):
+async def test_an_invalid_name_is_refused(operator, when):
     operator.cluster.apply("train", server="a\nb", **when)
     await operator.rounds()
     assert operator.status("train")["phase"] == "Refused"
@@ -69,7 +69,7 @@ async def test_a_name_that_is_refused_elsewhere_is_refused_here_too(operator, wh
     assert leases_of(operator) == []
 
 
-async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_told_so_once(operator):
+async def test_a_renamed_user_keeps_the_workspace_under_a_new_request(operator):
     operator.cluster.apply("train")
     await operator.rounds(10)
     (lease,) = leases_of(operator)
@@ -89,7 +89,7 @@ async def test_a_user_who_is_renamed_keeps_the_workspace_and_the_old_request_is_
     assert operator.world.now_of(lease).live, "what it stands for no more is not stopped by it"
 
 
-async def test_moving_values_are_sent_once_a_minute(operator):
+async def test_changing_values_of_a_status_are_written_once_a_minute(operator):
     operator.cluster.apply("train")
     await operator.rounds()
     lease = await operator.world.up("bob")
@@ -122,7 +122,7 @@ async def test_a_status_has_8_kib_at_most(operator):
     assert 7000 < len(json.dumps(status, ensure_ascii=False).encode()) < 8192
 
 
-def test_a_reason_is_cut_between_two_letters_and_half_of_a_pair_breaks_nothing():
+def test_a_long_reason_is_cut_at_a_whole_letter():
     assert short("停" * 400) == "停" * (LONGEST_MESSAGE_BYTES // 3)
     assert short("a\ud800b") == "a?b"
 
@@ -141,13 +141,13 @@ LONG = "GPU: You asked for 't4'. Allowed: a100, h100 or none. Choose one of them
         ("", ""),
     ],
 )
-def test_the_column_reason_has_the_first_sentence_or_60_letters_of_it(message, reason):
+def test_the_reason_column_has_the_first_sentence_up_to_60_letters(message, reason):
     assert headline(message) == reason
     assert len(headline(message)) <= OF_REQUEST["properties"]["reason"]["maxLength"]
 
 
 @pytest.mark.parametrize("lifetime", ["banana", "-3h", ["8h"], None])
-async def test_a_lifetime_that_cannot_be_read_says_which_key_and_value_and_what_is_allowed(operator, lifetime):
+async def test_an_invalid_lifetime_is_reported_in_a_condition(operator, lifetime):
     operator.cluster.apply("train")
     await operator.rounds()
     await operator.world.up("ada", template="pytorch", lifetime="8h")
@@ -173,7 +173,7 @@ async def test_the_address_of_the_page_is_public_or_absent(operator, public_url)
     assert operator.status("train").get("page") == page
 
 
-async def test_nothing_stops_where_all_are_deleted_together(operator):
+async def test_deleting_all_resources_together_stops_nothing(operator):
     operator.cluster.apply("train")
     await operator.rounds()
     operator.cluster.is_going = True
@@ -210,7 +210,7 @@ async def test_a_workspace_without_a_gpu_keeps_its_request_and_a_delete_stops_it
     assert leases_of(operator) == []
 
 
-async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(operator, monkeypatch):
+async def test_an_older_operator_changes_nothing(operator, monkeypatch):
     """The older one does not know what was started since, and would let its requests go."""
     operator.cluster.apply("train")
     await operator.rounds()
@@ -234,7 +234,7 @@ async def test_of_two_operators_the_newer_leads_and_the_older_touches_nothing(op
     assert set(operator.cluster.there) == {"second", f"ws-{lease.id[:12]}"}, "it took over what the older one asked for"
 
 
-async def test_refusals_are_told_and_not_tried_again(operator):
+async def test_a_refused_request_is_reported_and_not_retried(operator):
     operator.cluster.apply("kind", gpu="t4")
     operator.cluster.apply("who", user="nobody")
     await operator.rounds()
@@ -258,7 +258,7 @@ async def test_all_errors_of_a_request_are_reported_at_once(operator, when):
     assert told["conditions"][0]["message"] == told["message"]
 
 
-async def test_a_policy_that_is_not_there_refuses_new_ones_alone(operator):
+async def test_a_missing_policy_keeps_only_new_requests_pending(operator):
     operator.cluster.apply("old")
     await operator.rounds()
     operator.cluster.refusal = "no policy"
@@ -271,7 +271,7 @@ async def test_a_policy_that_is_not_there_refuses_new_ones_alone(operator):
     assert len(leases_of(operator)) == 2
 
 
-async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(operator, caplog, monkeypatch):
+async def test_unreadable_resources_are_logged_once(operator, caplog, monkeypatch):
     async def unseen():
         raise Unavailable("not seen: install the chart")
 
@@ -284,7 +284,7 @@ async def test_resources_that_are_not_seen_are_told_once_and_nothing_is_done(ope
     assert leases_of(operator) == []
 
 
-async def test_a_running_workspace_is_no_end_while_its_lease_is_rebuilt(make_world, monkeypatch):
+async def test_a_request_is_not_ended_while_its_lease_is_rebuilt(make_world, monkeypatch):
     """The store is lost. Until all leases are rebuilt, a request without a lease must not start, and stop it later."""
     old = OperatorProcess(make_world(), Cluster())
     lease = await old.world.up("bob")
@@ -324,7 +324,7 @@ async def test_a_status_is_never_longer_than_the_api_server_takes(operator):
 
 
 @pytest.mark.parametrize("at", ["before", "between"])
-async def test_a_stop_while_it_is_extended_is_no_stop_undone(operator, monkeypatch, at):
+async def test_an_extension_does_not_undo_a_concurrent_stop(operator, monkeypatch, at):
     """State that was read before an await is old. Saved, it would keep a stopping lease on GPUs that go to others."""
     world, registry = operator.world, operator.world.registry
     operator.cluster.apply("train")
@@ -367,6 +367,6 @@ async def test_a_stop_while_it_is_extended_is_no_stop_undone(operator, monkeypat
         (Phase.STOPPING, "claim", "Stopping"),
     ],
 )
-def test_a_phase_names_a_workspace_that_is_taken_back(phase, preemption, told):
+def test_the_phase_shows_a_preemption(phase, preemption, told):
     notice = EndNotice(preemption, 60.0, "why", "admin")
     assert phase_of(running(phase=phase, notice=notice)) == told

@@ -7,7 +7,7 @@ from resource_world import Cluster, OperatorProcess
 
 from gpuspawner.cli.kube.operate import Rounds
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.health import HANGS_SECONDS, Health
+from gpuspawner.service.loops import HANGS_SECONDS, Health
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def hanging(operator):
     return health.hanging()
 
 
-async def test_a_step_that_hangs_fails_it_though_rounds_go_on(operator, monkeypatch):
+async def test_a_hanging_step_makes_the_operator_unhealthy(operator, monkeypatch):
     async def hangs(*_):
         await asyncio.Event().wait()
 
@@ -48,7 +48,7 @@ async def test_a_step_that_hangs_fails_it_though_rounds_go_on(operator, monkeypa
     assert hanging(operator) == []
 
 
-async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(operator, monkeypatch):
+async def test_failing_rounds_make_the_operator_unhealthy_and_outages_do_not(operator, monkeypatch):
     def fail(error):
         async def fails():
             raise error
@@ -67,7 +67,7 @@ async def test_rounds_that_break_fail_it_and_what_does_not_answer_is_waited_for(
     assert hanging(operator) == []
 
 
-async def test_a_process_of_its_own_says_of_each_round_whether_it_broke():
+async def test_each_round_of_a_separate_process_reports_whether_it_failed():
     class Service:
         def __init__(self, error):
             self.error = error

@@ -75,7 +75,7 @@ async def test_an_orphan_is_looked_up_once_more_before_it_is_ended(world):
     assert world.now_of(lease).phase is Phase.RUNNING
 
 
-async def test_promise_3_a_stop_during_that_last_look_stands(world):
+async def test_promise_3_a_stop_during_the_last_check_of_an_orphan_counts(world):
     """A start that its hub forgot goes back to its place, but not one that its user has stopped meanwhile."""
     lease = await world.start("alice")
     await world.round()

@@ -46,7 +46,7 @@ def lose_the_cluster(world):
         world.observe()
 
 
-def test_while_the_cluster_is_away_those_who_wait_read_since_when_and_no_time_is_promised(waiting_world):
+def test_during_an_outage_of_the_cluster_waiting_users_see_its_begin_and_no_estimate(waiting_world):
     world = waiting_world
     assert "Too few past workspaces" in ask(world, "workspaces/waits")["queue"]["sentence"]
     version = world.call(lambda: world.parts.queue.version)
@@ -83,7 +83,7 @@ def test_a_free_gpu_is_not_offered_at_once_while_its_cluster_is_away(make_web_wo
 
 
 @pytest.mark.parametrize("part", [DATABASE, HUB])
-def test_while_database_or_hub_is_away_that_is_said(waiting_world, part):
+def test_an_outage_of_database_or_hub_is_shown_to_waiting_users(waiting_world, part):
     log = waiting_world.parts.store.outages if part == DATABASE else OutageLog()
     log.begin(part, "timed out", SINCE)
     waiting_world.parts.allocator.observed.hub_outage = log.outage if part == HUB else None
@@ -91,7 +91,7 @@ def test_while_database_or_hub_is_away_that_is_said(waiting_world, part):
     assert sentence.startswith(Outage(part, SINCE).waiting_words(NOW))
 
 
-def test_a_step_that_waits_for_a_part_is_not_logged_and_another_reason_once(caplog):
+def test_waiting_for_a_component_is_not_logged_and_other_reasons_once(caplog):
     caplog.set_level(logging.INFO)
     failures = Failures()
     for _ in range(100):
@@ -149,7 +149,7 @@ async def test_an_answer_that_is_older_than_the_outage_grants_nothing(make_world
 
 
 @pytest.mark.parametrize("attended", [False, True])
-async def test_a_start_that_an_outage_kept_from_being_tried_parks_at_its_place_and_did_not_fail(make_world, attended):
+async def test_a_grant_lost_in_an_outage_returns_to_its_queue_position(make_world, attended):
     """promise 6: a later request does not pass it either."""
     world = make_world(gpus=1)
     await look(world)

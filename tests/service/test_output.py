@@ -1,10 +1,12 @@
 """The last output of a server that failed: whose it is, for how long, and where it never goes."""
 
 import pytest
+from store_builders import delete_old
 
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.leases.reports import BYTES, KEPT_SECONDS
+from gpuspawner.service.store import tables
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 from gpuspawner.service.workspaces.models import Output
@@ -44,13 +46,13 @@ async def test_it_is_kept_for_a_week_and_never_more_than_its_bytes(world):
     text = (await present_output(world.parts, lease, person(lease))).text
     assert (len(text), text[-4:]) == (BYTES, "?end")
     world.clock.advance(KEPT_SECONDS - 2)  # which it took to end
-    world.parts.store.outputs.delete_old(world.clock.now())
+    delete_old(world.parts.store, tables.outputs, now=world.clock.now())
     assert (await present_output(world.parts, lease, person(lease))).there
     world.clock.advance(1)
     assert not (await present_output(world.parts, lease, person(lease))).there, "also before it is deleted"
     with pytest.raises(Conflict, match="kept for a week"):
         await act(world.parts, person(lease), lease, "share", "its page")
-    world.parts.store.outputs.delete_old(world.clock.now())
+    delete_old(world.parts.store, tables.outputs, now=world.clock.now())
     world.clock.advance(-KEPT_SECONDS)
     assert not (await present_output(world.parts, lease, person(lease))).there
 

@@ -36,7 +36,7 @@ def section(page, name):
     return page.partition(f'id="{name}"')[2].partition(end)[0]
 
 
-def test_a_kind_that_matches_nothing_is_told_and_where_all_works_that_is_said(make_web_world):
+def test_a_kind_without_gpus_is_a_problem_and_no_problem_is_said_so(make_web_world):
     world = make_web_world()
     world.observe()
     assert "No GPU matches the kind t4 (match: *T4)" in section(overview(world), "problems")
@@ -69,7 +69,7 @@ def test_failures_around_the_service_are_reported_with_their_remedy(world):
     assert graves == sorted(graves, reverse=True), "grave problems come first"
 
 
-def test_a_view_that_is_not_had_or_old_is_told(world):
+def test_an_old_or_missing_list_of_gpus_is_a_problem(world):
     world.clock.at += 600
     assert "The list of GPUs is 10 min old." in section(overview(world), "problems")
     world.backend.unreachable = "The cluster does not let the service observe it: nodes is forbidden."
@@ -80,7 +80,7 @@ def test_a_view_that_is_not_had_or_old_is_told(world):
     assert "nodes is forbidden" in told
 
 
-def test_a_node_of_which_no_gpu_can_be_granted_is_named_with_who_runs_there(world):
+def test_a_node_out_of_service_is_named_with_its_users(world):
     world.save(page_world.running("runs", user="bob", gpus=(0,)))
     note = "node-1 is not ready"
     for gpu in world.backend.gpus:
@@ -108,7 +108,7 @@ def test_a_faulty_gpu_is_a_problem_until_it_is_taken_out_of_service(world):
     assert "faulty" not in section(overview(world), "problems")
 
 
-def test_an_operator_of_its_own_that_is_not_heard_is_told(world):
+def test_a_silent_separate_operator_is_a_problem(world):
     relay = Relay(EntriesAlone(), world.clock.now)
     world.parts.lacking.append(relay.lacking)
     assert "No operator" not in overview(world), "it may still start"
@@ -122,7 +122,7 @@ class EntriesAlone:
     entries = close = None
 
 
-def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):
+def test_a_node_without_readings_is_named_with_its_users(world):
     streak = Streak(kind=SampleKind.UNKNOWN, because="nvidia-smi timed out")
     world.save(page_world.running("unknown", user="bob", gpus=(0, 1), streak=streak))
     told = section(overview(world), "problems")
@@ -135,7 +135,7 @@ def test_a_node_that_is_not_measured_is_named_with_who_runs_there(world):
     assert "can&#39;t be measured" not in overview(world), "it has just started"
 
 
-def test_a_template_whose_last_starts_failed_is_told_until_one_starts(world):
+def test_a_template_whose_starts_fail_is_a_problem_until_one_succeeds(world):
     for back in range(3):
         ended = page_world.reclaimed(f"failed{back}", at=NOW - 900 + back)
         world.save(replace(ended, reason=ExitReason.FAILED, running_at=None, message=IMAGE))
@@ -257,7 +257,7 @@ def test_next_ends_and_waiting_requests_have_their_reason(world):
     assert "idle, unless it is used or kept" not in overview(world)
 
 
-def test_the_hours_that_idle_stops_gave_back_today_are_counted(world):
+def test_hours_saved_by_idle_stops_today_are_counted(world):
     figures = section(overview(world), "overview-figures")
     assert '0.0 <small>GPU hours</small></dd><dd class="gs-quiet">0 stops, none reported wrong' in figures
     idle = page_world.running("idles", user="bob", gpus=(2,), minutes=120, streak=page_world.idle_streak(40))
@@ -269,7 +269,7 @@ def test_the_hours_that_idle_stops_gave_back_today_are_counted(world):
     assert '6.0 <small>GPU hours</small></dd><dd class="gs-quiet">1 stop, none reported wrong' in figures
 
 
-def test_while_the_database_is_away_the_page_says_so_and_gives_no_other_lead(world, monkeypatch):
+def test_an_outage_of_the_database_hides_problems_that_follow_from_it(world, monkeypatch):
     late = page_world.running("late", user="bob", gpus=(0,), sampled_at=NOW - 3600)
     world.save(late)
     assert "can&#39;t be measured" in section(overview(world), "problems"), "late readings are a problem of their own"

@@ -48,7 +48,7 @@ async def test_a_start_that_the_hub_refuses_does_not_end_the_next_start_of_its_u
     assert (world.phase(lease), world.now_of(lease).attempt) == (Phase.RESERVED, 2)
 
 
-async def test_promise_6_who_has_a_place_keeps_it_when_the_last_node_of_the_kind_goes(world):
+async def test_promise_6_a_queue_position_stays_when_the_last_node_of_the_kind_leaves(world):
     holder = await world.start("holder", gpu="a100", count=2)
     lease = await world.start("alice", gpu="a100")
     gpus, world.backend.gpus = world.backend.gpus, ()
@@ -117,7 +117,7 @@ async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     assert [call[:2] for call in world.hub.calls] == [("start", "alice")] * 2
 
 
-async def test_a_grant_s_start_does_not_wait_for_the_start_before_it(world):
+async def test_a_hanging_start_does_not_block_the_next_start(world):
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
@@ -149,7 +149,7 @@ def waits(world):
     }
 
 
-async def test_the_wait_of_what_was_parked_counts_until_its_first_grant(make_world):
+async def test_the_wait_of_a_parked_request_ends_with_its_first_grant(make_world):
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 80)
@@ -206,7 +206,7 @@ async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world)
     assert [call for call in world.hub.calls if call[:2] == ("start", "bob")] == []
 
 
-async def test_a_hub_that_does_not_say_who_is_in_which_group_starts_nothing_and_ends_nothing(make_world):
+async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
     bob = await world.start("bob", template="leads")

@@ -8,7 +8,7 @@ from page_world import CATALOG, NOW, running, waiting
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.waiting.positions import PlaceChanges
+from gpuspawner.service.waiting.reasons import PositionChanges
 
 KINDS = load_catalog(CATALOG).gpus
 
@@ -20,7 +20,7 @@ def line(*names, **asked_at):
 
 
 def told(before, after, name, *, also=(), **asked_at):
-    changes = PlaceChanges()
+    changes = PositionChanges()
     numbers, leases = line(*before, **asked_at)
     changes.see(numbers, leases, KINDS, NOW)
     numbers, leases = line(*after, **asked_at)
@@ -42,9 +42,9 @@ def test_returning_requests_and_those_with_priority_are_reported_apart():
     assert told("ab", "ba", "b") == "you go before 1 by priority, share or use."
 
 
-def test_a_place_that_is_the_same_has_no_change_and_one_that_changed_says_from_where():
+def test_a_changed_queue_position_names_the_earlier_one():
     assert told("ab", "ab", "b") == ""
-    changes = PlaceChanges()
+    changes = PositionChanges()
     changes.see(*line("a", "b"), KINDS, NOW)
     changes.see({"b": 1}, [replace(line("b")[1][0]), running("a")], KINDS, NOW)
     assert changes.words("b", NOW).startswith("Place 2 became 1 at ")
@@ -53,7 +53,7 @@ def test_a_place_that_is_the_same_has_no_change_and_one_that_changed_says_from_w
 
 
 def test_requests_for_other_gpus_do_not_count():
-    changes = PlaceChanges()
+    changes = PositionChanges()
     numbers, leases = line("a", "b", "c")
     other = replace(leases[0], request=replace(leases[0].request, gpu="t4"))
     changes.see({"a": 1, "b": 1, "c": 2}, [other, *leases[1:]], KINDS, NOW)

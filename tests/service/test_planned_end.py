@@ -5,6 +5,7 @@ from dataclasses import replace
 import requests
 from page_world import NOW, Browser, running, waiting, world_fixture
 
+from gpuspawner.core.idle.arrival import Arrival
 from gpuspawner.core.leases.lease import Key
 
 world = world_fixture(running("runs", "alice", gpus=(0,)), running("bobs", "bob", gpus=(1,)))
@@ -37,6 +38,12 @@ def test_a_holder_is_asked_only_while_somebody_waits_for_such_a_gpu_and_only_onc
     assert question(world, "bobs", "bob")["asked"] is True
     assert ask(world, "workspaces/bobs/done", "POST", {"minutes": 0}, "bob").status_code == 200
     assert question(world, "bobs", "bob") is None, "not soon: not asked again"
+
+
+def test_who_has_not_opened_a_new_workspace_is_not_asked(world):
+    world.save(waiting("waits", user="carl", count=4))
+    world.save(replace(world.lease("runs"), arrival=Arrival(1800.0)))
+    assert question(world) is None
 
 
 def test_only_its_user_answers_and_only_in_a_day(world):

@@ -22,7 +22,7 @@ async def place(make_world, monkeypatch):
     return world
 
 
-async def test_a_pod_waits_in_the_queue_as_long_as_it_may_and_then_its_place_is_given_back(place):
+async def test_a_pod_that_waits_too_long_returns_to_the_queue(place):
     alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=590.0, age_seconds=595.0)
     await place.round()
@@ -36,7 +36,7 @@ async def test_a_pod_waits_in_the_queue_as_long_as_it_may_and_then_its_place_is_
     assert not place.backend.running
 
 
-async def test_a_pod_of_which_the_queue_s_owner_says_nothing_waits_no_longer(place):
+async def test_a_pod_without_a_reason_from_the_scheduler_is_requeued_too(place):
     alice = await place.start("alice")
     await gave(place, alice, age_seconds=601.0)
     await place.round()

@@ -17,8 +17,8 @@ from service_process import call
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service.store import postgresql
 from gpuspawner.service.store import store as store_module
+from gpuspawner.service.store.database import postgresql
 from tools.postgres import FAST, Server
 
 pytestmark = pytest.mark.postgresql
@@ -115,7 +115,7 @@ def server():
 
 
 @pytest.mark.parametrize("fault", [cut_for_a_moment, restart, crash])
-def test_whatever_ends_the_connections_nothing_that_was_stored_is_lost_and_it_goes_on(server, fault):
+def test_no_stored_write_is_lost_by_a_lost_connection(server, fault):
     name = fault.__name__
     server.sql(f"CREATE DATABASE {name}")
     way = Cable(server.port)
@@ -133,7 +133,7 @@ def test_whatever_ends_the_connections_nothing_that_was_stored_is_lost_and_it_go
     way.close()
 
 
-def test_out_of_connections_is_told_with_what_to_do_and_over_once_there_are_some(server):
+def test_too_many_connections_are_reported_with_the_remedy(server):
     server.sql("CREATE DATABASE crowded")
     database = Database(server.url("crowded"), server.password_file)
     database.opened().close()
@@ -151,7 +151,7 @@ def test_out_of_connections_is_told_with_what_to_do_and_over_once_there_are_some
 
 
 @pytest.mark.parametrize("slow_seconds", [0.05, pytest.param(2.0, marks=pytest.mark.slow)])
-def test_a_slow_way_delays_and_fails_nothing(database, cable, slow_seconds):
+def test_a_slow_network_fails_no_write(database, cable, slow_seconds):
     store = database.opened()
     store.save([a_lease()])
     cable.slow_seconds = slow_seconds
@@ -162,7 +162,7 @@ def test_a_slow_way_delays_and_fails_nothing(database, cable, slow_seconds):
     assert store.leases.get("one").phase is Phase.PARKED
 
 
-def test_a_read_that_another_program_holds_up_is_broken_off_in_words(database, direct, monkeypatch):
+def test_a_blocked_read_is_cancelled_with_a_message(database, direct, monkeypatch):
     monkeypatch.setattr(postgresql, "READ_SECONDS", 0.5)
     store, engine = database.opened(), direct.plain_engine()
     with engine.connect() as other:
@@ -184,7 +184,7 @@ async def test_a_hanging_database_server_delays_no_request_forever(database, cab
     assert await store.read(store.leases.live) == []
 
 
-def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(database, cable, direct):
+def test_a_commit_with_a_lost_answer_is_found_by_the_next_write(database, cable, direct):
     store = database.opened()
     cable.cut_at = COMMIT
     with pytest.raises(Unavailable):
@@ -196,7 +196,7 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(database, cable, di
     assert [x.id for x in direct.opened().leases.live()] == ["one"]
 
 
-def test_a_commit_whose_answer_is_lost_is_known_where_the_server_can_be_asked(database, cable):
+def test_a_commit_with_a_lost_answer_is_confirmed_by_the_server(database, cable):
     store = database.opened()
     cable.cut_at = COMMIT
     cable.stays_cut = False
@@ -206,7 +206,7 @@ def test_a_commit_whose_answer_is_lost_is_known_where_the_server_can_be_asked(da
     store.save([a_lease("two")], [])
 
 
-def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_older(tmp_path):
+def test_after_a_failover_an_older_standby_is_refused(tmp_path):
     require("pg_ctlcluster")
     settings = (*FAST, "max_connections=20")
     first = Server(*settings)
@@ -243,7 +243,7 @@ def test_after_a_failover_it_waits_for_who_takes_writes_and_refuses_what_is_olde
         first.close()
 
 
-def test_a_database_that_was_emptied_is_refused_in_words_until_the_service_starts_again(database, direct):
+def test_an_emptied_database_is_refused_until_a_restart(database, direct):
     store = database.opened()
     store.save([a_lease()])
     for table in [row[0] for row in direct.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]:

@@ -34,7 +34,7 @@ def waiting(world, lease):
     return next((x for x in world.registry if x.key == lease.key), None)
 
 
-async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(world):
+async def test_an_announced_preemption_is_a_warning_with_the_time(world):
     alice = await world.up("alice")
     told = await disrupted(world, alice, ends_in_seconds=30.0)
     assert (told.phase, told.disruption, told.disrupted_until) == (Phase.RUNNING, WHY, world.clock.now() + 30)
@@ -47,7 +47,7 @@ async def test_its_user_is_told_while_it_still_runs_by_when_and_what_follows(wor
     assert world.did(alice).count("disrupted") == 1
 
 
-async def test_an_end_that_comes_sooner_than_told_is_told_again(world):
+async def test_an_earlier_preemption_is_announced_again(world):
     alice = await world.up("alice")
     told = await disrupted(world, alice)
     assert "This workspace may end at any moment. Save now." in present_workspace(world.parts, told).warning.text
@@ -61,7 +61,7 @@ async def test_an_end_that_comes_sooner_than_told_is_told_again(world):
     assert world.did(alice).count("disrupted") == 2
 
 
-async def test_an_end_that_the_cluster_takes_back_is_told_no_more_and_is_no_later_ends_reason(world):
+async def test_a_withdrawn_preemption_has_no_warning(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     key = alice.id, alice.attempt
@@ -88,7 +88,7 @@ async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
     assert world.now_of(alice).phase is Phase.RUNNING
 
 
-async def test_it_goes_back_to_its_place_in_the_queue_and_starts_by_itself(world):
+async def test_a_preempted_workspace_returns_to_its_queue_position_and_restarts(world):
     alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
     await disrupted(world, alice)
     await gone(world, alice)
@@ -135,7 +135,7 @@ async def test_a_stop_during_a_preemption_counts_as_a_stop(world):
     assert waiting(world, alice) is None
 
 
-async def test_a_policy_may_let_it_end(make_world):
+async def test_without_back_in_queue_a_preempted_workspace_ends(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await world.up("alice")
     told = await disrupted(world, alice)
@@ -145,7 +145,7 @@ async def test_a_policy_may_let_it_end(make_world):
     assert waiting(world, alice) is None
 
 
-async def test_no_crash_loses_it_between_its_end_and_its_place(world):
+async def test_a_crash_loses_no_preempted_workspace(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
     await world.hub_stops(alice, "died")
@@ -156,7 +156,7 @@ async def test_no_crash_loses_it_between_its_end_and_its_place(world):
 
 
 @pytest.mark.parametrize("reason", [ExitReason.STOPPED, ExitReason.FAILED, ExitReason.IDLE, ExitReason.EXPIRED])
-async def test_no_other_end_comes_back(world, reason):
+async def test_other_ends_do_not_restart(world, reason):
     alice = await world.up("alice")
     await world.parts.engine.begin_stop(alice.id, Exit(reason, "somebody", "Because."))
     world.hub.forget("alice")
@@ -186,7 +186,7 @@ async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(worl
     ]
 
 
-async def test_promise_5_no_warning_hides_another_and_what_comes_first_leads(world):
+async def test_promise_5_all_warnings_are_shown_and_the_first_end_leads(world):
     alice = await world.up("alice")
     now = world.clock.now()
     expires = replace(alice, warned_seconds=(900.0,), deadline_at=now + 600, unhealthy=("GPU-1",))
@@ -210,7 +210,7 @@ async def failed_under(world, lease, *names):
     await world.round()
 
 
-async def test_a_device_of_one_machine_that_fails_is_told_too(world):
+async def test_a_failed_gpu_of_the_machine_is_a_warning(world):
     alice = await world.up("alice")
     (slot,) = alice.slots
     world.backend.change_gpu(slot.gpu, healthy=False)
@@ -220,7 +220,7 @@ async def test_a_device_of_one_machine_that_fails_is_told_too(world):
 
 
 @pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
-async def test_promise_3_its_user_moves_it_and_it_starts_again_at_its_old_place(make_world, policy):
+async def test_promise_3_a_moved_workspace_restarts_at_its_queue_position(make_world, policy):
     world = make_world(policy=policy)
     alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
     await failed_under(world, alice, "GPU-1")
@@ -263,7 +263,7 @@ async def test_a_healthy_workspace_is_not_moved(world):
     assert world.now_of(alice).phase is Phase.RUNNING
 
 
-async def test_a_start_that_its_user_stops_before_it_was_seen_to_run_does_not_come_again(world):
+async def test_a_start_stopped_before_it_runs_is_not_restarted(world):
     """Its pod is gone a moment before the hub has done with the stop."""
     await world.round()
     alice = await world.create(await world.start("alice"))

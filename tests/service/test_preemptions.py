@@ -227,7 +227,7 @@ async def test_unclaimed_gpus_expire_and_go_to_the_queue(world):
     assert back_of(world, alice).phase is Phase.RESERVED
 
 
-async def test_by_the_time_said_and_never_before_the_notice_is_over(world):
+async def test_a_claim_ends_workspaces_at_its_time_and_never_before_the_notice(world):
     alice = await old(world, "alice", count=2)
     now = world.clock.now()
     made = await world.parts.preemptions.make(a_claim(world, ends_at=now + 900))
@@ -252,7 +252,7 @@ async def test_the_gpus_of_a_user_are_granted_to_their_request_before_others(wor
     assert (await world.parts.preemptions.get(made.id)).state is PreemptionState.CLAIMED
 
 
-async def test_an_end_that_came_by_itself_spares_the_others(world):
+async def test_another_end_spares_the_warned_workspaces(world):
     alice, bob = await world.up("alice"), await old(world, "bob")
     await world.parts.preemptions.make(a_claim(world))
     assert world.now_of(bob).notice is not None
@@ -261,7 +261,7 @@ async def test_an_end_that_came_by_itself_spares_the_others(world):
     assert world.now_of(bob).notice is None, "alice's GPU is free now"
 
 
-async def test_a_server_that_is_another_by_then_is_not_ended(world):
+async def test_a_server_started_after_the_warning_is_not_ended(world):
     alice = await old(world, "alice", count=2)
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.hub_stops(world.now_of(alice), "died")
@@ -285,7 +285,7 @@ async def test_while_the_hub_is_silent_no_workspace_is_evicted(world):
     assert world.now_of(alice).reason is ExitReason.MADE_ROOM
 
 
-async def test_a_policy_may_let_it_end(make_world):
+async def test_without_back_in_queue_a_preempted_workspace_ends(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
@@ -294,7 +294,7 @@ async def test_a_policy_may_let_it_end(make_world):
     assert (world.now_of(alice).reason, back_of(world, alice)) == (ExitReason.MADE_ROOM, None)
 
 
-async def test_they_are_told_by_mail_what_the_page_says(make_world):
+async def test_mails_about_a_claim_say_what_the_page_says(make_world):
     world = make_world(notify_users="json://127.0.0.1/{user}")
     told = []
     alice = await old(world, "alice", count=2)

@@ -112,7 +112,7 @@ def test_a_claim_for_a_user_names_them_to_administrators_alone(world):
     assert world.lease("runs").notice.why == "Another request needs 1 A100 80 GB."
 
 
-def test_where_our_queue_alone_keeps_gpus_the_answer_says_so(world):
+def test_a_claim_says_if_only_this_queue_reserves_its_gpus(world):
     assert ask(world, **EXTERNAL)["note"] == ""
     world.parts.scheduler.capabilities = Capabilities(keeps_from_all=False)
     told = ask(world, **EXTERNAL, dry_run=True, status=200)

@@ -8,7 +8,7 @@ from page_world import NOW, api, world_fixture
 
 from gpuspawner.core.authentication import sign_ticket
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.engine.hub.client import HubClient
+from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.start.api import MAX_PRESETS
 
@@ -84,7 +84,7 @@ def test_a_deleted_users_presets_are_forgotten_and_no_others(world):
         world.call(forget, world.parts)
     world.hub_down, world.created["alice"] = False, None
     world.call(forget, world.parts)
-    assert world.call(world.parts.store.presets.owners, "hub-1") == {"bob born"}
+    assert world.call(world.parts.store.retention.owners, "hub-1") == {"bob born"}
     world.created["alice"] = "alice again"
     assert names(world) == []
     assert names(world, "bob") == [NAME]
@@ -106,4 +106,4 @@ def test_presets_skipped_during_another_users_deletion_are_kept(world, monkeypat
 
     monkeypatch.setattr(HubClient, "_fetch", fetch)
     world.call(forget, world.parts)
-    assert world.call(world.parts.store.presets.owners, "hub-1") == {"alice born"}
+    assert world.call(world.parts.store.retention.owners, "hub-1") == {"alice born"}

@@ -126,7 +126,7 @@ async def test_promise_1_a_gpu_of_a_start_without_room_is_granted_only_after_the
 # 2. Nothing is lost.
 
 
-async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_a_restart(make_world):
+async def test_promise_2_leases_and_readings_survive_a_restart(make_world):
     world = make_world(gpus=1)
     running = await world.up("alice")
     first, second = await world.start("bob", gpu="half"), await world.start("carol")
@@ -153,7 +153,7 @@ async def test_promise_2_a_lease_its_deadline_place_streak_and_readings_survive_
         ),
     ],
 )
-async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_says_so(world, options, change, why):
+async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_reason(world, options, change, why):
     ada = await world.up("ada", count=2)
     bob, cyd = await world.start("bob", **options), await world.start("cyd", gpu="a100")
     pytorch = {
@@ -175,7 +175,7 @@ async def test_promise_2_a_place_that_a_new_catalog_can_never_grant_ends_and_say
 @pytest.mark.parametrize(
     "default", [pytest.param({"gpu": "half"}, id="kind"), pytest.param({"gpu": "a100", "count": 2}, id="count")]
 )
-async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_old_one(world, default):
+async def test_promise_6_a_changed_default_changes_no_waiting_request(world, default):
     ada = await world.up("ada", count=2)
     bob = await world.start("bob")
     await world.parts.attempts.park(bob.id, 1)
@@ -194,7 +194,7 @@ async def test_promise_6_a_changed_default_changes_nothing_of_what_waits_by_the_
     assert (joined.request.gpu, joined.request.count) == ("a100", 1)
 
 
-async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says_so(world):
+async def test_promise_2_a_request_by_a_removed_default_ends_with_the_reason(world):
     await world.up("ada", count=2)
     bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
@@ -202,7 +202,7 @@ async def test_promise_2_a_default_of_then_that_is_offered_no_more_ends_and_says
     assert "GPU: You asked for 'a100'. Allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
 
 
-async def test_promise_2_what_was_starting_and_is_offered_no_more_ends_when_it_comes_back_to_its_place(world):
+async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world):
     lease = await world.start("alice", gpu="half")
     await world.round()
     lease = await world.acknowledge(world.now_of(lease))
@@ -275,7 +275,7 @@ async def test_promise_2_a_lease_without_a_server_is_released(world):
 # 3. Only the engine stops workspaces, by what is true at that moment. See also test_stopping.py.
 
 
-async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world):
+async def test_promise_3_a_stop_records_actor_reason_and_readings(world):
     lease = await world.up("alice")
     await world.go_on(900)
     ended = world.now_of(lease)
@@ -291,7 +291,7 @@ async def test_promise_3_a_stop_records_who_why_and_the_readings_behind_it(world
 # 6. A GPU shortage is a queue, not a failure.
 
 
-async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
+async def test_promise_6_a_shortage_is_a_queue_position(make_world):
     world = make_world(gpus=1)
     await world.up("alice", lifetime="2h")
     await world.start("bob")
@@ -302,7 +302,7 @@ async def test_promise_6_a_shortage_is_a_place_with_an_estimate(make_world):
     assert queue.sentence.startswith("The only simulated A100 80 GB is in use. You are 2nd in line. Too few past ")
 
 
-async def test_promise_6_a_place_without_a_listener_is_kept_and_taken_up_by_the_service(make_world):
+async def test_promise_6_a_parked_request_keeps_its_position_and_is_started(make_world):
     world = make_world(gpus=1)
     alice = await world.up("alice")
     world.shows(alice, 50)
@@ -329,7 +329,7 @@ async def test_promise_6_no_request_overtakes_within_a_pool(make_world):
     assert [world.registry.get(x.id).phase for x in (large, small)] == [Phase.RESERVED, Phase.QUEUED]
 
 
-async def test_promise_6_who_needs_no_gpu_starts_meanwhile(make_world):
+async def test_promise_6_a_request_without_gpu_starts_at_once(make_world):
     world = make_world(gpus=1)
     await world.up("alice")
     await world.start("bob")

@@ -77,7 +77,7 @@ async def test_promise_4_one_busy_gpu_of_several_is_enough(world):
 
 
 @pytest.mark.parametrize("foreign", [True, False])
-async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(world, foreign):
+async def test_promise_4_an_unknown_process_on_a_shared_gpu_is_not_idle(world, foreign):
     lease = await world.up("alice", gpu="half")
     note = "process 42, which no lease gave it to, computes on it" if foreign else ""
     world.backend.change_gpu(lease.slots[0].gpu, foreign=foreign, note=note)
@@ -90,7 +90,7 @@ async def test_promise_4_a_stranger_on_a_shared_gpu_may_be_the_workspace_s_own(w
 # 5. People know before it happens.
 
 
-async def test_promise_5_idle_people_are_warned_and_one_keep_is_enough(world):
+async def test_promise_5_an_idle_workspace_is_warned_and_kept_by_one_click(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     warning = present_workspace(world.parts, world.registry.get(lease.id)).warning
@@ -130,7 +130,7 @@ async def test_promise_5_no_workspace_is_stopped_for_idleness_without_the_whole_
     assert world.now_of(lease).ended_at - warned >= GRACE
 
 
-async def test_promise_5_a_coming_end_is_told_at_every_threshold_once(world):
+async def test_promise_5_each_threshold_of_the_end_is_announced_once(world):
     lease = await world.up("alice", lifetime="2h")
     world.shows(lease, 50)
     await world.go_on(7200 + 120)
@@ -139,7 +139,7 @@ async def test_promise_5_a_coming_end_is_told_at_every_threshold_once(world):
     assert world.now_of(lease).reason is ExitReason.EXPIRED
 
 
-async def test_promise_5_a_deadline_that_passed_unseen_moves_once_to_give_notice(world):
+async def test_promise_5_a_deadline_that_passed_in_an_outage_moves_to_give_notice(world):
     lease = await world.up("alice", lifetime="2h")
     world.shows(lease, 50)
     world.clock.advance(9000)
@@ -179,7 +179,7 @@ async def still_to_be_kept(world, lease):
     return (await world.parts.actions.keep(world.registry.get(lease.id), "alice")).phase is Phase.RUNNING
 
 
-async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
+async def test_a_changed_policy_ends_the_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     assert world.phase(lease) is Phase.RECLAIMING
@@ -192,7 +192,7 @@ async def test_a_grace_goes_on_under_the_policy_of_now_alone(world):
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-async def test_a_withdrawn_end_is_not_notified_again(make_world, mailbox, mode):
+async def test_a_grace_that_a_changed_policy_ends_sends_no_message(make_world, mailbox, mode):
     world = make_world(notify_users=mailbox.address("{user}@example.org"))
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
@@ -204,7 +204,7 @@ async def test_a_withdrawn_end_is_not_notified_again(make_world, mailbox, mode):
     assert len(told) == 1, "only what was told before the restart"
 
 
-async def test_promise_5_a_grace_in_which_the_store_was_away_leaves_time_to_object(world):
+async def test_promise_5_an_outage_of_the_store_leaves_time_to_keep(world):
     lease = await in_its_last_minute(world)
     save, world.parts.store.save = world.parts.store.save, refuse
     await world.go_on(600, step=5)
@@ -218,7 +218,7 @@ def refuse(*_arguments):
     raise Unavailable("The disk is full.")
 
 
-async def test_promise_5_a_grace_in_which_the_hub_was_away_leaves_time_to_object(world):
+async def test_promise_5_an_outage_of_the_hub_leaves_time_to_keep(world):
     lease = await in_its_last_minute(world)
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(600, step=5)
@@ -227,7 +227,7 @@ async def test_promise_5_a_grace_in_which_the_hub_was_away_leaves_time_to_object
     assert await still_to_be_kept(world, lease)
 
 
-async def test_a_hub_that_is_away_for_seconds_now_and_then_keeps_nothing(world):
+async def test_short_outages_of_the_hub_keep_no_workspace(world):
     lease = await in_its_last_minute(world)
     for _ in range(3):
         world.hub.unreachable = "The hub does not answer."

@@ -15,7 +15,7 @@ DAY = 86400.0
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_promise_6_a_kind_out_of_sight_is_waited_for_where_it_was_there_within_a_day(world, restarts):
+async def test_promise_6_a_kind_seen_within_a_day_can_be_waited_for(world, restarts):
     await world.round()
     gpus, world.backend.gpus = world.backend.gpus, ()
     await world.go_on(DAY / 2, step=DAY / 4)
@@ -55,7 +55,7 @@ def quota(world):
     return most
 
 
-async def test_a_request_above_a_lowered_quota_is_told_so_and_keeps_its_place(world, quota):
+async def test_a_request_above_a_lowered_quota_is_explained_and_keeps_its_position(world, quota):
     await world.up("holder", count=2)
     lease = await world.start("alice", count=2)
     await world.round()
@@ -78,7 +78,7 @@ async def test_a_request_above_a_lowered_quota_is_told_so_and_keeps_its_place(wo
     assert world.did(lease)[-1] == "can start again"
 
 
-async def test_after_a_day_it_ends_with_the_reason(world, quota):
+async def test_an_impossible_request_ends_after_a_day(world, quota):
     for gpu in world.backend.gpus:
         world.backend.change_gpu(gpu.id, foreign=True)
     await world.round()
@@ -95,7 +95,7 @@ async def test_after_a_day_it_ends_with_the_reason(world, quota):
     )
 
 
-def test_its_page_offers_to_change_it_with_its_options(make_web_world):
+def test_the_page_of_an_impossible_request_offers_a_change(make_web_world):
     world = make_web_world()
     world.observe()
     lease = page_world.waiting(

@@ -22,9 +22,9 @@ from tornado.testing import bind_unused_port
 from gpuspawner.backends.fake import fake_gpus
 from gpuspawner.core.authentication import RequestTarget, new_nonce, request_headers, sign_ticket
 from gpuspawner.core.leases.lease import Key, Phase
-from gpuspawner.service import connections
 from gpuspawner.service.api.base import is_spawner
-from gpuspawner.service.connections import PublicServer
+from gpuspawner.service.process import connections
+from gpuspawner.service.process.connections import PublicServer
 from gpuspawner.service.store import Store
 
 # Each sample takes a process with pipes, as on a real machine, and says when it was.
@@ -105,7 +105,7 @@ def watch(service, port):
     return slowest, max(after - before for before, after in itertools.pairwise(times))
 
 
-def test_half_open_requests_end_neither_the_api_of_the_spawner_nor_people_s_nor_sampling(service, port):
+def test_half_open_requests_block_neither_api_nor_sampling(service, port):
     with contextlib.ExitStack() as stack:
         for _ in range(HALF_OPEN):
             stack.enter_context(connect(port, POST))
@@ -178,7 +178,7 @@ def sent_to(world, headers):
         (f"{SHORT}Cookie: service-gpu=forged\r\n", 403),
     ],
 )
-def test_a_body_that_is_not_wanted_is_refused_before_it_comes(world, headers, status):
+def test_an_unwanted_body_is_refused_before_it_is_sent(world, headers, status):
     with sent_to(world, headers) as one:
         head, _, body = one.makefile("rb").read().partition(b"\r\n\r\n")  # to the end: the connection is closed
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
@@ -219,7 +219,7 @@ def test_slow_headers_and_bodies_have_a_time_limit(world, monkeypatch, slow):
         assert one.recv(1) == b"", "the connection is closed"
 
 
-def test_a_flood_from_one_address_ends_its_own_connections_and_none_of_the_spawner_s_nor_of_other_addresses(world):
+def test_a_flood_from_one_address_closes_only_its_own_connections(world):
     path = "/services/gpu/internal/leases/gone?attempt=1"
     ask, again = (f"GET {path} HTTP/1.1\r\nHost: gpu\r\n{as_spawner(path)}\r\n" for _ in range(2))
     with served(world) as port, contextlib.ExitStack() as stack:

@@ -34,7 +34,7 @@ def world(make_web_world):
 queue = command_fixture("queue", "queue", user="alice")
 
 
-def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):
+def test_a_user_sees_their_own_request_and_the_number_of_others(queue):
     code, out, _ = queue()
     head, mine, why, others = out.splitlines()
     assert code == 0
@@ -46,7 +46,7 @@ def test_a_user_sees_their_own_place_why_they_wait_and_counts_of_others(queue):
     assert "carol" not in out
 
 
-def test_administrators_see_all_and_json_is_the_apis(world, queue):
+def test_administrators_see_the_whole_queue_and_json_is_the_api_s(world, queue):
     _, out, _ = queue(name="admin")
     assert "carols  carol  " in out
     assert "other request" not in out
@@ -55,7 +55,7 @@ def test_administrators_see_all_and_json_is_the_apis(world, queue):
     assert {one["user"]: one["team"] for one in told["queue"]} == {"alice": "vision", "carol": None}
 
 
-def test_a_row_and_its_sentence_tell_the_same_wait(world, queue, monkeypatch):
+def test_a_row_and_its_sentence_have_the_same_estimate(world, queue, monkeypatch):
     _, sentence = (line for line in queue(name="admin")[1].splitlines() if line.startswith("carols"))
     assert "Too few past workspaces are known to estimate the start" in sentence
     shown = ShownStart(Form.TIME, 1500.0, 900.0, 2100.0)
@@ -66,7 +66,7 @@ def test_a_row_and_its_sentence_tell_the_same_wait(world, queue, monkeypatch):
     assert wait.strip() in sentence
 
 
-def test_of_others_the_api_says_neither_who_nor_why(world):
+def test_the_api_hides_users_and_reasons_of_other_requests(world):
     (other,) = [one for one in api(world, "alice", "queue").json()["queue"] if not one["mine"]]
     hidden = ("id", "user", "server", "team", "sentence", "wait_reason", "changed", "precedence")
     assert [other[name] for name in hidden] == [None] * len(hidden)
@@ -99,7 +99,7 @@ def test_no_page_calls_a_start_the_latest_that_others_may_still_delay(world):
         assert all("15:00" in text or "T15:00" in text for text in words)
 
 
-def test_a_rule_of_anothers_queue_is_named_as_its_owners_and_says_nothing_of_our_waiting_time(world):
+def test_a_rule_of_another_scheduler_names_its_owner(world):
     lease = next(lease for lease in world.parts.registry if lease.id == "mine")
     held = present_wait_reason(lease, BlockingRule("quota", "Vision has all its GPUs."), "Slurm")
     shown = present_workspace(world.parts, lease)

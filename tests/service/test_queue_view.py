@@ -9,6 +9,7 @@ import pytest
 from service_world import World
 
 from gpuspawner.service.waiting import queue_snapshot as queue_view
+from gpuspawner.service.waiting import shared_results
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def counted(compute, name, computed):
     return count
 
 
-async def test_everybody_who_looks_is_answered_by_one_computation_until_something_changes(world):
+async def test_one_computation_of_positions_serves_all_readers_until_a_change(world):
     up = await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(5)]
     queue, version = world.parts.queue, world.parts.queue.version
@@ -90,8 +91,15 @@ class Times:
         return self.used
 
 
-async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypatch):
-    monkeypatch.setattr(queue_view, "time", times := Times())
+@pytest.fixture
+def times(monkeypatch):
+    made = Times()
+    for module in (queue_view, shared_results):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+async def test_slow_positions_are_recomputed_rarely(world, times):
     await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(3)]
     queue = world.parts.queue
@@ -120,31 +128,29 @@ async def test_slow_positions_are_shown_old_for_most_of_the_time(world, monkeypa
     assert queue.version > version + 1, "who was shown those of before looks again"
 
 
-async def test_a_slow_view_is_computed_rarely_for_all_readers(world, monkeypatch):
-    monkeypatch.setattr(queue_view, "time", times := Times())
+async def test_a_slow_view_is_computed_rarely_for_all_readers(world, times, monkeypatch):
     await world.up("anna")
     waits, queue = await world.ask("bob", lifetime="1h"), world.parts.queue
     made = iter(range(9))
     monkeypatch.setattr(queue, "_decided", counted(queue._decided, "decided", world.computed))
     queue.wait_reason(waits)
-    assert queue.seldom("number", lambda: next(made)) == 0
+    assert queue.compute_seldom("number", lambda: next(made)) == 0
     world.computed.clear()
     await world.ask("carla", lifetime="1h")
     times.now = 19.9  # a second was used of it
     queue.wait_reason(waits)
-    assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 0)
+    assert (queue.compute_seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 0)
     times.now = 20.1
     queue.wait_reason(waits)
-    assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 1), "one at a time"
-    times.now += queue_view.BETWEEN_SECONDS
+    assert (queue.compute_seldom("number", lambda: next(made)), world.computed["decided"]) == (0, 1), "one at a time"
+    times.now += shared_results.BETWEEN_SECONDS
     queue.wait_reason(waits)
-    assert (queue.seldom("number", lambda: next(made)), world.computed["decided"]) == (1, 1)
+    assert (queue.compute_seldom("number", lambda: next(made)), world.computed["decided"]) == (1, 1)
     times.now = 99
-    assert queue.seldom("number", lambda: next(made)) == 1, "where nothing changed"
+    assert queue.compute_seldom("number", lambda: next(made)) == 1, "where nothing changed"
 
 
-async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world, monkeypatch, caplog):
-    monkeypatch.setattr(queue_view, "time", times := Times())
+async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world, times, caplog):
     queue, gates, made = world.parts.queue, [asyncio.Event() for _ in range(4)], iter(range(4))
 
     async def make():
@@ -155,7 +161,7 @@ async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world
         return number
 
     def look():
-        return queue.seldom_beside("number", make)
+        return queue.compute_in_background("number", make)
 
     async def looked_at():
         return await asyncio.wait_for(look(), 1)
@@ -169,10 +175,10 @@ async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world
     times.now = 20.1
     assert await looked_at() == 0, "it is being made"
     gates[1].set()
-    await asyncio.gather(*queue._making.values(), return_exceptions=True)
+    await asyncio.gather(*queue._shared._tasks.values(), return_exceptions=True)
     assert await looked_at() == 1
     await world.ask("dora", lifetime="1h")
-    times.now += queue_view.LONGEST_SECONDS + 1
+    times.now += shared_results.LONGEST_SECONDS + 1
     late = asyncio.create_task(look())
     await asyncio.sleep(0)
     assert not late.done(), "what is that old is not shown"
@@ -182,7 +188,7 @@ async def test_a_view_slower_than_a_page_is_shown_old_while_it_is_computed(world
     times.now += 21
     gates[3].set()
     assert await looked_at() == 2
-    await asyncio.gather(*queue._making.values(), return_exceptions=True)
+    await asyncio.gather(*queue._shared._tasks.values(), return_exceptions=True)
     assert "number could not be made" in caplog.text
     assert await looked_at() == 2
 
@@ -196,15 +202,14 @@ async def test_a_quickly_computed_view_is_waited_for_and_shown_current(world, ca
             raise ValueError("it breaks")
         return number
 
-    assert await queue.seldom_beside("number", make) == 0
+    assert await queue.compute_in_background("number", make) == 0
     for user in ("carla", "dora"):
         await world.ask(user, lifetime="1h")
-        assert await queue.seldom_beside("number", make) == 1, "and that of before where it breaks"
+        assert await queue.compute_in_background("number", make) == 1, "and that of before where it breaks"
     assert "number could not be made" in caplog.text
 
 
-async def test_old_queue_positions_are_replaced_once_there_is_time(world, monkeypatch):
-    monkeypatch.setattr(queue_view, "time", times := Times())
+async def test_old_queue_positions_are_replaced_once_there_is_time(world, times):
     await world.up("anna")
     line = [await world.ask(f"user{index}", lifetime="1h") for index in range(2)]
     queue = world.parts.queue

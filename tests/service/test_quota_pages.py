@@ -12,6 +12,7 @@ from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import Rate
+from gpuspawner.service.quotas.own_usage import hours_text
 
 MONEY = {"per": "month", "hard": 500}
 QUOTAS = {
@@ -78,11 +79,19 @@ def test_a_user_sees_what_they_have_used_what_is_left_and_the_rules_that_bind_th
     assert 'id="rule-vision"' in page
 
 
-def test_home_shows_each_limit_with_its_share_and_the_team_of_a_workspace(world):
-    text = text_of(Browser(world, "alice").home.text)
+def test_home_shows_each_limit_with_its_share_and_the_page_of_a_workspace_its_team(world):
+    alice = Browser(world, "alice")
+    text = text_of(alice.home.text)
     assert "GPUs now 2 of 4 Your share is 1. Above it, you use what is free." in text
     assert "Team Vision: GPUs now 2 of 8" in text
-    assert "PyTorch · Team Vision" in text
+    assert "PyTorch · Team Vision" in text_of(alice.look("workspaces/runs").text)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(0.0, "0.0"), (0.034, "0.03"), (0.96, "0.96"), (1.0, "1.0"), (12.34, "12.3")]
+)
+def test_less_than_an_hour_is_not_shown_as_nothing(hours, text):
+    assert hours_text(hours) == text
 
 
 def test_waiting_gpus_are_shown_next_to_used_gpus(world):

@@ -102,7 +102,7 @@ def test_a_request_is_approved_with_changes_only_with_a_sentence(world):
     assert most_gpus(world)["members"] == 3
 
 
-def test_a_declined_request_changes_nothing_and_its_user_reads_why(world):
+def test_a_declined_request_changes_nothing_and_has_the_reason(world):
     asked = ask(world)
     assert "why" in error(answer(world, asked, "decline", status=400))
     declined = answer(world, asked, "decline", why="Use T4")
@@ -126,7 +126,7 @@ def test_its_user_withdraws_a_request_and_nobody_else(world):
     assert titles(world, "admin") == []
 
 
-def test_of_two_answers_at_the_same_time_one_counts(world):
+def test_one_of_several_simultaneous_answers_counts(world):
     asked = ask(world)
     with ThreadPoolExecutor(6) as pool:
         path = f"quota-requests/{asked['id']}/approve"
@@ -154,7 +154,7 @@ def test_nobody_answers_their_own_request(world):
     assert listed(world, "lena") == [("lena", "open")]
 
 
-def test_lists_show_one_s_own_requests_those_of_teams_that_one_leads_or_all(world):
+def test_lists_of_requests_depend_on_the_role(world):
     ask(world)
     ask(world, "bob", team=None)
     assert listed(world, "bob") == [("bob", "open")]
@@ -191,7 +191,7 @@ def test_open_requests_of_a_person_are_bounded(world):
     ask(world)
 
 
-def test_requests_of_the_same_moment_are_bounded(world):
+def test_simultaneous_requests_are_bounded(world):
     with ThreadPoolExecutor(9) as pool:
         sent = pool.map(lambda _: api(world, "alice", "quota-requests", "POST", ASK).status_code, range(9))
         assert sorted(sent) == [201] * MAX_OPEN + [409] * (9 - MAX_OPEN)
@@ -370,7 +370,7 @@ def test_a_rule_approves_its_amount_once_for_requests_of_the_same_moment(ruled):
         assert sorted(sent) == ["approved", "open", "open", "open"]
 
 
-def test_what_a_rule_does_not_cover_waits_for_a_person(ruled):
+def test_a_request_beyond_the_rule_stays_open(ruled):
     assert ask(ruled, what="8.5 GPU h")["state"] == "open"
     assert ask(ruled, what="1 GPU")["state"] == "open"
     page = Browser(ruled, "alice").look("quota/request").text

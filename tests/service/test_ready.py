@@ -134,7 +134,7 @@ async def test_an_unvisited_schedule_is_given_back_and_pauses_after_three_days(w
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
-async def test_it_pauses_too_where_the_policy_gives_nothing_back(make_world, mode):
+async def test_a_schedule_pauses_also_under_policies_that_stop_nothing(make_world, mode):
     world = make_world(policy={"claim": "30m", "mode": mode})
     world.hub.add("bob")
     await missed(world, lambda lease: lease.phase is Phase.RUNNING)
@@ -163,7 +163,7 @@ def away(*_arguments):
     raise Unavailable("The database does not answer.")
 
 
-async def test_a_service_that_dies_between_asks_once_and_what_cannot_be_is_told(world):
+async def test_a_killed_service_starts_a_scheduled_workspace_once(world):
     await wish(world)
     change = world.parts.store.schedules.change
     world.parts.store.schedules.change = away
@@ -203,7 +203,7 @@ async def test_a_schedule_changed_during_a_round_is_kept_and_not_requested(world
     assert [lease_of(world, user) is not None for user in told] == [user == first for user in told]
 
 
-async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world):
+async def test_schedules_of_deleted_users_are_deleted(world):
     await wish(world)
     await wish(world, user="carol")
     before = owner(world)
@@ -218,7 +218,7 @@ async def test_wishes_of_who_is_deleted_are_forgotten_and_ask_for_nothing(world)
     assert left.user == "carol"
 
 
-async def test_on_a_closed_day_nothing_is_asked_for(make_world):
+async def test_on_a_closed_day_no_schedule_starts(make_world):
     world = make_world(policy={"claim": "30m"})
     world.hub.add("bob")
     today = datetime.fromtimestamp(world.clock.now(), timezone.utc).date()
@@ -230,7 +230,7 @@ async def test_on_a_closed_day_nothing_is_asked_for(make_world):
     assert "that day is closed" in (await listed(world))[0]["sentence"]
 
 
-async def test_holidays_by_the_hours_of_its_policy_ask_for_nothing_and_other_policies_go_on(make_world):
+async def test_a_holiday_of_the_policy_starts_no_schedule(make_world):
     world = make_world(policy={"claim": "30m"})
     world.hub.add("bob")
     today = datetime.fromtimestamp(world.clock.now(), timezone.utc).date()

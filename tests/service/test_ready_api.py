@@ -21,7 +21,7 @@ def alice_of(world):
 
 
 @pytest.mark.postgresql
-def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noqa: F811
+def test_a_command_lists_makes_resumes_and_removes_schedules(world, cli):  # noqa: F811
     assert cli("schedule").out.startswith("You have no schedules.")
     out = cli("schedule", "pytorch", "--gpu", "a100", "--count", "2", "--at", "8:00", "--name", "train").out
     assert out.startswith("weekdays 8:00 (")
@@ -48,7 +48,7 @@ def test_a_terminal_lists_makes_resumes_and_removes_ones_own(world, cli):  # noq
     assert list(world.parts.registry) == []
 
 
-def test_a_second_click_on_have_it_ready_makes_no_second_one(world):
+def test_a_repeated_schedule_is_made_once(world):
     body = {"template": "pytorch", "gpu": "a100", "at": "8:00", "on": "weekdays"}
     first, again = (api(world, "alice", "ready", "POST", body) for _ in range(2))
     assert (first.status_code, again.status_code, again.json()["id"]) == (201, 201, first.json()["id"])
@@ -74,7 +74,7 @@ def test_an_impossible_schedule_is_refused_in_words(world, cli, arguments, words
     assert api(world, "alice", "ready").json()["ready"] == []
 
 
-def test_there_are_at_most_some_of_each_user(world):
+def test_schedules_of_a_user_are_bounded(world):
     body = {"at": "8:00", "on": "daily"}
     answers = [
         api(world, "alice", "ready", "POST", {**body, "at": f"{hour}:00"}) for hour in range(8, 9 + MAX_SCHEDULES)
@@ -84,7 +84,7 @@ def test_there_are_at_most_some_of_each_user(world):
     assert api(world, "bob", "ready", "POST", body).status_code == 201
 
 
-def test_one_is_changed_paused_and_resumed_by_command_api_and_page(world, cli):  # noqa: F811
+def test_a_schedule_is_changed_paused_and_resumed_everywhere(world, cli):  # noqa: F811
     one = api(world, "alice", "ready", "POST", {"at": "8:00", "on": "daily"}).json()
     assert one["asked_for_at"] == one["next_at"] - FIRST_START_SECONDS
     assert "if the queue stays as it is" in one["sentence"]

@@ -35,7 +35,7 @@ def leases(operator):
     return [lease for lease in operator.world.registry if lease.user == "ada"]
 
 
-async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_again(operator):
+async def test_a_scheduled_resource_starts_in_time_and_is_scheduled_again(operator):
     await operator.rounds()
     assert (operator.status("morning")["phase"], operator.status("morning")["readyAt"][11:]) == (
         "Scheduled",
@@ -61,7 +61,7 @@ async def test_it_is_scheduled_then_asked_for_in_time_and_told_and_scheduled_aga
     assert len(await wishes(operator)) == 1
 
 
-async def test_deleted_it_is_asked_for_no_more_but_not_where_all_are(operator):
+async def test_a_deleted_resource_deletes_its_schedule_unless_all_resources_vanish(operator):
     await operator.rounds()
     operator.cluster.is_going = True
     operator.cluster.change(operator.cluster.there["morning"], deleting=True)

@@ -22,7 +22,7 @@ async def test_the_registry_refuses_a_second_live_lease_of_a_key(store):
     assert [x.id for x in registry] == ["full"]
 
 
-async def test_a_key_passes_on_in_the_registry_too(store):
+async def test_a_key_passes_to_the_next_lease_in_the_registry(store):
     registry, second = LeaseRegistry(store), replace(FULL_LEASE, id="second")
     await registry.save(FULL_LEASE)
     ended = replace(FULL_LEASE, phase=Phase.ENDED)
@@ -32,7 +32,7 @@ async def test_a_key_passes_on_in_the_registry_too(store):
     assert registry.of_key(FULL_LEASE.key) == second, "an end told again takes no other's key"
 
 
-async def test_the_registry_forgets_what_ended_and_reads_what_lives(store):
+async def test_the_registry_has_only_live_leases(store):
     registry = LeaseRegistry(store)
     await registry.save(FULL_LEASE, a_lease())
     await registry.save(replace(a_lease(), phase=Phase.ENDED))

@@ -11,7 +11,7 @@ from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.exits import CANCELLED, UNKNOWN, Exit, ExitReason
 from gpuspawner.core.leases.lease import JOINABLE, UP, WAITING, Phase
 from gpuspawner.core.leases.reports import MESSAGE_CHARACTERS, RELEASE_SPOOL, ReleaseReport
-from gpuspawner.service.engine.hub.servers import AHEAD_SECONDS, LATE_SECONDS
+from gpuspawner.service.engine.hub_state import AHEAD_SECONDS, LATE_SECONDS
 from gpuspawner.service.engine.recovery import read_release_spool
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.spawner.client import spool_release
@@ -90,7 +90,7 @@ async def test_a_repeated_or_unknown_outcome_is_harmless(world):
 
 
 @pytest.mark.parametrize("phase", sorted(JOINABLE))
-async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase):
+async def test_a_start_cancelled_by_the_service_s_stop_is_requeued(world, phase):
     lease = await in_phase(world, phase)
     world.allocator.observed._stops[lease.key] = world.clock.now() - 4.9
     await world.hub_stops(lease, "cancelled")
@@ -104,7 +104,7 @@ async def test_a_start_that_our_own_stop_hit_goes_back_to_its_place(world, phase
 
 
 @pytest.mark.parametrize("phase", sorted(JOINABLE))
-async def test_a_start_cancelled_later_than_that_is_cancelled(world, phase):
+async def test_a_start_cancelled_five_seconds_after_the_stop_ends(world, phase):
     lease = await in_phase(world, phase)
     world.allocator.observed._stops[lease.key] = world.clock.now() - 5.1
     await world.hub_stops(lease, "cancelled")
@@ -119,7 +119,7 @@ async def test_a_stop_of_ours_is_remembered_for_its_key(world):
 
 
 @pytest.mark.parametrize("phase", [*sorted(UP), Phase.STOPPING])
-async def test_a_new_start_waits_for_the_end_of_what_still_runs(world, phase):
+async def test_a_new_start_waits_until_the_old_process_has_ended(world, phase):
     """The hub starts again and has no server of it. The old process is ended first, then the start continues."""
     lease = await in_phase(world, phase)
     world.hub.forget("alice")
@@ -150,7 +150,7 @@ async def test_a_start_repeated_after_a_time_out_is_the_same_lease_and_attempt(w
     assert (await world.ask("alice", start_id="twice")).attempt == 2
 
 
-async def test_the_waiter_of_an_older_attempt_and_of_an_ended_lease_is_told_to_stop(world):
+async def test_the_spawner_of_an_older_attempt_or_ended_lease_is_refused(world):
     await world.round()
     old = await world.start("alice")
     await world.ask("alice")
@@ -163,7 +163,7 @@ async def test_the_waiter_of_an_older_attempt_and_of_an_ended_lease_is_told_to_s
         await world.parts.attempts.park("nobody", 1)
 
 
-async def test_a_grant_that_crossed_the_parking_on_its_way_stands(world):
+async def test_parking_does_not_undo_a_grant(world):
     await world.round()
     lease = await world.start("alice")
     assert (await world.parts.attempts.park(lease.id, 1)).phase is Phase.RESERVED
@@ -190,7 +190,7 @@ async def test_leftovers_of_an_earlier_start_are_ended_before_the_next_start(wor
     assert set(world.backend.running) == {(lease.id, 2)}
 
 
-async def test_one_user_starting_many_workspaces_leaves_room_and_reads_why_the_next_waits(make_world):
+async def test_simultaneous_starts_of_a_user_are_limited(make_world):
     world = make_world(gpus=8, concurrent_starts=4, concurrent_starts_each=2)
     mine = [await world.start("alice", str(number)) for number in range(3)]
     theirs = [await world.start("bob", str(number)) for number in range(2)]
@@ -284,7 +284,7 @@ async def test_an_unreadable_report_blocks_no_other_report(world, tmp_path, monk
 
 
 @pytest.mark.parametrize("heard", ["by HTTP", "late"])
-async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, tmp_path, heard):
+async def test_an_unstorable_message_is_cleaned_and_cut(world, tmp_path, heard):
     """A path whose bytes are no UTF-8: its message failed at each round, and after it nothing was granted any more."""
     lease = await world.up("alice")
     message = "no such folder: /home/\udcff\0" + "x" * 3000
@@ -299,7 +299,7 @@ async def test_a_message_that_no_store_can_hold_is_kept_as_far_as_it_can(world, 
 
 @pytest.mark.parametrize("named", ["before its end", "while it stops", "after its end", "late"])
 @pytest.mark.parametrize("by", ["alice", "root", "the service cull"])
-async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
+async def test_a_stop_in_the_hub_names_its_actor(world, by, named):
     lease = await world.up("alice")
     if named == "before its end":
         await world.allocator.stoppers.name(lease.key, by)
@@ -326,7 +326,7 @@ async def test_a_stop_on_the_hub_s_pages_names_who_sent_it(world, by, named):
     assert world.did(lease).count("stopper") == (named != "before its end")
 
 
-async def test_a_name_outlives_an_end_that_could_not_be_stored(world, monkeypatch):
+async def test_the_actor_of_a_hub_stop_outlives_an_unstored_end(world, monkeypatch):
     lease = await world.up("alice")
     await world.allocator.stoppers.name(lease.key, "root")
     save = world.parts.store.save
@@ -343,7 +343,7 @@ async def test_a_name_outlives_an_end_that_could_not_be_stored(world, monkeypatc
     assert (ended.ended_by, ended.message) == ("root", "It was stopped by root, from the hub.")
 
 
-async def test_a_name_is_given_to_no_other_end(world):
+async def test_the_actor_of_a_hub_stop_is_not_used_for_another_end(world):
     lease = await world.up("alice")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))
     idle = world.now_of(lease)
@@ -356,7 +356,7 @@ async def test_a_name_is_given_to_no_other_end(world):
     assert world.now_of(bobs).message == UNKNOWN, "that stop came to nothing, long ago"
 
 
-async def test_a_name_is_not_kept_for_the_next_server_of_a_lease_that_returned(world):
+async def test_the_actor_of_a_hub_stop_is_not_used_for_the_next_attempt(world):
     lease = await world.up("alice")
     await world.allocator.stoppers.name(lease.key, "root")
     again = replace(world.now_of(lease), attempt=lease.attempt + 1)
@@ -365,7 +365,7 @@ async def test_a_name_is_not_kept_for_the_next_server_of_a_lease_that_returned(w
     assert world.now_of(lease).message == UNKNOWN
 
 
-async def test_a_start_that_another_cancelled_is_not_called_its_user_s(world):
+async def test_a_cancelled_start_names_the_actor_only_if_it_is_another_user(world):
     lease = await in_phase(world, Phase.RESERVED)
     await world.hub_stops(lease, "cancelled")
     await world.allocator.stoppers.name(lease.key, "alice")

@@ -88,7 +88,7 @@ async def test_a_catalog_that_changed_while_no_service_ran_is_in_the_audit(world
     assert audited(world)[-1][2:] == told
 
 
-async def test_nothing_follows_from_what_has_not_changed(world):
+async def test_an_unchanged_catalog_changes_nothing(world):
     assert not await reload_of(world).look()
 
 
@@ -118,7 +118,7 @@ async def test_a_team_that_left_the_catalog_ends_no_wait(world, path):
     assert world.phase(waits) is Phase.QUEUED
 
 
-async def test_schedulers_serve_the_kinds_of_now(world, path):
+async def test_schedulers_use_the_new_kinds(world, path):
     reload = reload_of(world)
     write(path, {**GPUS, "third": {"of": "a100", "shares": 3}}, pytorch={"gpus": {"third": 1}})
     assert await reload.look()
@@ -180,7 +180,7 @@ async def test_idle_time_restarts_under_another_policy_and_continues_under_the_s
     assert world.streak(lease).mode.value == "warn"
 
 
-async def test_the_promise_of_a_grant_is_kept(world, path):
+async def test_keeps_and_extensions_stay_as_granted_after_a_reload(world, path):
     lease = await world.up("alice")
     reload = reload_of(world)
     write(path, policy={"keep": {"times": 0, "each": "5m"}, "extend": {"each": "5m", "total": "5m"}})
@@ -196,7 +196,7 @@ async def test_the_promise_of_a_grant_is_kept(world, path):
     assert world.registry.get(lease.id).terms == lease.terms, "and over a restart"
 
 
-async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world, path):
+async def test_promise_2_a_reload_that_could_not_be_stored_is_repeated(world, path):
     await world.up("ada", count=2)
     waits = await world.start("bob", gpu="half", count=2)
     reload, save = reload_of(world), world.parts.store.save
@@ -213,7 +213,7 @@ async def test_promise_2_what_could_not_be_stored_follows_at_the_next_look(world
     assert world.phase(waits) is Phase.ENDED
 
 
-async def test_a_bad_one_changes_nothing(world, path):
+async def test_an_invalid_catalog_changes_nothing(world, path):
     waits, reload = await world.start("bob"), reload_of(world)
     path.write_text("version: 1\ntemplates: {pytorch: {gpus: {a10: 1}}}\n")
     os.utime(path, (0, 0))

@@ -35,16 +35,16 @@ def test_pages_show_the_title_and_the_server_keeps_its_name(web):
 
 
 @pytest.mark.parametrize("title", ["x" * (LONGEST_TITLE + 1), "a\x1b[2J", "\u202e"])
-def test_others_are_refused(web, title):
+def test_an_invalid_title_is_refused(web, title):
     assert rename(web, title, status=400)["error"]["field"] == "title"
 
 
 @pytest.mark.parametrize("who", ["bob", "admin"])
-def test_nobody_else_may(web, who):
+def test_only_the_user_renames_a_workspace(web, who):
     rename(web, "mine", who, status=404 if who == "bob" else 403)
 
 
-async def test_it_stays_over_a_restart_and_for_later_starts(world):
+async def test_a_title_is_kept_for_later_starts(world):
     lease = await world.up("alice")
     person = Person("alice", lease.key.owner)
     for _ in range(2):  # a second click

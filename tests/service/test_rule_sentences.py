@@ -36,12 +36,11 @@ from gpuspawner.core.quotas.limits import (
 from gpuspawner.core.rules import Accounts, BudgetUnit, EndNotice, Rate
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.preemption.preemptions import new_claim
-from gpuspawner.service.preemption.words import notice_words, why_words
+from gpuspawner.service.preemption.words import BEFORE_LATER, BY_SHARE, claim_reason, notice_words
 from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.start.check import starts_now
-from gpuspawner.service.waiting.positions import PlaceChanges
-from gpuspawner.service.waiting.presenter import waits
-from gpuspawner.service.waiting.reasons import BEFORE_LATER, BY_SHARE
+from gpuspawner.service.waiting.presenter import queue_sentence
+from gpuspawner.service.waiting.reasons import PositionChanges
 
 DOCUMENT = pages.page("explanation/quotas")
 SENTENCES = (Path(__file__).parent / "rule_sentences.txt").read_text().splitlines()
@@ -123,12 +122,12 @@ def of_budgets(catalog):
 
 def of_the_queue(catalog):
     offer = Offer("a100", 0, 4, 0, 2, simulated=False)
-    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer)
+    yield queue_sentence(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer)
     shown = ShownStart(Form.RANGE, None, 900.0, 2100.0)
-    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
+    yield queue_sentence(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
     shown = ShownStart(Form.TIME, 1200.0, 900.0, 2100.0)
-    yield waits(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
-    changes, (one, two, three, four) = PlaceChanges(), (waiting(name, count=1) for name in "abcd")
+    yield queue_sentence(QueuePosition(2, 3, 2400.0, 1200.0), request(), catalog, offer, shown=shown)
+    changes, (one, two, three, four) = PositionChanges(), (waiting(name, count=1) for name in "abcd")
     changes.see(dict(zip("abcd", range(1, 5), strict=True)), (one, two, three, four), catalog.gpus, WEDNESDAY)
     granted = [replace(lease, phase=Phase.RESERVED) for lease in (one, two)]
     changes.see({"c": 1, "d": 2}, (*granted, three, four), catalog.gpus, WEDNESDAY + 22 * 60)
@@ -147,7 +146,7 @@ def of_gpus(catalog):
     asked = {"kind": "a100", "count": 2, "key": "k"}
     for whom, returns in (({"external": "Training job train-77"}, BEFORE_LATER), ({"lease": "waits"}, BY_SHARE)):
         claim = new_claim("admin", WEDNESDAY, **asked, **whom)
-        notice = EndNotice("claim", at, why_words(claim, catalog), "admin")
+        notice = EndNotice("claim", at, claim_reason(claim, catalog), "admin")
         yield notice_words(notice, at - 900, returns=returns, mail=False)
 
 

@@ -83,7 +83,7 @@ async def test_in_its_grace_a_workspace_is_sampled_every_five_seconds_until_it_i
     assert await probes_in_a_minute() == 1
 
 
-async def test_nothing_is_known_any_more_of_what_ended(world):
+async def test_readings_of_an_ended_workspace_are_forgotten(world):
     lease = await world.up("alice")
     await world.sample()
     assert world.parts.sampler.newest(lease.id)
@@ -134,7 +134,7 @@ async def test_a_hanging_probe_delays_no_other_workspace(world):
     await world.parts.sampler.close()
 
 
-async def test_a_probe_that_hung_once_waits_apart_and_takes_no_slot_of_others(make_world):
+async def test_a_probe_that_hung_once_takes_no_slot_of_others(make_world):
     world = make_world(probes_at_once=1)
     stuck, fine = await world.up("alice"), await world.up("bob")
     world.shows(stuck, 0, problem="the probe did not end within 20 s")
@@ -287,7 +287,7 @@ async def test_the_host_memory_of_a_workspace_is_on_its_card_with_its_limit(worl
     assert (gauge.used, gauge.of, gauge.percent) == ("3", "8", 37.5)
 
 
-async def test_a_program_that_was_killed_for_memory_is_told_on_its_page_and_once(world):
+async def test_a_memory_kill_is_a_warning_and_recorded_once(world):
     lease = await world.up("alice")
     gpu = lease.slots[0].gpu
 
@@ -364,7 +364,7 @@ async def test_more_than_can_be_probed_at_once_are_spread_over_their_period(make
     assert told == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
 
 
-def test_the_stored_state_of_a_gpu_is_its_evidence_whatever_the_verdict_counts_besides():
+def test_the_stored_state_of_a_gpu_ignores_other_evidence():
     seen = Sample(
         ("a",),
         (GpuReading("a", 0.0, memory_used_bytes=2**30, holders=1, holders_cpu_cores=0.0),),

@@ -68,7 +68,7 @@ async def test_a_request_waits_for_the_schedulers_answer_and_is_granted_with_it(
     assert world.phase(lease) is Phase.RESERVED
 
 
-async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
+async def test_the_scheduler_gets_one_question_at_a_time(world):
     world.late.gate.clear()
     asked = len(world.late.answers)
     line = [await world.ask("user0", gpu="half")]
@@ -80,7 +80,7 @@ async def test_one_question_at_a_time_and_those_meanwhile_are_one(world):
     assert {world.phase(lease) for lease in line} == {Phase.RESERVED}
 
 
-async def test_pages_are_told_of_what_changed_and_not_of_each_look(world, monkeypatch):
+async def test_pages_reload_after_changes_and_not_after_each_question(world, monkeypatch):
     decide, changed_at = world.late._decide, 0.0
     monkeypatch.setattr(world.late, "_decide", lambda seen: replace(decide(seen), changed_at=changed_at))
 
@@ -128,7 +128,7 @@ async def test_an_answer_to_a_claim_that_was_withdrawn_grants_nothing(world):
         (-60, r"Training goes first\. .+ told of it when its time was over: there was no notice\. It ends now\."),
     ],
 )
-async def test_a_preemption_is_told_and_that_there_was_no_notice_where_its_time_is_over(world, seconds, told):
+async def test_a_late_preemption_says_that_there_was_no_notice(world, seconds, told):
     lease = await world.up("alice")
     world.late.preempts = (Preempted(lease.id, world.clock.now() + seconds, "Training goes first."),)
     await world.round()
@@ -139,7 +139,7 @@ async def test_a_preemption_is_told_and_that_there_was_no_notice_where_its_time_
     assert (world.phase(lease) is Phase.RUNNING) == (seconds > 0), "where its time is over, it ends at once"
 
 
-async def test_a_lost_answer_comes_again(world):
+async def test_a_lost_answer_is_asked_for_again(world):
     world.late.mode = "lost"
     lease = await world.ask("alice", count=2)
     await world.settle()
@@ -149,7 +149,7 @@ async def test_a_lost_answer_comes_again(world):
     assert world.phase(lease) is Phase.RESERVED
 
 
-async def test_while_the_scheduler_is_away_who_waits_is_told_and_what_runs_runs(world):
+async def test_an_outage_of_the_scheduler_is_shown_and_ends_nothing(world):
     up = await world.up("anna")
     world.shows(up, 50)
     world.late.mode = "away"
@@ -173,7 +173,7 @@ async def test_a_scheduler_that_forgot_a_running_workspace_does_not_grant_its_gp
     assert (world.phase(up), world.phase(lease)) == (Phase.RUNNING, Phase.QUEUED)
 
 
-async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(world):
+async def test_promise_1_a_gpu_granted_to_two_leases_goes_to_one(world):
     world.late.gate.clear()
     line = [await world.ask(user) for user in ("alice", "bob")]
     await world.settle()
@@ -185,7 +185,7 @@ async def test_promise_1_a_scheduler_that_grants_a_gpu_twice_is_not_believed(wor
     assert [world.phase(lease) for lease in line] == [Phase.RESERVED, Phase.QUEUED]
 
 
-async def test_promise_1_a_gpu_that_is_given_twice_in_one_grant_is_no_grant(world):
+async def test_promise_1_a_grant_with_one_gpu_twice_is_ignored(world):
     world.late.gate.clear()
     lease = await world.ask("alice", count=2)
     await world.settle()
@@ -196,7 +196,7 @@ async def test_promise_1_a_gpu_that_is_given_twice_in_one_grant_is_no_grant(worl
     assert world.phase(lease) is Phase.QUEUED
 
 
-async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_granted(world):
+async def test_promise_1_a_gpu_taken_by_an_outside_process_is_not_granted(world):
     world.late.gate.clear()
     lease = await world.ask("alice", count=2)
     await world.settle()
@@ -207,7 +207,7 @@ async def test_promise_1_a_gpu_that_a_stranger_took_while_it_was_decided_is_not_
     assert world.phase(lease) is Phase.QUEUED
 
 
-async def test_a_grant_that_expires_before_its_start_takes_it_is_given_back_and_the_place_stays(world):
+async def test_an_expired_grant_returns_to_its_queue_position(world):
     world.late.held_seconds = 5.0
     lease = await world.ask("alice")
     await world.settle()
@@ -233,9 +233,9 @@ async def test_a_grant_whose_expiry_could_not_be_stored_expires_later(world, mon
     with monkeypatch.context() as patched:
         patched.setattr(world.parts.store, "save", full)
         with pytest.raises(Unavailable):
-            await world.allocator.lapse_expired()
+            await world.allocator.granting.lapse_expired()
     assert world.phase(lease) is Phase.RESERVED
-    await world.allocator.lapse_expired()
+    await world.allocator.granting.lapse_expired()
     assert world.phase(lease) is Phase.QUEUED
 
 
@@ -375,7 +375,7 @@ async def asks(parts):
     await parts.allocator.syncs._task
 
 
-async def test_promise_2_a_service_that_was_frozen_withdraws_nothing_that_its_successor_claims(world):
+async def test_promise_2_a_frozen_service_withdraws_no_claim_of_its_successor(world):
     frozen, world.parts = world.parts, None  # it is not ended: it only does nothing for a while
     try:
         world.boot()
@@ -392,7 +392,7 @@ async def test_promise_2_a_service_that_was_frozen_withdraws_nothing_that_its_su
         frozen.store.close()
 
 
-async def test_while_the_store_does_not_answer_nothing_is_asked_and_then_all_goes_on(world, monkeypatch):
+async def test_the_scheduler_is_not_asked_while_the_store_is_away(world, monkeypatch):
     lease = await world.ask("alice")
     await world.settle()
     asked = len(world.late.answers)

@@ -6,7 +6,8 @@ import pytest
 import sqlalchemy as sa
 from databases import Database, postgres
 
-from gpuspawner.service.store import schema, tables
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.database import schema
 
 COLUMNS = {
     "sqlite": """SELECT one.name, one.wr, part.name, part.type, part."notnull", part.dflt_value, part.pk

@@ -8,7 +8,7 @@ from service_world import SECRET
 from gpuspawner.core.gpus.fleet import Gpu, Group
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.lease_documents import lease_variables
-from gpuspawner.service.engine.sampling.gpu_states import gpu_states
+from gpuspawner.service.engine.sampling.gpu_states import count_gpu_states
 from gpuspawner.service.workspaces.presenter import present_workspace
 
 NODES = {node: Group(node, "nvidia.com/gpu") for node in ("one", "two")}
@@ -66,7 +66,7 @@ async def test_a_lease_follows_its_pod_to_another_node(place):
     assert place.did(alice).count("placed") == 1
 
 
-async def test_gpus_that_are_only_counted_are_told_by_uuid_once_it_is_known_and_from_then_on(place):
+async def test_the_uuids_of_counted_gpus_are_shown_once_known(place):
     alice = await place.start("alice", count=2)
     await gave(place, alice, "one", 2)
     place.hub.answer("alice", "")
@@ -85,7 +85,7 @@ async def test_gpus_that_are_only_counted_are_told_by_uuid_once_it_is_known_and_
     assert place.audit(alice).count(("cluster", "allocated", "GPU-b, GPU-a")) == 1
 
 
-async def test_a_pod_where_it_was_promised_changes_nothing(place):
+async def test_a_pod_on_its_granted_node_changes_nothing(place):
     alice = await place.start("alice")
     await gave(place, alice, "one")
     await place.round()
@@ -93,7 +93,7 @@ async def test_a_pod_where_it_was_promised_changes_nothing(place):
     assert gpus(place, alice) == ["one/nvidia.com/gpu/0"]
 
 
-async def test_two_that_changed_places_are_both_followed(place):
+async def test_two_pods_that_swapped_nodes_are_both_followed(place):
     alice, bob = await place.start("alice", count=2), await place.start("bob")
     assert (gpus(place, alice)[0][:3], gpus(place, bob)[0][:3]) == ("one", "two")
     await gave(place, alice, "two", 2)
@@ -138,7 +138,7 @@ async def test_each_gpu_of_a_group_is_shown_as_one_thing(place):
     await place.start("alice")
     place.backend.gpus = cluster(foreign=["one/nvidia.com/gpu/0"])
     await place.round()
-    states = gpu_states(place.parts)
+    states = count_gpu_states(place.parts)
     assert states == {("a100", "unmeasured"): 1, ("a100", "foreign"): 1, ("a100", "free"): 2}
 
 
@@ -190,7 +190,7 @@ async def test_a_start_without_room_goes_back_to_its_place_once_its_pod_is_gone(
     assert (not place.backend.running, await place.speaks(alice)) == (True, False)
 
 
-async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_comes_is_told(place, monkeypatch):
+async def test_a_starting_node_is_waited_for_longer(place, monkeypatch):
     monkeypatch.setattr(place.parts.scheduler, "node_seconds", lambda *_: 240.0)
     alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=450.0)
@@ -208,7 +208,7 @@ async def test_a_node_that_is_started_is_waited_for_longer_and_one_that_never_co
     assert "We try again in 30 s." in told
 
 
-async def test_the_same_start_asks_again_and_others_pass_for_a_while(place):
+async def test_a_start_without_room_lets_others_pass_for_a_while(place):
     alice = await place.start("alice")
     await gave(place, alice, waiting=REASON, waiting_seconds=21.0)
     await place.round()
@@ -239,7 +239,7 @@ async def test_another_node_is_tried_where_the_first_had_no_room(place):
         await place.round()
 
 
-async def test_promise_6_a_start_that_its_spawner_sends_back_lets_others_pass_and_is_no_failure(place):
+async def test_promise_6_a_start_requeued_by_its_spawner_is_no_failure(place):
     alice, why = await place.start("alice"), "The cluster's quota team leaves no room: 1 asked, 2 of 2 in use."
     for attempt in (1, 3, 5, 7):  # more often than a hub may drop a start
         assert place.now_of(alice).attempt == attempt

@@ -40,7 +40,7 @@ OF_T4 = Quota("few", QuotaScope.EVERYBODY, limits=(Limit(LimitedResource.KIND, "
         pytest.param(OWN, OTHER, LEASE, (OF_T4,), [], id="a quota names it"),
     ],
 )
-def test_a_cluster_may_give_instead_what_the_user_takes_and_the_grant_has_room_for(own, other, lease, quotas, given):
+def test_a_cluster_may_give_a_substitute_within_consent_price_and_quota(own, other, lease, quotas, given):
     kinds = {"a100": own, "t4": other}
     assert [kind.name for kind in interchangeable_kinds(lease, kinds, quotas)] == given
 
@@ -57,17 +57,17 @@ def followed(request, given=((GAVE, 1),), pools=POOLS, **changes):
     return corrected_leases(assign_slots([running], [lease]), [lease], pools)
 
 
-def test_a_lease_is_of_the_kind_that_was_given():
+def test_a_lease_has_the_kind_that_the_cluster_gave():
     (lease,) = followed(a_request(substitutes=("t4",)))
     assert (lease.slots, lease.kind, lease.given, lease.rate) == ((Slot(GAVE.gpu(0)),), "t4", "t4", None)
 
 
-def test_a_lease_that_got_what_was_asked_after_all_has_no_other():
+def test_a_lease_that_got_the_requested_kind_has_no_substitute():
     (lease,) = followed(a_request(gpu="t4", substitutes=("a100",)), given=((GAVE, 1),))
     assert (lease.kind, lease.given) == ("t4", "")
 
 
-def test_a_kind_that_the_user_refuses_is_no_kind_of_a_lease():
+def test_a_kind_without_consent_does_not_change_the_lease():
     (lease,) = followed(a_request())
     assert (lease.slots[0].group, lease.kind, lease.rate) == (GAVE, "a100", Rate(Fraction(1)))
 

@@ -59,7 +59,7 @@ def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
     assert "secret saved" in texts[-2]
 
 
-def test_they_are_replaced_deleted_and_bounded(world):
+def test_secrets_are_replaced_deleted_and_bounded(world):
     world.save(running("mine", token_hash=hash_token(TOKEN)))
     save(world)
     save(world, value="other")
@@ -72,12 +72,12 @@ def test_they_are_replaced_deleted_and_bounded(world):
     assert "HF_TOKEN" not in hand_over(world, "mine").text
 
 
-def test_they_are_forgotten_with_their_user(world):
+def test_secrets_are_deleted_with_their_user(world):
     save(world)
     save(world, who="bob")
     world.created["bob"] = None
     world.call(forget, world.parts)
-    assert len(world.parts.store.secrets.owners("hub-1")) == 1
+    assert len(world.parts.store.retention.owners("hub-1")) == 1
 
 
 def test_a_value_of_another_key_user_or_name_is_not_opened():

@@ -27,7 +27,7 @@ from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rul
 from gpuspawner.core.units import ordinal, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.start.check import starts_now, stops_when_idle
-from gpuspawner.service.waiting.presenter import start_words, waits
+from gpuspawner.service.waiting.presenter import queue_sentence, start_words
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces.idleness import idle_words
 from gpuspawner.service.workspaces.models import Unreadable
@@ -35,25 +35,29 @@ from gpuspawner.service.workspaces.presenter import phase_words, present_workspa
 
 CATALOG = a_catalog()
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+SHORT = IdlePolicy(for_seconds=30.0)
+IN_USE = "All 4 A100 80 GB are in use."
+TOO_FEW = "Too few past workspaces are known to estimate the start."
+UNKNOWN = "We do not know yet how long it takes."
 
 
-def test_before_start_the_place_is_the_one_that_it_would_give():
-    words = waits(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
+def test_before_a_request_the_sentence_is_conditional():
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(), CATALOG, offer(), asked_for=False)
     assert words == ("All 4 A100 80 GB are in use. You would be 1st in line. We do not know yet how long it takes.")
 
 
-def test_who_did_not_ask_for_it_reads_about_it_and_not_about_you():
-    words = waits(QueuePosition(1, 1, None, None), a_request(count=2), CATALOG, offer(free=1), is_own=False)
+def test_administrators_read_about_the_request_in_the_third_person():
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(count=2), CATALOG, offer(free=1), is_own=False)
     assert words.startswith("1 of 4 A100 80 GB are free, and it needs 2. It is 1st in line. ")
 
 
-def test_a_quota_of_the_cluster_that_is_waited_for_is_named():
+def test_the_sentence_names_a_quota_of_the_cluster():
     short = "The cluster's quota team leaves 1 GiB memory of 64 GiB memory, and this needs 8 GiB memory."
-    words = waits(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
+    words = queue_sentence(QueuePosition(2, 3, None, None), a_request(), CATALOG, offer(free=3), short)
     assert words == (f"{short} You are 2nd in line. It starts by itself as soon as it can.")
 
 
-def test_a_node_that_has_to_start_first_is_said():
+def test_the_sentence_says_that_a_node_starts_first():
     words = starts_now(a_request(), CATALOG, offer(free=0), NOON, node_seconds=240.0)
     assert words == (
         "None is free now. Starts by itself on 1 A100 80 GB: a node starts for it, in about 4 min. Ends 1 h after that."
@@ -84,7 +88,7 @@ def offer(free=0, total=4, kind="a100", *, simulated=False, away=0):
 )
 def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     kinds = {**CATALOG.gpus, "a100": replace(CATALOG.gpus["a100"], autoscale=autoscale)}
-    words = waits(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
+    words = queue_sentence(QueuePosition(1, 1, None, None), a_request(), replace(CATALOG, gpus=kinds), offered)
     assert words.startswith(f"{begin}. You are 1st in line. ")
 
 
@@ -92,26 +96,26 @@ def test_unused_gpus_are_not_reported_as_in_use(offered, autoscale, begin):
     ("request_", "offered", "sentence"),
     [
         (
-            a_request(lifetime_seconds=6 * 3600 + 1800),
+            a_request(lifetime_seconds=23400),
             offer(free=3),
-            "Starts now on 1 A100 80 GB (3 free). Ends at 18:30, after 6 h 30 min.",
+            "on 1 A100 80 GB (3 free). Ends at 18:30, after 6 h 30 min.",
         ),
         (
             a_request(gpu="half", count=2, lifetime_seconds=43200),
             offer(free=5),
-            "Starts now on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
+            "on 2 Half an A100 (5 free). Ends at Sun 22 Nov 00:00, after 12 h.",
         ),
         (
             a_request(count=2),
             offer(free=3, simulated=True),
-            "Starts now on 2 simulated A100 80 GB (3 free). Ends at 13:00, after 1 h.",
+            "on 2 simulated A100 80 GB (3 free). Ends at 13:00, after 1 h.",
         ),
-        (a_request(gpu=None), None, "Starts now without a GPU. Ends at 13:00, after 1 h."),
-        (a_request(), offer(free=None), "Starts now on 1 A100 80 GB. Ends at 13:00, after 1 h."),
+        (a_request(gpu=None), None, "without a GPU. Ends at 13:00, after 1 h."),
+        (a_request(), offer(free=None), "on 1 A100 80 GB. Ends at 13:00, after 1 h."),
     ],
 )
 def test_sentence_1_what_starts_now(request_, offered, sentence):
-    assert starts_now(request_, CATALOG, offered, NOON) == sentence
+    assert starts_now(request_, CATALOG, offered, NOON) == f"Starts now {sentence}"
 
 
 ENFORCED = LifecyclePolicy(mode=Mode.ENFORCE)
@@ -120,100 +124,72 @@ YOUNG = " The first 1 min after its start does not count."
 
 
 @pytest.mark.parametrize(
-    ("request_", "policy", "sentence"),
+    ("request_", "changes", "sentence"),
     [
-        (a_request(), ENFORCED, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
-        (
-            a_request(count=2),
-            replace(ENFORCED, keep=KeepPolicy(times=0)),
-            f"If all 2 GPUs are idle for 30 min, {WARNED}.",
-        ),
+        (a_request(), {}, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
+        (a_request(count=2), {"keep": KeepPolicy(times=0)}, f"If all 2 GPUs are idle for 30 min, {WARNED}."),
         (
             a_request(gpu=None, lifetime_seconds=8 * 3600),
-            replace(ENFORCED, activity=ActivityPolicy()),
+            {"activity": ActivityPolicy()},
             f"If nothing runs in it for 2 h, {WARNED} unless you keep it.",
         ),
-        (a_request(gpu=None), ENFORCED, ""),
-        (
-            a_request(lifetime_seconds=2401),
-            ENFORCED,
-            f"If its GPU is idle for 30 min, {WARNED} unless you keep it.",
-        ),
+        (a_request(gpu=None), {}, ""),
+        (a_request(lifetime_seconds=2401), {}, f"If its GPU is idle for 30 min, {WARNED} unless you keep it."),
+        (a_request(), {"idle": SHORT}, f"If its GPU is idle for 30 s, {WARNED} unless you keep it.{YOUNG}"),
         (
             a_request(),
-            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0)),
-            f"If its GPU is idle for 30 s, {WARNED} unless you keep it.{YOUNG}",
-        ),
-        (
-            a_request(),
-            replace(ENFORCED, idle=IdlePolicy(for_seconds=30.0, start_up_seconds=0.0)),
+            {"idle": replace(SHORT, start_up_seconds=0.0)},
             f"If its GPU is idle for 30 s, {WARNED} unless you keep it.",
         ),
-        (a_request(lifetime_seconds=2400), ENFORCED, ""),
-        (a_request(lifetime_seconds=60), ENFORCED, ""),
-        (a_request(), replace(ENFORCED, mode=Mode.WARN), ""),
-        (a_request(), replace(ENFORCED, mode=Mode.OBSERVE), ""),
+        (a_request(lifetime_seconds=2400), {}, ""),
+        (a_request(lifetime_seconds=60), {}, ""),
+        (a_request(), {"mode": Mode.WARN}, ""),
+        (a_request(), {"mode": Mode.OBSERVE}, ""),
     ],
 )
-def test_when_idleness_ends_it_is_said_before_it_starts(request_, policy, sentence):
-    assert stops_when_idle(request_, policy) == sentence
+def test_the_form_says_when_idleness_ends_a_workspace(request_, changes, sentence):
+    assert stops_when_idle(request_, replace(ENFORCED, **changes)) == sentence
 
 
 @pytest.mark.parametrize(
     ("request_", "place", "offered", "sentence"),
     [
-        (
-            a_request(),
-            QueuePosition(2, 2, 1500.0, 1500.0),
-            offer(),
-            (
-                "All 4 A100 80 GB are in use. You are 2nd in line. Too few past workspaces are known to estimate "
-                "the start."
-            ),
-        ),
+        (a_request(), (2, 2, 1500.0, 1500.0), offer(), f"{IN_USE} You are 2nd in line. {TOO_FEW}"),
         (
             a_request(count=4),
-            QueuePosition(1, 1, 2400.0, 1200.0),
+            (1, 1, 2400.0, 1200.0),
             offer(free=2),
-            (
-                "2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. Too few past workspaces are "
-                "known to estimate the start."
-            ),
+            f"2 of 4 A100 80 GB are free, and you need 4. You are 1st in line. {TOO_FEW}",
         ),
         (
             a_request(),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             offer(simulated=True),
-            ("All 4 simulated A100 80 GB are in use. You are 1st in line. We do not know yet how long it takes."),
+            f"All 4 simulated A100 80 GB are in use. You are 1st in line. {UNKNOWN}",
         ),
+        (a_request(), (11, 12, None, None), offer(), f"{IN_USE} You are 11th in line. {UNKNOWN}"),
         (
             a_request(),
-            QueuePosition(11, 12, None, None),
-            offer(),
-            ("All 4 A100 80 GB are in use. You are 11th in line. We do not know yet how long it takes."),
-        ),
-        (
-            a_request(),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             offer(free=None, total=None),
             "The A100 80 GB can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu="gone"),
-            QueuePosition(1, 1, None, None),
+            (1, 1, None, None),
             None,
             "The gone can't be counted at this moment. You are 1st in line.",
         ),
         (
             a_request(gpu=None),
-            QueuePosition(3, 3, 0.0, 0.0),
+            (3, 3, 0.0, 0.0),
             None,
             "Many workspaces start at this moment. You are 3rd in line. It starts by itself.",
         ),
     ],
 )
 def test_sentence_2_a_place_in_the_queue(request_, place, offered, sentence):
-    assert waits(place, request_, CATALOG, offered) == sentence
+    assert queue_sentence(QueuePosition(*place), request_, CATALOG, offered) == sentence
 
 
 def test_sentence_4_a_hard_quota():
@@ -290,7 +266,7 @@ def test_sentence_6_in_grace_the_end_time_replaces_the_required_work():
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(7199.0, []), (7200.0, [Unreadable(gpu="a", seconds=7200.0)])])
-def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seconds, told):
+def test_sentence_8_a_gpu_unreadable_for_two_hours_is_named(world, seconds, told):
     streak = Streak(kind=SampleKind.UNKNOWN, because="GPU 0 can't be read ([N/A])", unknown_since=(("a", seconds),))
     idle = present_workspace(world.parts, a_lease(phase=Phase.RUNNING, held=slots("a"), streak=streak)).idle
     assert idle.unreadable == told
@@ -308,7 +284,7 @@ def test_sentence_8_a_gpu_that_can_t_be_read_is_told_after_two_hours(world, seco
         (90.0, ShownStart(Form.LONG, None, 600.0, inf), "It may take more than 3 hours."),
     ],
 )
-def test_a_start_is_told_as_precisely_as_it_is_known(seconds, shown, words):
+def test_an_estimate_is_as_precise_as_it_is_known(seconds, shown, words):
     assert start_words(QueuePosition(1, 1, seconds, seconds), shown) == words
 
 
@@ -330,7 +306,7 @@ def test_ordinals(number, text):
     ("seconds", "text"),
     [(0, "12:00:00"), (599, "12:09:59"), (600, "12:10"), (43200, "Sun 22 Nov 00:00"), (-60, "11:59:00")],
 )
-def test_a_time_is_said_with_what_it_needs_to_be_found(seconds, text):
+def test_a_time_has_its_day_or_seconds_where_needed(seconds, text):
     assert show_time(NOON + seconds, NOON) == text
 
 
@@ -350,7 +326,7 @@ def test_every_phase_and_every_reason_has_words():
     assert gpus_asked(a_request(gpu=None), CATALOG) == "no GPU"
 
 
-async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
+async def test_a_parked_request_says_when_it_is_retried_or_that_the_hub_is_away(world):
     parked = a_lease(phase=Phase.PARKED, not_before=world.clock.now() + 60)
     await world.registry.save(parked)
     world.allocator.observed.hub_answers = True
@@ -376,11 +352,11 @@ async def test_a_place_that_backs_off_or_whose_hub_is_away_says_so(world):
         (None, ""),
     ],
 )
-def test_why_free_gpus_are_not_given_and_what_would_start_now_is_said(kept, words):
+def test_the_sentence_says_why_free_gpus_are_not_granted(kept, words):
     until = "" if kept is None or kept.until is None else show_time(kept.until, NOON)
     found = kept_free_words(kept, a_request(), CATALOG, NOON)
-    assert found.replace(", but none of this template is that short", "") == words.format(until)
-    sentence = waits(
+    assert found.replace(", but your template does not allow such a short run time", "") == words.format(until)
+    sentence = queue_sentence(
         QueuePosition(2, 2, 2400.0, 1200.0), a_request(), CATALOG, offer(free=2), kept=found, then="A message comes."
     )
     assert sentence.startswith(f"2 of 4 A100 80 GB are free{', ' if words else ''}{found}. You are 2nd in line. ")

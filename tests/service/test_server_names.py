@@ -14,7 +14,7 @@ world = world_fixture()
 
 
 @pytest.mark.parametrize("name", [*NAMES, None, 3, "\ud800"])
-def test_a_new_workspace_is_named_as_the_newest_hub_names_servers(world, name):
+def test_the_name_of_a_new_workspace_is_valid_in_the_newest_hub(world, name):
     good = name == "" or (isinstance(name, str) and slugs.is_valid_safe_slug(name))
     if good:
         assert world.call(read_server, world.parts, "alice", name) == name
@@ -24,7 +24,7 @@ def test_a_new_workspace_is_named_as_the_newest_hub_names_servers(world, name):
             world.call(read_server, world.parts, "alice", name)
 
 
-def test_a_name_from_before_that_rule_is_good_where_the_hub_has_it_or_is_older(world):
+def test_an_existing_or_older_name_is_still_valid(world):
     world.servers["My Server"] = {"name": "My Server"}
     assert world.call(read_server, world.parts, "alice", "My Server") == "My Server"
     with pytest.raises(RequestRefused):

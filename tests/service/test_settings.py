@@ -8,12 +8,12 @@ import pytest
 from harness.fork_server import run_python
 from traitlets.config import Config
 
-from gpuspawner.service.settings import Settings, SettingsError, changed
+from gpuspawner.service.settings import Settings, SettingsError, change_settings
 from gpuspawner.spawner import configure
 
 
 def test_written_settings_replace_only_their_defaults():
-    after = changed(Settings(), {"tick_seconds": 0.3, "concurrent_starts": 2, "back_off_seconds": [1, 2.5]})
+    after = change_settings(Settings(), {"tick_seconds": 0.3, "concurrent_starts": 2, "back_off_seconds": [1, 2.5]})
     assert after == Settings(tick_seconds=0.3, concurrent_starts=2, back_off_seconds=(1, 2.5))
 
 
@@ -45,20 +45,20 @@ def test_written_settings_replace_only_their_defaults():
 )
 def test_an_unknown_setting_is_refused_by_name(name, value, says):
     with pytest.raises(SettingsError, match=f"service_settings.{says}"):
-        changed(Settings(), {name: value})
+        change_settings(Settings(), {name: value})
 
 
 @pytest.mark.parametrize("name", ["notify_users", "notify_admins"])
 @pytest.mark.parametrize("value", [7, None, ["mailto://bob:s3cret@example.org", 7], {"a": "s3cret"}])
 def test_an_invalid_address_is_refused_without_showing_it(name, value):
     with pytest.raises(SettingsError, match=f"service_settings.{name}: what is written is not right; write") as refused:
-        changed(Settings(), {name: value})
+        change_settings(Settings(), {name: value})
     assert "s3cret" not in str(refused.value)
 
 
 def test_all_errors_are_reported_at_once():
     with pytest.raises(SettingsError) as refused:
-        changed(Settings(), {"tick_seconds": 0, "fleet_seconds": 0})
+        change_settings(Settings(), {"tick_seconds": 0, "fleet_seconds": 0})
     assert len(str(refused.value).splitlines()) == 2
 
 

@@ -39,14 +39,14 @@ def signed(world, ahead_seconds=0.0):
     return request_headers(world.parts.secret, new_nonce(), at, RequestTarget("POST", TARGET), BODY)
 
 
-def test_a_call_that_was_served_is_not_served_again(web_world):
+def test_a_signed_request_is_served_once(web_world):
     headers = signed(web_world)
     assert send(web_world, headers)[0] == 200
     assert send(web_world, headers) == (403, REPLAYED)
     assert spawner(web_world, "added", json.loads(BODY)).status_code == 200
 
 
-def test_a_call_that_was_recorded_is_too_old_once_its_nonce_is_forgotten(web_world):
+def test_a_recorded_request_is_too_old_once_its_nonce_is_forgotten(web_world):
     headers, kept = signed(web_world), []
     assert send(web_world, headers)[0] == 200
     for _ in range(4):
@@ -64,7 +64,7 @@ def test_neither_nonce_nor_time_of_a_recorded_call_can_be_changed(web_world, nam
 
 
 @pytest.mark.parametrize("ahead_seconds", [-200, 200])
-async def test_clocks_that_differ_are_told_by_both_sides(web_world, caplog, ahead_seconds):
+async def test_different_clocks_are_reported_by_hub_and_service(web_world, caplog, ahead_seconds):
     client = LeaseClient(web_world.url + PREFIX, web_world.parts.secret, lambda: web_world.clock.wall() + ahead_seconds)
     for _ in range(2):
         with pytest.raises(
@@ -76,7 +76,7 @@ async def test_clocks_that_differ_are_told_by_both_sides(web_world, caplog, ahea
 
 
 @pytest.mark.parametrize("ahead_seconds", [-55, 55])
-async def test_clocks_that_differ_by_less_than_the_window_are_no_hindrance(web_world, ahead_seconds):
+async def test_slightly_different_clocks_are_accepted(web_world, ahead_seconds):
     client = LeaseClient(web_world.url + PREFIX, web_world.parts.secret, lambda: web_world.clock.wall() + ahead_seconds)
     await client.added("")
 
@@ -88,7 +88,7 @@ def test_a_call_without_a_time_is_refused():
 BIG = Added("u-1", "templates", "big", {"extends": "pytorch"}, "2026-11-26T08:00:00Z", {"title": "the one before"})
 
 
-def test_promise_9_the_spawner_alone_is_told_what_is_added_and_that_once(make_web_world):
+def test_promise_9_only_the_spawner_gets_added_entries_and_only_once(make_web_world):
     web_world = make_web_world()
     url = web_world.home.rstrip("/")
     client = LeaseClient(url, web_world.parts.secret, web_world.clock.wall)

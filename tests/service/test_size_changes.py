@@ -67,7 +67,7 @@ async def test_more_gpus_that_are_free_restart_it_at_once_with_its_own_and_the_s
     assert present_workspace(world.parts, ended).end.sentence.startswith("You restarted it in another size")
 
 
-async def test_it_runs_on_until_the_new_size_is_free_and_then_goes_before_later_requests(make_world):
+async def test_a_workspace_runs_until_its_new_size_is_free(make_world):
     world = make_world(gpus=2)
     lease, other = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2)
@@ -175,7 +175,7 @@ async def test_requests_that_came_before_go_first(make_world):
     assert world.phase(lease) is Phase.RUNNING
 
 
-async def test_less_of_what_it_has_waits_for_nobody(make_world):
+async def test_a_smaller_size_does_not_wait(make_world):
     world = make_world(gpus=2)
     lease = await world.up("alice", count=2)
     await world.start("bob", count=2)
@@ -221,7 +221,7 @@ async def test_a_workspace_that_ends_takes_its_change_with_it(make_world):
         await change(world, world.now_of(lease), cpu=4)
 
 
-async def test_at_once_it_stops_first_and_waits_in_the_queue(make_world):
+async def test_a_change_at_once_stops_the_workspace_first(make_world):
     world = make_world(gpus=2)
     lease, _ = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2, at_once=True)

@@ -11,8 +11,8 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub.client import _server
-from gpuspawner.service.store.recordings import not_recorded, recorded
+from gpuspawner.service.engine.hub_client import _server
+from gpuspawner.service.store.database.recordings import missing_evidence, read_recordings
 from gpuspawner.service.workspaces.presenter import present_reading, present_workspace
 
 COUNTS = {"idle": {**POLICY["idle"], "soft": "10m"}, "also_counts": ["cpu", "kernel", "terminal"]}
@@ -41,7 +41,7 @@ def view(world, lease):
     return present_workspace(world.parts, world.now_of(lease)).model_dump()
 
 
-async def test_a_busy_kernel_holds_an_idle_gpu_for_its_budget_and_is_named(make_world):
+async def test_a_busy_kernel_counts_as_use_for_its_budget(make_world):
     world = make_world(policy=COUNTS)
     lease = await world.up("alice")
     workspace = Workspace(world, lease)
@@ -84,7 +84,7 @@ async def test_the_names_of_kernels_are_shown_while_it_runs_and_after_its_end(ma
     assert view(world, again)["kernels"] is None, "of another server"
 
 
-async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them(make_world):
+async def test_softer_evidence_is_stored_with_readings_and_replayed(make_world):
     world = make_world(policy=COUNTS)
     lease = await world.up("alice")
     workspace = Workspace(world, lease)
@@ -95,8 +95,8 @@ async def test_it_is_kept_with_the_readings_of_an_end_and_judged_again_from_them
     assert all(row.kept for row in rows)
     assert rows[0].soft == {"kernel": {"active": True, "words": "kernel train.ipynb busy"}}
     assert present_reading(rows[0]).soft == rows[0].soft
-    (history,) = recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)
-    assert not_recorded(history) == frozenset()
+    (history,) = read_recordings(world.database.url, 0.0, lambda *_: None, world.database.password_file)
+    assert missing_evidence(history) == frozenset()
 
 
 @pytest.mark.parametrize(("counted", "seconds_held"), [(COUNTS, 600), ({}, 0)])
@@ -130,13 +130,13 @@ async def test_a_workspace_without_a_gpu_is_stopped_after_time_without_activity_
     rows = world.parts.store.readings.of_lease(lease.id)
     assert {(row.gpu, row.kept) for row in rows} == {("", True)}
     assert rows[-1].kind == "idle"
-    assert list(recorded(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (
+    assert list(read_recordings(world.database.url, 0.0, lambda *_: None, world.database.password_file)) == [], (
         "simulate replays the use of GPUs"
     )
 
 
 @pytest.mark.parametrize("use", ["kernel", "terminal", "ssh", "editor", "hub"])
-async def test_any_activity_keeps_it(make_world, use):
+async def test_any_activity_keeps_a_workspace_without_a_gpu(make_world, use):
     world = make_world(policy=ACTIVITY)
     lease = await world.up("bob", gpu="none")
     workspace = Workspace(world, lease)
@@ -167,7 +167,7 @@ async def test_unknown_is_never_idle_without_a_gpu_either(make_world, unknown):
     assert view(world, lease)["idle"]["state"] == "unknown"
 
 
-async def test_modes_bind_activity_too(make_world):
+async def test_observe_stops_no_workspace_without_a_gpu(make_world):
     world = make_world(policy={**ACTIVITY, "mode": "observe"})
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)
@@ -207,7 +207,7 @@ async def test_a_restart_keeps_the_countdown_of_a_workspace_without_a_gpu(make_w
     assert world.now_of(lease).reason is ExitReason.IDLE
 
 
-async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_world):
+async def test_a_wall_clock_moved_back_hides_no_activity_at_the_hub(make_world):
     world = make_world(policy={"activity": {"none_for": "40m", "grace": "5m"}})
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)
@@ -222,7 +222,7 @@ async def test_a_wall_clock_that_went_back_makes_no_use_at_the_hub_unseen(make_w
         assert world.now_of(lease).phase is Phase.RUNNING
 
 
-async def test_a_workspace_that_the_catalog_judges_no_more_leaves_its_grace(make_world):
+async def test_a_workspace_without_a_policy_leaves_its_grace(make_world):
     world = make_world(policy=ACTIVITY)
     lease = await world.up("bob", gpu="none")
     Workspace(world, lease)

@@ -14,8 +14,8 @@ from service_process import SERVE, Process
 
 from demo.ports import pick_free
 from gpuspawner.core.errors import Conflict
-from gpuspawner.service.health import Health
-from gpuspawner.service.standby import SILENT_SECONDS
+from gpuspawner.service.loops import Health
+from gpuspawner.service.process.standby import SILENT_SECONDS
 
 ALONE = SERVE.replace("if hub else None, ", "if hub else None, stands_by=True, ")
 TAKEN_OVER_SECONDS = 10.0
@@ -72,7 +72,7 @@ def no_writer(database):
     ],
     indirect=["database"],
 )
-def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_by):
+def test_a_standby_service_takes_over(service, ends_by):
     real = ends_by is signal.SIGKILL
     first = service(real=real)
     eventually(lambda: ready(first))
@@ -80,7 +80,7 @@ def test_one_works_and_the_other_says_why_it_waits_and_takes_over(service, ends_
     second.says("Another GPU service works on this store (epoch 1, as its log says). This one stands by")
     waits = asked(second, "/services/gpu/api/v1/offers")
     assert waits.status_code == 503
-    assert "takes over once that one has ended" in waits.json()["error"]["message"]
+    assert "takes over when the other one has ended" in waits.json()["error"]["message"]
     assert (asked(second, "/readyz").status_code, asked(second, "/healthz").status_code) == (503, 200)
     time.sleep(SILENT_SECONDS + 1)  # as long as it takes for dead, if it did not beat
     assert ready(first)
@@ -109,7 +109,7 @@ def test_a_frozen_service_writes_nothing_afterwards_and_ends(service, database):
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_one_whose_way_to_the_database_is_cut_is_followed_and_writes_no_more(service, postgres):
+def test_a_service_cut_off_from_the_database_is_replaced(service, postgres):
     way = Cable(postgres.server.port)
     name, password_file = postgres.database(), postgres.server.password_file
     first = service(Database(postgres.server.url(name, way.port), password_file))
@@ -148,7 +148,7 @@ def test_the_health_port_answers_only_health_and_readiness(service):
         assert requests.post(f"http://127.0.0.1:{one.port}{path}", timeout=20).text == "405\n"
 
 
-def test_of_two_services_that_open_a_store_at_once_one_stands_by(database):
+def test_one_of_two_services_that_open_a_store_at_once_stands_by(database):
     first, second = database.store(), database.store()
     assert first.seen_owner() == second.seen_owner() == (0, 0)
     first.open(0)
@@ -163,7 +163,7 @@ def test_of_two_services_that_open_a_store_at_once_one_stands_by(database):
     assert second.epoch == 2
 
 
-def test_a_loop_that_hangs_is_named():
+def test_a_hanging_loop_is_named():
     now = 0.0
     health = Health(lambda: "", lambda: now)
     health.went_round("round", 1.0)

@@ -6,7 +6,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from gpuspawner.service.app import application
-from gpuspawner.service.startup_gate import StartupGate
+from gpuspawner.service.process.startup_gate import StartupGate
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import LostInterval, Rate
+from gpuspawner.service.forgetting import forget
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.usage.closing import close_months
 
@@ -176,6 +177,24 @@ def test_a_month_is_closed_once_also_after_a_restart_and_late(world):
     assert statement(world) == first
     hours = [statement(world, f"2027-0{month}")["total"]["charged"] for month in (1, 2, 3)]
     assert hours == pytest.approx([12, 28 * 24, 31 * 24 - 1]), "the clock goes forward in March"
+
+
+def test_a_machine_that_starts_a_month_ahead_closes_nothing_and_deletes_nothing(world):
+    parts = replace(world.parts, settings=replace(world.parts.settings, keep_ended_seconds=20 * 86400))
+    begin(world, "ran")
+    world.clock.at = at(1, 31, 20)
+    end(world, "ran")
+    world.clock.awake_since = lambda: at(2, 28)
+    for now, wall, is_settled in (
+        (at(2, 28, 0, 9), at(2, 28, 0, 9), False),  # it has just started
+        (at(2, 28, 1), at(1, 31, 21), False),  # its time server answered
+        (at(2, 28, 1), at(2, 28, 1), True),
+    ):
+        world.clock.at, world.clock.wall = now, lambda wall=wall: wall
+        world.call(close_months, world.parts)
+        world.call(forget, parts)
+        assert statement(world)["state"] == ("closed" if is_settled else "open")
+        assert (world.lease("ran") is None) is is_settled
 
 
 @pytest.mark.parametrize("seed", range(4))

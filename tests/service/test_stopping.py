@@ -27,7 +27,7 @@ async def reclaim(world):
     await world.round()
 
 
-async def test_promise_3_what_is_idle_to_the_last_sample_is_stopped(world):
+async def test_promise_3_a_workspace_idle_to_its_last_sample_is_stopped(world):
     lease = await in_grace(world)
     await reclaim(world)
     assert world.hub.calls == [("stop", "alice", lease.server_started)]
@@ -43,7 +43,7 @@ async def test_promise_3_a_new_busy_sample_saves_it(world):
 
 
 @pytest.mark.parametrize("what", ["keep", "newer sample", "another server"])
-async def test_promise_3_what_changes_between_verdict_and_stop_saves_it(world, monkeypatch, what):
+async def test_promise_3_a_change_between_verdict_and_stop_saves_a_workspace(world, monkeypatch, what):
     lease = await in_grace(world)
     judge_now = LeaseEngine.judge_sample
 
@@ -73,7 +73,7 @@ async def test_promise_3_an_extension_saves_it_from_expiry(world):
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.RUNNING, [])
 
 
-async def test_promise_3_nothing_is_stopped_that_ends_already_or_is_not_meant_any_more(world):
+async def test_promise_3_a_stop_needs_a_live_lease_and_its_condition(world):
     lease = await world.up("alice")
     mark = world.parts.engine.begin_stop
     with pytest.raises(Conflict):

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from lease_builders import a_lease
-from store_builders import FULL_LEASE, NOW, line, reading
+from store_builders import FULL_LEASE, NOW, delete_old, line, reading
 
 from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Owner, Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
-from gpuspawner.service.store import Store
-from gpuspawner.service.store.databases import PATIENCE_SECONDS
+from gpuspawner.service.store import Store, tables
+from gpuspawner.service.store.database.dialects import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.postgresql
 
@@ -40,7 +40,7 @@ CALLS = {
     "disputed": lambda store: store.leases.disputed(None),
     "lines of the ledger": lambda store: list(store.ledger.since(0)),
     "sums of the ledger": lambda store: store.ledger.sums("user", "2026-01-01", "2026-12-31", None),
-    "forget lines": lambda store: store.ledger.delete_before(0),
+    "forget lines": lambda store: delete_old(store, tables.ledger, usage=0.0),
     "grants": lambda store: store.ledger.grants(),
     "alive": lambda store: store.note_alive(NOW),
 }
@@ -158,9 +158,7 @@ def test_a_lease_that_this_version_cannot_read_is_told_and_nothing_is_served_wit
         store.leases.live()
 
 
-def test_a_store_that_takes_no_writes_is_known_before_anybody_asks_and_so_is_one_that_does_again(
-    store, database, monkeypatch
-):
+def test_the_store_itself_finds_out_whether_it_takes_writes(store, database, monkeypatch):
     at = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: at)
     with database.connected():
@@ -198,7 +196,7 @@ async def test_writes_outside_the_loop_delay_no_read_and_fail_no_write(store):
     assert (store.leases.live(), store.trouble) == ([a_lease()], "")
 
 
-def test_texts_are_kept_and_ordered_alike_however_long_and_in_whatever_language(store):
+def test_texts_of_any_language_and_length_are_stored_and_sorted(store):
     names = ["Zoë", "anna", "Änne", "ben", "zoe", "\N{OGHAM LETTER BEITH}", "\U0001f98a", "a" * 300]
     users = [a_lease(f"of {n}", Phase.ENDED, user=name, ended_at=NOW) for n, name in enumerate(names)]
     store.save(users)

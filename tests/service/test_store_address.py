@@ -3,7 +3,7 @@
 import pytest
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.service.serve_options import ServeOptions, StartError, store_of
+from gpuspawner.service.process.serve_options import ServeOptions, StartError, store_of
 from gpuspawner.service.store import Store
 from tools.postgres import PASSWORD
 

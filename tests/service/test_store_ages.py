@@ -90,7 +90,7 @@ def test_long_ended_leases_are_forgotten_with_audit_and_readings_in_batches(stor
     assert [len(store.readings.of_lease(name)) for name in names] == [0, 0, 0, 0, 0, 1, 1, 0]
 
 
-def test_expired_rows_are_found_by_index(tmp_path):
+def test_expired_rows_are_found_by_an_index(tmp_path):
     path = tmp_path / "service.sqlite"
     store = Store(f"sqlite:///{path}")
     store.open()

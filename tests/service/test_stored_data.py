@@ -9,12 +9,12 @@ from test_statements import asked, begin, end, later, sample, statement, world  
 
 from gpuspawner.cli.main import main
 from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
-from gpuspawner.core.leases.lease import Dispute, Owner
+from gpuspawner.core.leases.lease import Dispute, Owner, Phase
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.store.person import StoredPerson
+from gpuspawner.service.store.retention import StoredPerson
 from gpuspawner.service.stored_data.api import _SECTIONS, pseudonym_of
 
 NOT_PERSONAL = {
@@ -50,6 +50,8 @@ def lived(world):  # noqa: F811 - the fixture
     assert api(world, "admin", "quota-grants", "POST", {**grant, "team": "vision"}).status_code == 201
     more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
     assert api(world, "alice", "quota-requests", "POST", more).status_code == 201
+    claim = {"kind": "a100", "count": 1, "user": "alice"}
+    assert api(world, "admin", "preemptions", "POST", claim).status_code == 201
     reserve = {"what": "reserve", "kind": "a100", "count": 1, "user": "alice", "until": "1d", "reason": "a paper"}
     assert api(world, "admin", "admin/restrictions", "POST", reserve).status_code == 201
     store.outputs.save(OutputRow("first", NOW, "Traceback of alice", shared=False))
@@ -83,7 +85,7 @@ def forget(world, status=201, **more):  # noqa: F811
     return answer.json()
 
 
-def test_the_words_cover_each_table_that_holds_something_of_a_person(lived):
+def test_each_table_with_personal_data_has_a_section(lived):
     named = {table.name for table in tables.metadata.sorted_tables} - NOT_PERSONAL
     assert named <= {*_SECTIONS}
 
@@ -168,14 +170,22 @@ def test_the_acts_of_an_administrator_are_kept_under_the_pseudonym(lived):
     more = {"what": "10 cost", "team": "vision", "whole_team": True, "until": "3d", "why": "my paper"}
     request = api(lived, "alice", "quota-requests", "POST", more).json()["id"]
     assert api(lived, "admin", f"quota-requests/{request}/decline", "POST", {"why": "no"}).status_code == 200
+    claim = {"kind": "a100", "count": 1, "user": "alice"}
+    assert api(lived, "admin", "preemptions", "POST", claim).status_code == 201
+    begin(lived, "stopped", "bob")
+    stop = {"ids": ["stopped"], "reason": "a repair", "now": True}
+    assert api(lived, "admin", "admin/workspaces/stop", "POST", stop).status_code == 200
+    lived.save(replace(lived.lease("stopped"), phase=Phase.ENDED, ended_at=lived.clock.at))
+    assert "stopped by admin" in lived.lease("stopped").message
     done = forget(lived, user="admin")
+    assert "stopped by former-" in lived.lease("stopped").message
     rows = everything(lived)
-    for table in ("ledger", "quota_grants", "statements", "restrictions", "quota_requests"):
+    for table in ("ledger", "quota_grants", "statements", "restrictions", "quota_requests", "preemptions", "leases"):
         assert any(done["pseudonym"] in row for row in rows[table]), table
         assert [row for row in rows[table] if "'admin'" in row] == [], table
 
 
-def test_who_has_a_workspace_or_left_no_trace_is_not_forgotten(lived):
+def test_a_user_with_a_live_workspace_or_no_data_cannot_be_forgotten(lived):
     begin(lived, "again", "alice")
     assert "Stop them first" in forget(lived, 409)["error"]["message"]
     end(lived, "again")

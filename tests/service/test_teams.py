@@ -12,7 +12,7 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
-from gpuspawner.service.engine.hub.members import GROUPS_KNOWN_SECONDS
+from gpuspawner.service.engine.hub_state import GROUPS_KNOWN_SECONDS
 from gpuspawner.service.notifications.messages import message_of
 
 CATALOG = {
@@ -114,7 +114,7 @@ def test_a_former_owner_of_the_name_is_in_no_group(world):
     acquire(world, status=400, template="node")
 
 
-def test_the_team_is_the_one_that_is_named_else_the_last_one_else_the_only_one(world):
+def test_the_team_is_the_named_one_else_the_last_one_else_the_only_one(world):
     assert check(world)["team"] == "vision"
     refused = check(world, "bob", 400)["error"]
     assert (refused["field"], refused["limit"]) == ("team", "vision, speech")

@@ -8,8 +8,9 @@ from service_world import a_catalog
 
 from gpuspawner.backends.fake import FakeBackend, fake_gpus
 from gpuspawner.core.gpus.fleet import Autoscale, DeviceClaim, Fleet, Gpu, GpuKind, Group
-from gpuspawner.service.app import Options, Service
+from gpuspawner.service.app import Options
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
+from gpuspawner.service.process.service import Service
 from gpuspawner.service.settings import Settings
 
 A100 = GpuKind("a100", "A100", 80, match="*A100*")

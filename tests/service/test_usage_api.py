@@ -11,6 +11,7 @@ from page_world import CATALOG, NOW, api, command_fixture, running
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
 from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.events import QuotaTakenBack
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.transitions import end
 from gpuspawner.core.quotas.limits import Requester
@@ -177,7 +178,7 @@ def test_a_quota_grant_counts_at_once_is_audited_and_expires(world):
     made = ask(
         world, "quota-grants", "admin", 201, "POST", user="alice", what="+20 GPU h", until="this week", why="a paper"
     )
-    assert made["words"] == "20 GPU h more for alice until Mon 18 Jan 00:00"
+    assert made["words"] == "20 GPU h more for alice until Sun 17 Jan 24:00"
     assert (made["state"], made["by"], made["why"], made["note"]) == ("in force", "admin", "a paper", "")
     (week, *_), grants = (ask(world, "quota")[name] for name in ("budgets", "grants"))
     assert (week["hard"], week["soft"], week["granted"]) == (60, 30, 20)
@@ -234,9 +235,19 @@ def test_a_grant_that_is_stored_is_no_error_though_what_follows_from_it_cannot_b
     assert world.lease("runs").deadline_at == NOW + 4 * HOUR, "made up for"
 
 
+def test_a_grant_that_many_take_back_at_one_moment_is_taken_back_once(world):
+    made = ask(world, "quota-grants", "admin", 201, "POST", user="alice", what="3 h", until="3d", why="x")
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(
+            lambda number: api(world, "admin", f"quota-grants/{made['id']}", "DELETE", {"why": f"{number}"}), range(8)
+        )
+    assert sorted(one.status_code for one in answers) == [200, *[409] * 7]
+    assert len([one for one in world.parts.store.audit_log.latest() if isinstance(one.event, QuotaTakenBack)]) == 1
+
+
 def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
     team = ask(world, "quota-grants", "admin", 201, "POST", team="vision", what="50 cost", until="this month", why="x")
-    assert (team["words"], team["note"]) == ("50 of cost more for team vision until Mon 01 Feb 00:00", "")
+    assert (team["words"], team["note"]) == ("50 of cost more for team vision until Sun 31 Jan 24:00", "")
     assert ask(world, "quota")["budgets"][2]["hard"] == 550
     both = ask(
         world, "quota-grants", "admin", 201, "POST", team="vision", user="alice", what="2 GPUs", until="3d", why="x"
@@ -378,7 +389,7 @@ def test_the_command_line_says_the_same(world, cli):
 def test_grants_are_given_listed_and_taken_back(world, cli):
     code, out, _ = cli("admin", "grant", "alice", "4 GPUs", "--until", "Friday", "--reason", "a paper")
     (made,) = ask(world, "quota-grants", "admin")["grants"]
-    assert (code, out) == (0, f"4 GPUs more for alice until Sat 16 Jan 00:00 (grant {made['id'][:8]}): in force.\n")
+    assert (code, out) == (0, f"4 GPUs more for alice until 24:00 (grant {made['id'][:8]}): in force.\n")
     code, out, _ = cli(
         "admin", "grant", "--team", "vision", "+20 h", "--until", "this month", "--reason", "y", "--json"
     )

@@ -42,7 +42,7 @@ def world(make_web_world):
 
 
 @pytest.mark.postgresql
-def test_the_currency_stands_before_the_cost_as_everywhere(make_web_world):
+def test_the_currency_precedes_the_cost(make_web_world):
     world = make_web_world(load_catalog({**page_world.CATALOG, "currency": "EUR"}))
     world.observe()
     figures = asked(world, "console/usage").text.partition('id="usage-figures"')[2].partition("</dl>")[0]
@@ -89,7 +89,7 @@ def test_page_json_csv_report_api_and_metrics_tell_the_same(world, monkeypatch, 
     assert f'gpuspawner_queue_length{{kind="a100"}} {waits}.0' in metrics
 
 
-def test_use_is_by_what_is_asked_for_and_adds_up(world):
+def test_usage_adds_up_in_each_grouping(world):
     whole = asked(world, "console/usage.json").json()
     users = {row["name"]: row for row in whole["rows"]}
     assert users["alice"]["allocated"] == pytest.approx(2.0)
@@ -116,14 +116,14 @@ def test_use_is_by_what_is_asked_for_and_adds_up(world):
         ("since=2001-01-01", "Allowed: 400 days"),
     ],
 )
-def test_days_and_dimensions_that_can_t_be_are_told(world, query, said):
+def test_invalid_days_and_groupings_are_refused(world, query, said):
     answer = asked(world, f"console/usage.json?{query}")
     assert answer.status_code == 400
     assert said.removeprefix("write ") in answer.json()["error"]["message"]
 
 
 @pytest.mark.postgresql
-def test_a_person_is_shown_with_what_they_hold_used_and_were_told(world):
+def test_the_page_of_a_user_has_workspaces_usage_and_ends(world):
     people = {row["user"]: row for row in asked(world, "console/people.json").json()["rows"]}
     assert (people["alice"]["running"], people["alice"]["gpus"]) == (1, 2)
     assert people["bob"]["idle"] == pytest.approx(1.0)

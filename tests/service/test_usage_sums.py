@@ -33,7 +33,7 @@ def test_any_days_have_what_was_used_on_them(sums):
             assert {one.day: one.amounts.charged for one in by_day} == of_days
 
 
-def test_a_month_of_now_is_read_as_one():
+def test_a_month_up_to_today_is_read_as_a_month():
     assert _spans("2026-11-01", "2026-11-25", "2026-11-25") == ["2026-11"]
     assert _spans("2026-11-01", "2026-11-25", "2026-11-26")[0] == "2026-11-01", "there is use of a later day in it"
     assert _spans("2026-09-30", "2026-11-25", "2026-11-25") == ["2026-10", "2026-11", "2026-09-30"]

@@ -10,6 +10,7 @@ import pytest
 import requests
 from page_world import NOW, Browser, world_fixture
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import Group, Slot
 from gpuspawner.core.leases.exits import ExitReason
@@ -29,6 +30,22 @@ def test_an_empty_home_says_what_to_do_next(world):
     assert 'href="/hub/spawn"' in text
     assert "Not known" in text  # the fleet was never seen: no number is made up
     assert "0 of" not in text
+
+
+@pytest.mark.parametrize(
+    ("mode", "keeps", "says"),
+    [
+        ("observe", 3, "GPU idle? Nothing stops your workspace for it. Stop it when you are done."),
+        ("warn", 3, "GPU idle for 30 min? You get a warning."),
+        ("enforce", 3, "GPU idle for 30 min? You get a warning. It stops 10 min later unless you keep it."),
+        ("enforce", 0, "GPU idle for 30 min? You get a warning. It stops 10 min later."),
+    ],
+)
+def test_an_empty_home_promises_only_what_the_policy_does(make_web_world, mode, keeps, says):
+    default = {**page_world.CATALOG["policies"]["default"], "mode": mode, "keep": {"times": keeps}}
+    world = make_web_world(load_catalog({**page_world.CATALOG, "policies": {"default": default}}))
+    words = re.sub(r"<[^>]+>", "", Browser(world, "alice").home.text)
+    assert re.search(r"GPU idle.*", words)[0] == says
 
 
 @pytest.mark.parametrize("name", ["%00", "gs.css%00", "a/%00/b", "x" * 5000, "%2e%2e/base.py", "%ff", ""])
@@ -233,7 +250,7 @@ def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
 
 
 @pytest.mark.parametrize("action", ["keep", "extend", "move", "stop", "seen", "dispute", "answer"])
-def test_a_get_changes_nothing(world, action):
+def test_a_get_request_changes_nothing(world, action):
     before = world.save(page_world.in_grace("mine"))
     ended = world.save(page_world.reclaimed("gone"))
     alice = Browser(world, "alice")
@@ -243,7 +260,7 @@ def test_a_get_changes_nothing(world, action):
 
 
 @pytest.mark.parametrize("token", ["", "forged"])
-def test_a_form_from_elsewhere_does_nothing(world, token):
+def test_a_forged_form_changes_nothing(world, token):
     before = world.save(page_world.in_grace("mine"))
     alice = Browser(world, "alice")
     response = alice.post(f"{world.home}workspaces/mine/stop", data={"_xsrf": token})
@@ -260,12 +277,25 @@ def test_a_waiting_workspace_shows_its_place_and_can_be_withdrawn(world):
     text = alice.look("workspaces/mine").text
     assert "1 of 4 simulated A100 80 GB are free, and you need 2." in text
     assert "You are 1st of 1 in line" in text
+    assert "You are 1st in line." not in text, "its position is said once"
+    assert "Work without a GPU meanwhile" not in text, "its default workspace is the one that waits"
     alice.submit("workspaces/mine/stop")
     lease = world.lease("mine")
     assert (lease.phase, lease.reason) == (Phase.ENDED, ExitReason.CANCELLED)
     text = alice.look("workspaces/mine").text
     assert "You withdrew the request at " in text
     assert "Nothing was lost." in text
+
+
+def test_a_user_whose_default_workspace_is_free_may_work_there_without_a_gpu_meanwhile(world):
+    world.observe()
+    named = page_world.waiting("mine", user="alice")
+    world.save(replace(named, key=replace(named.key, server="big")))
+    text = Browser(world, "alice").look("workspaces/mine").text
+    link = re.search(r'href="([^"]+)"[^>]*>Start without GPU', text)[1].replace("&amp;", "&")
+    assert link.startswith("/hub/spawn/alice?opt-template=pytorch&opt-gpu=none")
+    world.save(page_world.running("runs", gpus=()))
+    assert "Start without GPU" not in Browser(world, "alice").look("workspaces/mine").text
 
 
 def test_the_page_of_an_end_says_the_reason_the_loss_and_the_way_back(world):
@@ -350,7 +380,7 @@ def test_the_notice_of_a_new_size_restarts_it_now_or_keeps_it(world, step, stops
     assert lease.reason is (ExitReason.CHANGED if stops else None)
 
 
-def test_reading_why_marks_it_read_by_a_post_of_its_user_alone(world):
+def test_only_its_user_marks_an_end_as_read(world):
     world.save(page_world.reclaimed("gone"))
     admin = Browser(world, "admin")
     assert "Mark as read" not in admin.look("workspaces/gone").text

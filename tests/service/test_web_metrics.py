@@ -20,11 +20,11 @@ from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
-from gpuspawner.service.metrics import per_user
+from gpuspawner.service.metrics import collector as per_user
 from gpuspawner.service.metrics.api import keep
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
-from gpuspawner.service.settings import Settings, changed
+from gpuspawner.service.settings import Settings, change_settings
 from gpuspawner.version import commit, describe_version
 
 METRICS_PAGE = pages.page("reference/metrics")
@@ -287,6 +287,6 @@ def test_metrics_api_and_pages_name_the_version_with_its_commit(world):
 
 def test_pages_link_to_the_documentation_if_an_administrator_names_it(world):
     assert ">Help</a>" not in page_world.Browser(world, "alice").home.text
-    settings = changed(Settings(), {"documentation_url": "https://docs.example.org/gpu/"})
+    settings = change_settings(Settings(), {"documentation_url": "https://docs.example.org/gpu/"})
     object.__setattr__(world.parts, "settings", settings)  # as a service that starts with it
     assert '<a href="https://docs.example.org/gpu/">Help</a>' in page_world.Browser(world, "alice").home.text

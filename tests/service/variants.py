@@ -1,4 +1,4 @@
-"""Variants of a model, made from the types of its fields: each value that a field may have, one field at a time."""
+"""Variants of a model by the types of its fields: one field at a time has each value of its type."""
 
 import dataclasses
 import types
@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 
 MOMENT = 1_800_000_600.0
-"""A time ten minutes after the pages' present."""
+"""A time ten minutes after the present of the pages."""
 UNIONS = (typing.Union, types.UnionType)
 
 
@@ -61,7 +61,7 @@ def values_of(kind, depth):
 
 
 def plain_values_of(kind):
-    """Yield values of a type that holds no other."""
+    """Yield values of a type that contains no other type."""
     if kind is type(None):
         yield None
     elif isinstance(kind, type) and issubclass(kind, Enum):
@@ -81,7 +81,7 @@ def is_model(kind):
 
 
 def sample(kind):
-    """Return a model of which only the required fields are set."""
+    """Return a model with only its required fields."""
     defaults = getattr(kind, "_field_defaults", {})
     if dataclasses.is_dataclass(kind):
         missing = dataclasses.MISSING

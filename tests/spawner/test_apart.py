@@ -11,7 +11,7 @@ from harness.command_lines import read_command
 from traitlets.config import Config
 
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
-from gpuspawner.service.serve_options import ServeOptions, StartError, read_own_start
+from gpuspawner.service.process.serve_options import ServeOptions, StartError, read_own_start
 from gpuspawner.spawner import configure
 
 CATALOG = {"version": 1, "templates": {"cpu": {"title": "No GPU"}}}

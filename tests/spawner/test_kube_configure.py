@@ -168,6 +168,12 @@ def test_promise_10_an_image_that_nothing_would_start_is_refused_by_name(configu
     )
 
 
+def test_promise_10_a_quota_of_a_namespace_is_refused_where_workspaces_are_no_pods(configured):
+    quotas = {"lab": {"namespace": "lab", "gpus": {"hard": 1}}}
+    with pytest.raises(SystemExit, match=r"quotas\.lab\.namespace: needs KubeSpawner"):
+        configured(spawner_class=LocalProcessSpawner, catalog={**CATALOG, "quotas": quotas})
+
+
 def test_promise_10_what_nothing_would_start_is_told_with_file_and_line(configured, tmp_path):
     file = tmp_path / "catalog.yaml"
     file.write_text("version: 1\ntemplates:\n  lab: {image: lab:1}\n  big:\n    guarantee: {cpu: 50%}\n")

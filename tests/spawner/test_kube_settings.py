@@ -103,8 +103,8 @@ def test_settings_that_a_lease_replaces_are_named_and_the_hub_starts(configured,
     c.Authenticator.admin_users = {"admin"}
     configured(c, mem_guarantee="1G")
     assert capsys.readouterr().err == (
-        "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace is guaranteed what its user asks, within the "
-        "template's bounds, or the part of it that the template's guarantee says.\n"
+        "gpuspawner: c.KubeSpawner.mem_guarantee is not used: a workspace gets what its user requests within the "
+        "bounds of its template. Write guarantee in the template to guarantee only a part of that.\n"
     )
 
 
@@ -216,7 +216,7 @@ OVERRIDES = {
     "no settings": (["mem_limit"], "kubespawner_override takes a dict, not list."),
     "another namespace": (
         {"namespace": "elsewhere"},
-        "namespace: the service would not see its workspaces there. Take it out.",
+        "namespace: the service would not see its workspaces there. Remove this line.",
     ),
 }
 

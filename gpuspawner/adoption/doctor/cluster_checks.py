@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unknown
+from gpuspawner.adoption.found_gpus import compute_of_node
 from gpuspawner.backends.kubernetes.dra.counting import serves
 from gpuspawner.backends.kubernetes.dra.models import to_class, to_slice
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import model_of, to_node
 from gpuspawner.backends.kubernetes.pods import HUB_LABEL, to_pod
 from gpuspawner.catalog import Cluster
-from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.fleet import Fleet, GpuKind, is_at_least
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds
 
 MANIFEST = "kubernetes-service-rbac.yaml"
@@ -196,8 +197,21 @@ def kinds_there(kinds: Mapping[str, GpuKind], nodes: Iterable[Mapping[str, Any]]
     """Yield each kind of the catalog that no node has now, and no autoscaler can start."""
     here = cluster_kinds(kinds)
     named = frozenset(kind.resource for kind in here.values() if kind.resource)
-    gpus = [g for item in nodes for g in gpus_of_node(to_node(item, named), (), list(here.values()), "", ())]
-    return of_fleet(kinds, Fleet(tuple(gpus), complete=True))
+    on = [(item, gpus_of_node(to_node(item, named), (), list(here.values()), "", ())) for item in nodes]
+    yield from of_fleet(kinds, Fleet(tuple(gpu for _, gpus in on for gpu in gpus), complete=True))
+    yield from wrong_compute(kinds, ((gpu.pool, compute_of_node(item)) for item, gpus in on for gpu in gpus))
+
+
+def wrong_compute(kinds: Mapping[str, GpuKind], found: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield each kind that says more than its GPUs have.
+
+    ``found`` has pairs of a kind's name and a compute capability, which is "" if unknown.
+    """
+    for name, compute in dict.fromkeys(found):
+        kind = kinds.get(name)
+        if kind is not None and compute and not is_at_least(compute, kind.compute):
+            words = f"The kind {name} says compute: {kind.compute}, and its GPUs have {compute}."
+            yield bad("catalog", words, f"Write compute: {compute}. needs: of a template compares with it.")
 
 
 def of_fleet(kinds: Mapping[str, GpuKind], fleet: Fleet) -> Iterable[Finding]:
@@ -309,9 +323,12 @@ def kinds_met(kinds: Mapping[str, GpuKind], slices: Answer, classes: Answer) -> 
             return [bad("claims", words, remedy)]
     devices = [device for item in slices.body if (one := _slice(item)) is not None for device in one.devices]
     known = {item["metadata"]["name"]: to_class(item) for item in classes.body}
-    found = []
+    found: list[Finding] = []
     for name, kind in kinds.items():
-        if not any(serves(device, kind, known) for device in devices):
+        own = [device for device in devices if serves(device, kind, known)]
+        versions = (str(device.attribute("cudaComputeCapability") or "") for device in own)
+        found += wrong_compute(kinds, ((name, version.removesuffix(".0")) for version in versions))
+        if not own:
             words = f"No device of a ResourceSlice is of the kind {name}."
             chosen = kind.claim.device_class if kind.claim else ""
             remedy = (

@@ -15,7 +15,7 @@ import click
 
 from gpuspawner import __version__
 from gpuspawner.adoption.doctor import hub_checks, source_checks
-from gpuspawner.adoption.doctor.cluster_checks import of_fleet
+from gpuspawner.adoption.doctor.cluster_checks import of_fleet, wrong_compute
 from gpuspawner.adoption.doctor.findings import Answer, DoctorOptions, Finding, State, bad, fetch_answer, unknown
 from gpuspawner.adoption.doctor.hub_checks import running_hubs
 from gpuspawner.adoption.doctor.source_checks import of_scheduler
@@ -174,7 +174,7 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
             bad("GPUs", words, "Install the driver, or write simulated: to try it without. On a cluster: --kubernetes.")
         ]
     try:
-        rows, parts, version = asyncio.run(_asked(command))
+        rows, parts, version, compute = asyncio.run(_asked(command))
     except Unavailable as error:
         return [bad("GPUs", str(error), "Repair the driver: nvidia-smi must list the GPUs.")]
     gpus = nvidia.to_gpus(rows, (), (), catalog.gpus.values(), os.uname().nodename, parts, version)
@@ -185,14 +185,16 @@ def _of_machine(catalog: Catalog | None) -> Iterable[Finding]:
     ]
     cuda = source_checks.of_driver(*version, catalog, catalog.gpus, _cuda_of_packages_here())
     fleet = of_fleet(catalog.gpus, Fleet(gpus, complete=True))
-    return [*faults, *fleet, *cuda, source_checks.monitor_here()]
+    wrong = wrong_compute(catalog.gpus, ((gpu.pool, compute.get(gpu.id, "")) for gpu in gpus))
+    return [*faults, *fleet, *wrong, *cuda, source_checks.monitor_here()]
 
 
 async def _asked(
     command: str,
-) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion]:
+) -> tuple[list[nvidia.Row], Mapping[str, tuple[MigDevice, ...]], nvidia.DriverVersion, Mapping[str, str]]:
     rows = await nvidia.listing(command)
-    return rows, await nvidia.read_mig_devices(command, rows), await nvidia.driver_version(command)
+    version, compute = await nvidia.driver_version(command), await nvidia.compute_capabilities(command)
+    return rows, await nvidia.read_mig_devices(command, rows), version, compute
 
 
 def _cuda_of_packages_here() -> dict[str, source_checks.CudaVersion]:

@@ -112,7 +112,7 @@ def clock(whose: str, answer: Answer) -> Finding:
         return unknown("clock", f"{whose} did not send its time.", f"Fix the finding about {whose.lower()} first.")
     skew = answer.date + 0.5 - answer.at  # HTTP sends whole seconds, rounded down
     if abs(skew) <= SKEW_SECONDS:
-        return good("clock", f"{whose}'s clock is this machine's.")
+        return good("clock", f"{whose} and this machine have the same time.")
     ahead = "ahead of" if skew > 0 else "behind"
     words = f"{whose}'s clock is {abs(skew):.0f} s {ahead} this machine's: tickets and signed calls are valid for 60 s."
     return bad("clock", words, "Set both clocks by NTP. chronyc tracking or timedatectl shows which clock is wrong.")

@@ -34,6 +34,7 @@ from gpuspawner.core.quotas.namespaces import (
     LIMITS_MEMORY,
     MEMORY,
     PODS,
+    VOLUMES,
     NamespaceLimit,
     NamespaceQuota,
 )
@@ -207,6 +208,7 @@ _KEYS = {
     LIMITS_CPU: LIMITS_CPU,
     LIMITS_MEMORY: LIMITS_MEMORY,
     **dict.fromkeys(("pods", "count/pods"), PODS),
+    **dict.fromkeys((VOLUMES, f"count/{VOLUMES}"), VOLUMES),
 }
 _OF_EVERY_WORKSPACE = frozenset({"NotTerminating", "NotBestEffort"})
 """Scopes that include each workspace: it has requests, and no end that Kubernetes knows."""

@@ -102,7 +102,7 @@ class GpuUsers:
                 return f"process {pid} of workspace {lease}, which has other GPUs, computes on it"
         is_unlisted = not self._pids or (uuid in self._pids and not seen)
         if is_unlisted and not names & self._held and (used_mib or 0) > FOREIGN_MIB:
-            return f"{used_mib} MiB of it are in use although no workspace has it"
+            return f"{used_mib} MiB of its memory are in use although no workspace has it"
         return ""
 
 

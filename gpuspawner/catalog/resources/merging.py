@@ -105,7 +105,7 @@ def _is_written(one: Added, data: Mapping[str, Any]) -> bool:
 
 
 def _together(data: Mapping[str, Any], those: Mapping[str, Added], trying: Mapping[str, Spec]) -> dict[str, Any]:
-    """Return the file's entries, followed by those that are tried."""
+    """Return the entries of the catalog's file, with those of the custom resources in ``trying`` after them."""
     found = dict(data)
     for uid, spec in trying.items():
         one = those[uid]

@@ -9,7 +9,7 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.client import Session, find_by_id
-from gpuspawner.cli.output import Column, counted, say, short_id, show_time
+from gpuspawner.cli.output import Column, counted, say, short_id, show_end, show_time
 
 TEXT_LETTERS = 60
 """How much of a text the table shows. JSON has all of it."""
@@ -25,7 +25,7 @@ COLUMNS = (
     Column("TO", ("to",)),
     Column("BY", ("by",)),
     Column("SENT", ("made_at", "now"), show_time),
-    Column("UNTIL", ("until", "now"), show_time),
+    Column("UNTIL", ("until", "now"), show_end),
     Column("STATE", ("state",)),
     Column("TEXT", ("text",), _one_line),
 )

@@ -248,7 +248,7 @@ gpuspawner admin statement                                    all teams, last mo
 gpuspawner admin statement --team vision --month 2026-10      one team, by member
 gpuspawner admin statement --team vision --month 2026-10 --csv > 2026-10-vision.csv""",
 )
-@click.option("--team", metavar="TEAM", help="The team. Default: what the statements of all teams come to.")
+@click.option("--team", metavar="TEAM", help="The team. Default: the totals of all teams.")
 @click.option("--month", metavar="MONTH", default="", help="Such as 2026-10. Default: last month.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the statement of the team as CSV.")
 @base.session_options

@@ -24,9 +24,16 @@ from gpuspawner.core.errors import Conflict, RequestRefused, Unavailable
 from gpuspawner.core.text_fields import LOG_FORMATS
 from gpuspawner.service.custom_resources.controller import AT_ONCE, ROUND_SECONDS
 from gpuspawner.service.custom_resources.decisions import visible_requests
-from gpuspawner.service.health import ROUTES, Health
-from gpuspawner.service.log import TEXT, begin_log
-from gpuspawner.service.serve_options import SERVICE, StartError, check_address, read_listen, read_mapping, secret_in
+from gpuspawner.service.log import TEXT, set_up_log
+from gpuspawner.service.loops import ROUTES, Health
+from gpuspawner.service.process.serve_options import (
+    SERVICE,
+    StartError,
+    check_address,
+    read_listen,
+    read_mapping,
+    secret_in,
+)
 from gpuspawner.spawner.client import LeaseClient
 
 log = logging.getLogger("gpuspawner")
@@ -67,7 +74,7 @@ def operate(service_url: str, base_url: str, secret_file: str, cluster: str, lis
 
     On its own port it answers /healthz to everybody: 200 while rounds go on.
     """
-    begin_log(log_format)
+    set_up_log(log_format)
     base_path = f"/{base_url.strip('/')}/".replace("//", "/")
     try:
         check_address("--service-url", service_url)

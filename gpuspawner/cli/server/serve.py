@@ -10,10 +10,10 @@ from gpuspawner.cli import base
 from gpuspawner.cli.errors import InvalidError
 from gpuspawner.core.errors import CatalogError, NoPort
 from gpuspawner.core.text_fields import LOG_FORMATS
-from gpuspawner.service.backend_choice import BackendError
-from gpuspawner.service.serve_options import ServeOptions, StartError
+from gpuspawner.service.process.backend_choice import BackendError
+from gpuspawner.service.process.serve_options import ServeOptions, StartError
+from gpuspawner.service.process.start_up import run_service
 from gpuspawner.service.settings import SettingsError
-from gpuspawner.service.start_up import run_service
 
 CLUSTER_HELP = """\
 YAML: the cluster's settings that configure() otherwise finds in the hub's configuration: namespace, where workspaces

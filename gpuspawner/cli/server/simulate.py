@@ -16,8 +16,8 @@ from gpuspawner.cli.output import print_json, say_lines, say_progress
 from gpuspawner.cli.server import simulate_page, simulate_report
 from gpuspawner.cli.server.simulate_report import Case, NothingRecorded
 from gpuspawner.core.errors import CatalogError, Conflict, Unavailable
-from gpuspawner.service.store.backup import check_not_elsewhere
-from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.database.backup import check_not_elsewhere
+from gpuspawner.service.store.database.dialects import engine_to_read
 
 MOST_DAYS = 30
 """Ten-minute maxima are kept this long."""

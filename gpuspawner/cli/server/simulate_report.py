@@ -14,7 +14,7 @@ from gpuspawner.cli.output import Column, counted, format_table, short_id
 from gpuspawner.core.errors import GpuspawnerError
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.store import recordings
+from gpuspawner.service.store.database import recordings
 from gpuspawner.simulate.probe import GeneratedSampler
 from gpuspawner.simulate.replay import (
     Replay,
@@ -86,13 +86,17 @@ def history(
         Unavailable: it cannot be read.
     """
     cases = []
-    for one in recordings.recorded(url, since, told, password_file):
+    for one in recordings.read_recordings(url, since, told, password_file):
         policy = draft.of(one.lease.request.policy)
-        work, end, gpus = recordings.work_of(one, policy.idle.sample_seconds, now), one.end - one.start, len(one.gpus)
-        steps = list(recordings.steps_of(one, policy.idle.sample_seconds, now))
+        work, end, gpus = (
+            recordings.busy_timeline(one, policy.idle.sample_seconds, now),
+            one.end - one.start,
+            len(one.gpus),
+        )
+        steps = list(recordings.replay_steps(one, policy.idle.sample_seconds, now))
         claim_seconds = None if one.absent_until is None else policy.claim_seconds
         tried = (work, gpus, end, policy.idle, mode_of(policy), claim_seconds)
-        result, replays = simulate(recordings.Looking(steps), *tried)
+        result, replays = simulate(recordings.RecordedSamples(steps), *tried)
         lease = one.lease
         cases.append(
             Case(
@@ -106,9 +110,9 @@ def history(
                 replays,
                 result,
                 warnings(replays, work, end, policy.idle),
-                recordings.not_recorded(one),
+                recordings.missing_evidence(one),
                 {
-                    source: simulate(recordings.Looking(fewer), *tried)[0].stops
+                    source: simulate(recordings.RecordedSamples(fewer), *tried)[0].stops
                     for source, hidden in recordings.SOURCES.items()
                     if (fewer := [replace(step, sample=hidden(step.sample)) for step in steps]) != steps
                 },
@@ -266,8 +270,8 @@ def policy_sentence(policy: dict[str, Any]) -> str:
     return (
         f"Policy {policy['name']} (mode {policy['mode']}): idle below {policy['below_percent']:g} % for "
         f"{show_duration(policy['for_seconds'])}, then {show_duration(policy['grace_seconds'])} of grace, sampled "
-        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to come to one "
-        "that came while its user was away."
+        f"every {show_duration(policy['sample_seconds'])}; {show_duration(policy['claim_seconds'])} to open a "
+        "workspace that started from the queue."
     )
 
 

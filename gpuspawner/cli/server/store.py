@@ -21,9 +21,9 @@ from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say, say_lines, say_progress
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.units import show_bytes
-from gpuspawner.service.standby import LOOK_SECONDS, SILENT_SECONDS
+from gpuspawner.service.process.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.backup import (
+from gpuspawner.service.store.database.backup import (
     DATABASE,
     SECRET,
     back_up,
@@ -31,9 +31,8 @@ from gpuspawner.service.store.backup import (
     condition_of_folder,
     restore,
 )
-from gpuspawner.service.store.condition import Condition, condition_of_server
-from gpuspawner.service.store.copying import copy_store
-from gpuspawner.service.store.schema import newer_words
+from gpuspawner.service.store.database.copying import copy_store
+from gpuspawner.service.store.database.schema import Condition, condition_of_server, newer_words
 from gpuspawner.spawner.hub.settings import describe_lock_holder
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from gpuspawner.core.calendar import show_moment
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration, show_end, show_time
 
 
 class Audience(Enum):
@@ -78,7 +77,7 @@ def _show(field: str, value: Any, at: float) -> str:
 def show_span(begins_at: float | None, until_at: float | None, at: float) -> str:
     """Return when something begins and ends: `` from 18:00 until 20:00``. Each is left out if it is None."""
     begins = "" if begins_at is None else f" from {show_time(begins_at, at)}"
-    return begins if until_at is None else f"{begins} until {show_time(until_at, at)}"
+    return begins if until_at is None else f"{begins} until {show_end(until_at, at)}"
 
 
 @dataclass(frozen=True)
@@ -220,5 +219,5 @@ class QuotaEvent(Event):
 
     def describe(self, at: float) -> str:
         """Return the amount, its end and the reason."""
-        until = show_moment(self.until_at, at, ZoneInfo(self.timezone))
+        until = show_end(self.until_at, at, ZoneInfo(self.timezone))
         return f"{self.amount} more for {self.whom} until {until}: {self.reason}"

@@ -182,7 +182,7 @@ class Extended(Event, name="extended", words="Extended", told=Audience.USER, mar
 
 @dataclass(frozen=True)
 class EndPlanned(Event, name="end planned", words="Planned end"):
-    """The user said when they will be done, for the estimates of those who wait. None is: not soon."""
+    """The user said when they will be done, for the estimates of waiting requests. None means "not soon"."""
 
     done_seconds: float | None = None
 
@@ -233,7 +233,7 @@ class Health(Event, name="health", words="Health"):
 
 @dataclass(frozen=True)
 class KilledForMemory(
-    Event, name="killed for memory", words="A program was killed for want of memory", told=Audience.USER
+    Event, name="killed for memory", words="A program was killed because memory ran out", told=Audience.USER
 ):
     """Processes were killed because the workspace had used all of its memory. Its server lives on."""
 

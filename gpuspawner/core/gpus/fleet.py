@@ -82,7 +82,7 @@ def nodes_of_cluster(cluster: str, nodes: Iterable[str]) -> set[str]:
 
 
 def kind_in_cluster(cluster: str, kind: str) -> str:
-    """Return the name of a kind in a cluster that is not the first with this kind."""
+    """Return the name of a kind in a further cluster. The first cluster with a kind uses the name of the catalog."""
     return f"{kind}@{cluster}"
 
 

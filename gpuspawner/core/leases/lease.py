@@ -191,7 +191,7 @@ class Lease:
     follows: str = ""  # the lease that it continues, without a new request of its user
     queue_move: int = 0  # an administrator's order of the queue: the higher goes first
     passed_why: str = ""  # why an administrator moved another request before this one
-    memory_kills: int = 0  # processes of its container that were killed for want of memory, as last read
+    memory_kills: int = 0  # processes of its container that were killed because memory ran out, as last read
     memory_killed_at: float | None = None  # when the last of them was seen
     kernels: tuple[str, ...] | None = None  # the names of its running kernels, as last read; None: not known
     with_gpu: Mapping[str, Any] | None = None  # what its user had before they went on without a GPU, as options

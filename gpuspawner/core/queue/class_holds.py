@@ -23,7 +23,7 @@ from gpuspawner.core.leases.lease import HOLDING, UP, Lease
 from gpuspawner.core.queue.backfill import HOLD, Reservation
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, end_at
 from gpuspawner.core.rules import Account, ClassHold, LatestEnd
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 
 
 class HoldUser(NamedTuple):
@@ -56,7 +56,7 @@ class HeldGpus(NamedTuple):
         return f"reserved for {account.called(self.hold.group)}"
 
     def _until(self, now: float) -> str:
-        return "" if self.opening.ends_at == inf else f" until {show_time(self.opening.ends_at, now)}"
+        return "" if self.opening.ends_at == inf else f" until {show_end(self.opening.ends_at, now)}"
 
     def note(self, count: int, now: float) -> str:
         """Return a short text why this many free GPUs are not granted to others."""

@@ -1,8 +1,8 @@
 """Quotas and limits of a cluster's namespace. Quotas bind all its pods together, limits bind each workspace.
 
-Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, and numbers of ``pods``
-and GPUs. ``cpu`` and ``memory`` are the guaranteed amounts, which fill nodes. ``limits.cpu`` and ``limits.memory`` are
-the upper limits.
+Amounts are whole numbers by resource: ``cpu`` in thousandths of a core, ``memory`` in bytes, and numbers of ``pods``,
+GPUs and PersistentVolumeClaims. ``cpu`` and ``memory`` are the guaranteed amounts, which fill nodes. ``limits.cpu`` and
+``limits.memory`` are the upper limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuspawner.core.errors import RequestRefused
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.units import show_bytes, show_cpu
 
-CPU, MEMORY, PODS = "cpu", "memory", "pods"
+CPU, MEMORY, PODS, VOLUMES = "cpu", "memory", "pods", "persistentvolumeclaims"
 LIMITS_CPU, LIMITS_MEMORY = "limits.cpu", "limits.memory"
 LIMIT_OF_REQUEST = {CPU: LIMITS_CPU, MEMORY: LIMITS_MEMORY}
 """The resource that counts the whole request, for each guaranteed resource."""
@@ -170,6 +170,14 @@ def full_quota_text(left: Iterable[QuotaRemainder]) -> str:
     """Return a short text with a quota that is used up, or ""."""
     full = next((one.quota for one in left if one.left == 0), None)
     return "" if full is None else f"the cluster's quota {full.name} is full: {show_resource(full.resource, full.hard)}"
+
+
+def full_volumes_words(room: NamespaceBounds) -> str:
+    """Return a sentence about a quota that allows no further volume, or "". Volumes stay when workspaces end."""
+    full = next((one for one in room.quotas if one.resource == VOLUMES and one.used >= one.hard), None)
+    if full is None:
+        return ""
+    return f"The cluster's quota {full.name} allows no further volume: {full.used} of {full.hard} are in use."
 
 
 def show_resource(resource: str, amount: int) -> str:

@@ -18,7 +18,7 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.transitions import stops_to_start_again
 from gpuspawner.core.queue.changes import QueueMove, plan_move
 from gpuspawner.core.rules import EndNotice
-from gpuspawner.core.units import ordinal, show_count, show_duration, show_time
+from gpuspawner.core.units import ordinal, show_count, show_duration, show_end, show_time
 from gpuspawner.service.administration.models import BulkResult, ExtendInput, ReorderInput, StopInput
 from gpuspawner.service.administration.restriction_effects import lease_title, present_affected
 from gpuspawner.service.parts import Parts
@@ -190,11 +190,13 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
         raise Conflict("It has no running lifetime to extend.")
     seconds = until - deadline_at
     if actor.idempotency_key and until == deadline_at == lease.granted_until:
-        return Plan(lease, f"It runs until {show_time(until, now)}.", until)  # a repeated request
+        return Plan(lease, f"It runs until {show_end(until, now)}.", until)  # a repeated request
     if seconds <= 0:
-        raise Conflict(f"It runs until {show_time(deadline_at, now)} already. Name a later time, or stop it.")
+        raise Conflict(f"It runs until {show_end(deadline_at, now)} already. Name a later time, or stop it.")
     if lease.notice is not None and lease.notice.at < until:
-        raise Conflict(f"It ends at {show_time(lease.notice.at, now)}, as was announced: its lifetime changes nothing.")
+        raise Conflict(
+            f"It ends at {show_time(lease.notice.at, now)}, as was announced. Another run time does not change that."
+        )
     latest = actor.state.allocator.bounds.of_extension(lease, seconds, extended)
     if latest is not None and latest.at < until:
         raise Conflict(f"It {latest.words}. Grant more first, or name an earlier time.")
@@ -219,7 +221,7 @@ def _plan_extension(actor: Actor, lease: Lease, until: float, reason: str, exten
         )
         await actor.state.registry.save(longer, audit=[actor.audit_entry_of(longer, events.Extended(more, reason))])
 
-    words = f"{show_time(deadline_at, now)} → {show_time(until, now)}, {show_duration(seconds)} more."
+    words = f"{show_end(deadline_at, now)} → {show_end(until, now)}, {show_duration(seconds)} more."
     if lease.phase is Phase.RECLAIMING:
         words += " It still stops before if its user does not use or keep it."
     return Plan(lease, words, until, extend)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from gpuspawner.core.administration import Restriction, RestrictionKind
-from gpuspawner.core.outages import FATAL_XIDS, GpuHealth
+from gpuspawner.core.outages import FATAL_XIDS, GpuHealth, find_fault
 from gpuspawner.service.administration.restriction_effects import LISTED, carry_out, present_restriction
 from gpuspawner.service.api.rest.models import Answer
 from gpuspawner.service.engine.sampling.gpu_health import HealthReading
@@ -184,7 +184,7 @@ class HealthPage(ListPage):
 async def quarantine_round(parts: Parts) -> None:
     """Read the health of all GPUs, and restrict those with a new fault unless the catalog leaves it to people.
 
-    A fault that an administrator has ended stays ended as long as the driver reports the same one.
+    If an administrator has ended the restriction, the same fault makes no other one. An error after that is new.
     """
     await parts.gpu_health.look()
     faulty = [one for one in parts.gpu_health.readings() if one.fault]
@@ -209,7 +209,6 @@ def _restrictions(
     parts: Parts, faulty: Iterable[HealthReading], earlier: Iterable[Restriction]
 ) -> Iterable[Restriction]:
     """Yield a quarantine of each GPU, or a drain of the node where the cluster does not tell its GPUs apart."""
-    known = {(one.target, one.reason) for one in earlier}
     held = {one.target for one in parts.restrictions.live()}
     nodes = {gpu.node for gpu in parts.scheduler.fleet.gpus}
     for one in faulty:
@@ -217,7 +216,24 @@ def _restrictions(
         if not one.gpu:
             measure, target, whom = RestrictionKind.DRAIN, one.node, ""
             reason = f"GPU {one.index}: {one.fault}. The cluster does not tell the GPUs of this node apart"
-        if target in held or (target, reason) in known or (not one.gpu and target not in nodes):
+        if target in held or (not one.gpu and target not in nodes):
+            continue
+        if _is_settled(parts, one, reason, [x for x in earlier if x.target == target]):
             continue
         held.add(target)
         yield Restriction(uuid.uuid4().hex, measure, target, reason, ACTOR, parts.clock.now(), whom=whom)
+
+
+def _is_settled(parts: Parts, reading: HealthReading, reason: str, ended: Sequence[Restriction]) -> bool:
+    """Return whether an administrator ended a restriction for this fault, and the GPU had no error since.
+
+    ``ended`` are the earlier restrictions of the GPU, or of its node.
+    """
+    ended_at = max((one.lifted_at or one.until or one.since for one in ended), default=None)
+    if ended_at is None:
+        return False
+    since, xid = parts.gpu_health.health_since(reading.uuid, ended_at), reading.health.xid
+    if not find_fault(reading.health, since):
+        return True  # its memory errors are older
+    was_well = any(one.xid not in {None, xid} for one in since)
+    return not was_well and reason in {one.reason for one in ended}

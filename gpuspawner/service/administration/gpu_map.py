@@ -14,7 +14,7 @@ from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
 from gpuspawner.service.administration.restriction_effects import present_restriction
-from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, SeenGpu, seen_gpus
+from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, SeenGpu, observe_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, list_part, parse_list_state
@@ -346,7 +346,7 @@ class GpusPage(ListPage):
 
     async def rows(self) -> Sequence[Row]:
         """Return the rows of the table."""
-        return present_gpu_rows(self.parts, seen_gpus(self.parts))
+        return present_gpu_rows(self.parts, observe_gpus(self.parts))
 
     async def get(self, form: str) -> None:
         """Answer in the wanted form."""
@@ -354,7 +354,7 @@ class GpusPage(ListPage):
             await super().get(form)
             return
         state, wanted = self.parts, parse_list_state(self.table, self.arguments_of_address())
-        seen, as_list = seen_gpus(state), wanted.kept.get("view") == "list"
+        seen, as_list = observe_gpus(state), wanted.kept.get("view") == "list"
         rows = present_gpu_rows(state, seen) if as_list else []
         found = find_nodes(seen, state.catalog.gpus, wanted.filters)
         begin = (wanted.page - 1) * MAX_NODES

@@ -18,8 +18,8 @@ from gpuspawner.service.quotas.rules_page import order_rules
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.store.audit_log import AuditFilter, AuditLine, NumberedLine
 from gpuspawner.service.store.rows import is_of
-from gpuspawner.service.waiting.accuracy import hit_rate_words, present_accuracy
-from gpuspawner.service.waiting.presenter import present_waiting
+from gpuspawner.service.waiting.api import present_accuracy
+from gpuspawner.service.waiting.presenter import hit_rate_words, present_waiting
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import PAGE_ROWS, Column, Filter, ListPart, Row, Table, list_part, parse_list_state
 from gpuspawner.service.web.permissions import Permission

@@ -21,7 +21,7 @@ from gpuspawner.service.administration.gpu_map import (
 from gpuspawner.service.administration.live_lists import kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.administration.restriction_effects import lease_title
-from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, seen_gpus
+from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, observe_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.admin_page import AdminPage
@@ -181,7 +181,7 @@ class OverviewPage(AdminPage):
         parse_list_state(NO_LIST, self.arguments_of_address())
         stored = await read_stored(state, self.today())
         # From here on nothing is awaited, so the page shows one moment.
-        seen = seen_gpus(state)
+        seen = observe_gpus(state)
         kinds: list[KindCount] = count_by_kind(state, seen)
         waiting = [lease for lease in state.registry if lease.phase in WAITING]
         first = sorted(waiting, key=lambda lease: (state.queue.place(lease).number or len(waiting) + 1, lease.asked_at))
@@ -194,7 +194,7 @@ class OverviewPage(AdminPage):
             simulated=any(kind.simulated for kind in kinds),
             others=count_foreign_holders(seen, state.catalog.gpus)[:SHOWN],
             queue=present_queue_rows(state, first[:SHOWN]),
-            above=state.queue.seldom("above share", lambda: find_above_share(state)),
+            above=state.queue.compute_seldom("above share", lambda: find_above_share(state)),
             ends=find_next_ends(state),
             running=sum(lease.phase in UP for lease in state.registry),
             names_shown=NAMES_SHOWN,

@@ -49,7 +49,7 @@ RESTRICTIONS = Table(
         Column("title", "Effect", "words", exported_only=True),
         Column("state", "State", "state"),
         Column("begins_at", "From", "time"),
-        Column("until", "Until", "time", absent="until it is ended"),
+        Column("until", "Until", "time", absent="until someone ends it"),
         Column("reason", "Reason", "words"),
         Column("by", "By"),
         Column("since", "Made", "time", exported_only=True),

@@ -152,7 +152,7 @@ async def _teams(state: Parts) -> dict[str, tuple[str, ...]]:
     if not teams_of(state.catalog.rules, None):
         return {}
     try:
-        users = await state.queue.seldom_beside("groups of users", state.hub.all_users)
+        users = await state.queue.compute_in_background("groups of users", state.hub.all_users)
     except Unavailable:
         return {}
     return {one.created: tuple(teams_of(state.catalog.rules, one.groups)) for one in users}

@@ -10,6 +10,7 @@ from gpuspawner.core.gpus.fleet import Gpu
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.outages import DATABASE, ETCD, HUB
+from gpuspawner.core.quotas.namespaces import full_volumes_words
 from gpuspawner.core.units import show_count, show_duration
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
@@ -78,7 +79,7 @@ def find_problems(state: Parts, ended: Iterable[Lease], disputed: Iterable[Lease
 
 def _service_problems(state: Parts) -> Iterator[Problem]:
     now, fleet = state.clock.now(), state.scheduler.fleet
-    for outage in state.queue.outages.under_way():
+    for outage in state.queue.outages():
         why = f" {outage.why}" if outage.why else ""
         yield Problem(f"{outage.words(now)}{why}", REMEDIES.get(outage.part, REMEDY), grave=True)
     if not state.allocator.observed.hub_answers and state.allocator.observed.hub_outage is None:
@@ -89,6 +90,8 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
         yield Problem(what, "The service's log has the reason. Restore a backup, or delete these rows.")
     for sentence in (*state.scheduler.unseen, *filter(None, (lacking() for lacking in state.lacking))):
         yield Problem(sentence, grave=not fleet.complete)
+    if full := full_volumes_words(state.scheduler.room):
+        yield Problem(full, "Users without a home volume cannot start. Raise the quota, or delete unused volumes.")
     yield from _lost_nodes(state)
     if fleet.complete and fleet.outage is None and now - fleet.observed_at > OLD_SECONDS:
         age = show_duration(now - fleet.observed_at)
@@ -268,7 +271,7 @@ def _adopted_workspaces(state: Parts) -> Iterator[Problem]:
         what = (
             f"{show_count(len(leases))} started without the GPU service, before its installation or while it was away."
         )
-        remedy = "They have no end until their next start. Their idle time before counts for nothing."
+        remedy = "They have no end until their next start. Their idle time counts from when the service took them over."
         yield Problem(what, remedy, pages=_pages(state, leases))
 
 

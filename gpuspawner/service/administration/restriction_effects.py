@@ -27,7 +27,7 @@ from gpuspawner.core.queue.class_holds import (
 )
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.core.rules import Account, ClassHold
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 from gpuspawner.service.administration import models
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words
@@ -268,7 +268,7 @@ def find_conflicts(
                     begins_at=fit.begins_at,
                     until=fit.ends_at,
                     words=f"{fit.gpus} {gpu_title(hold.kind, state.catalog)} "
-                    f"from {show_time(fit.begins_at, seen.now)} to {show_time(fit.ends_at, seen.now)}",
+                    f"from {show_time(fit.begins_at, seen.now)} to {show_end(fit.ends_at, seen.now)}",
                 )
                 for fit in fitting_reservations(hold.count, parts)
             ]
@@ -300,7 +300,7 @@ def _conflict(state: Parts, hold: ClassHold, part: FreePart, seen: Snapshot) -> 
     why = "".join(f" {rival_words(state, one)}." for one in part.others)
     missing = total - len(list(hold_candidates(hold, seen))) * kind.shares
     away = f" {missing} {'is' if missing == 1 else 'are'} out of service now." if missing else ""
-    time = f"{show_time(part.begins_at, seen.now)} to {show_time(part.ends_at, seen.now)}"
+    time = f"{show_time(part.begins_at, seen.now)} to {show_end(part.ends_at, seen.now)}"
     return models.ReservationConflict(
         begins_at=part.begins_at,
         until=part.ends_at,

@@ -10,11 +10,11 @@ from tornado.web import HTTPError
 from gpuspawner.core.administration import Announcement, AnnouncementAudience, summarize_names
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import AnnouncementSent, AnnouncementWithdrawn
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.announcements.inboxes import inbox_of, present_inbox, present_message
 from gpuspawner.service.announcements.models import InboxQuery, MessageInput, MessageUsersInput, PastQuery, ReadInput
-from gpuspawner.service.engine.hub.client import HubUser
+from gpuspawner.service.engine.hub_client import HubUser
 from gpuspawner.service.notifications.sender import Message as Mail
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.outbox import OutboxRow
@@ -135,7 +135,7 @@ async def _find_recipients(state: Parts, whom: AnnouncementAudience, names: Sequ
 
 def _mails(state: Parts, one: Announcement, reached: Sequence[HubUser]) -> list[OutboxRow]:
     """Return the mails of an announcement, one for each recipient."""
-    until = show_time(one.until, one.made_at)
+    until = show_end(one.until, one.made_at)
     text = f"{one.text}\n\n{one.by}, for everybody concerned until {until}.\n\n{state.public_url}/inbox\n"
     mails = [Mail("", user.name, "message", f"Announcement from {one.by}", text) for user in reached]
     return [row for mail in mails for row in state.notifier.rows_of(mail)]

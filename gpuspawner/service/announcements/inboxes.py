@@ -24,10 +24,10 @@ from gpuspawner.core.leases.lease import NOBODY, Owner
 from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import QuotaGrant
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end
 from gpuspawner.service.announcements import models
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub.members import GroupMembers
+from gpuspawner.service.engine.hub_state import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
@@ -136,7 +136,7 @@ class Inboxes:
         whose = "You were" if has_user else f"Your team {team} was" if team else "Everybody was"
         yield Notice(
             made, grant.made_at, "quota granted", f"{whose} granted more",
-            f"{amount} until {show_time(grant.until, self._clock.now())}: {grant.why}",
+            f"{amount} until {show_end(grant.until, self._clock.now())}: {grant.why}",
             not marks.has(made, grant.made_at), by=grant.by,
         )  # fmt: skip
         if grant.taken_back_at is not None:
@@ -250,7 +250,7 @@ def present_message(one: Announcement, now: float) -> models.Message:
         by=one.by,
         made_at=one.made_at,
         until=one.until,
-        until_words=show_time(one.until, now),
+        until_words=show_end(one.until, now),
         state=one.state(now),
         withdrawn_at=one.withdrawn_at,
         withdrawn_by=one.withdrawn_by or None,
@@ -265,7 +265,7 @@ def present_shown(one: Announcement, now: float) -> models.Shown:
         by=one.by,
         made_at=one.made_at,
         until=one.until,
-        until_words=show_time(one.until, now),
+        until_words=show_end(one.until, now),
     )
 
 

@@ -264,7 +264,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
     def _outage_words(self, error: Unavailable | Superseded) -> str:
         """Return the words about the outage behind an error, with a trailing space, "" without an outage."""
         part, now = error.part if isinstance(error, Unavailable) else "", self.parts.clock.now()
-        found = (outage for outage in self.parts.queue.outages.under_way() if outage.part == part)
+        found = (outage for outage in self.parts.queue.outages() if outage.part == part)
         return next((f"{outage.words(now)} " for outage in found), "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:

@@ -16,11 +16,11 @@ from pydantic import Field
 
 from gpuspawner.catalog.requests.visibility import gpu_title
 from gpuspawner.core.administration import RESERVING, Restriction, RestrictionKind, reservation_hold
-from gpuspawner.core.calendar import Opening, day_end, day_start, parse_day, shift_day, show_moment, write_weekly_window
+from gpuspawner.core.calendar import Opening, day_end, day_start, parse_day, shift_day, write_weekly_window
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.queue.class_holds import HoldUser, may_use, openings_between
 from gpuspawner.core.rules import ClassHold
-from gpuspawner.core.units import BadValue, show_iso
+from gpuspawner.core.units import BadValue, show_end, show_iso
 from gpuspawner.service.api.rest.models import Answer, Query
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import window_words
@@ -165,7 +165,7 @@ def present_use(state: Parts, one: PlannedUse, reader: CalendarReader) -> Calend
     hold, made, now = one.hold, one.restriction, state.clock.now()
     repeats = "" if hold.window is None else window_words(hold.window)
     if repeats and hold.until is not None:
-        repeats += f" until {show_moment(hold.until, now, ZoneInfo(state.catalog.rules.timezone))}"
+        repeats += f" until {show_end(hold.until, now, ZoneInfo(state.catalog.rules.timezone))}"
     return CalendarEntry(
         id=made.id if made is not None else "",
         what="maintenance" if hold.is_maintenance else "reservation",

@@ -18,7 +18,7 @@ from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.calendar import Opening
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import end_at
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end, show_time
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, gpus_words
 from gpuspawner.service.parts import Parts
@@ -179,11 +179,11 @@ def scaled_count(count: int, total: int) -> int:
 
 MOST_NODES = 40
 """The most nodes of the picture. Arbitrary: some screens. The table has all."""
-FIRM = "until it is ended"
+FIRM = "until someone ends it"
 
 
 def _time_words(opening: Opening, now: float) -> str:
-    end = FIRM if opening.ends_at == inf else f"to {show_time(opening.ends_at, now)}"
+    end = FIRM if opening.ends_at == inf else f"to {show_end(opening.ends_at, now)}"
     return f"{show_time(opening.opens_at, now)} {end}"
 
 
@@ -261,7 +261,7 @@ def _running(state: Parts, lanes: dict[str, Lane]) -> Iterable[tuple[str, Use]]:
 
 def _run_of(lease: Lease, lanes: Sequence[int], label: str, title: str, now: float) -> Use:
     end = end_at(lease, now)
-    until = "without a set end" if end == inf else f"until {show_time(end, now)}"
+    until = "without a set end" if end == inf else f"until {show_end(end, now)}"
     gpus = f"{len(lanes)} GPU{'s' if len(lanes) > 1 else ''}"
     since = lease.granted_at or lease.running_at or now
     return Use("busy", Opening(since, end), lanes, label, f"{title}, {gpus} {until}")

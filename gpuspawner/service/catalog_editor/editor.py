@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from difflib import Match
 from typing import Literal
 
 from pydantic import Field
@@ -154,6 +155,8 @@ class ComparisonQuery(Query):
 
 
 CONTEXT_LINES = 3
+MAX_PAIRS = 12_000_000
+"""The pairs of equal lines that a comparison looks at. Arbitrary: a second, and more than real catalogs have."""
 OUTSIDE = "The catalog's file was just changed outside of the console. Wait some seconds, and load the catalog again."
 NOT_A_FILE = "The catalog is written in the hub's configuration: configure(c, catalog={...}). Change it there."
 STARTING = "The service has just started. Try again in some seconds."
@@ -299,9 +302,34 @@ def compare(before: str, after: str) -> list[DiffLine]:
     return list(_diff(before.splitlines(), after.splitlines()))
 
 
+class _BoundedMatcher(difflib.SequenceMatcher[str]):
+    """Finds equal lines, and stops the search in the middle of long parts when it has compared MAX_PAIRS.
+
+    Such a part is shown as removed and added, apart from its equal beginning and end. A line that is often repeated,
+    for example an empty one, is no anchor (``autojunk``).
+    """
+
+    a: list[str]
+    b: list[str]
+    b2j: dict[str, list[int]]
+    pairs = 0
+    """The pairs of equal lines that were compared so far."""
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        """Return the longest common part of some lines of both texts, as the base class does."""
+        ahi, bhi = len(self.a) if ahi is None else ahi, len(self.b) if bhi is None else bhi
+        pairs = self.pairs + sum(len(self.b2j.get(line, ())) for line in self.a[alo:ahi])
+        if pairs <= MAX_PAIRS:
+            self.pairs = pairs
+            return super().find_longest_match(alo, ahi, blo, bhi)
+        most = min(ahi - alo, bhi - blo)
+        first = next((n for n in range(most) if self.a[alo + n] != self.b[blo + n]), most)
+        last = next((n for n in range(most) if self.a[ahi - 1 - n] != self.b[bhi - 1 - n]), most)
+        return Match(alo, blo, first) if first else Match(ahi - last, bhi - last, last)
+
+
 def _diff(before: list[str], after: list[str]) -> Iterator[DiffLine]:
-    # A line that is often repeated, for example an empty one, is no anchor: without autojunk it takes quadratic time.
-    matcher = difflib.SequenceMatcher(None, before, after)
+    matcher = _BoundedMatcher(None, before, after)
     shown = 0
     for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
         if heads := _keys_above(before, group[0][1], shown):

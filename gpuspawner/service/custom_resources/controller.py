@@ -26,7 +26,7 @@ from gpuspawner.service.custom_resources.decisions import (
     wanted_seconds,
 )
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
-from gpuspawner.service.engine.executor import KeyedExecutor
+from gpuspawner.service.engine.effects import KeyedExecutor
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule
@@ -43,7 +43,9 @@ positions together: 1,000 at once took half the CPU of 16 at once.
 ACCEPTS_SECONDS = 2.0
 """How long the presence of the admission policy is remembered."""
 WHERE = "a custom resource"
-ELSEWHERE = "Its workspace goes on and has another request: its user has another name now, or a label was changed."
+ELSEWHERE = (
+    "Its workspace keeps running and belongs to another request, because the user was renamed or a label was changed."
+)
 MADE = "ws-"
 """The beginning of the names of resources that the service creates."""
 MOST_EXTENSIONS = 50

@@ -1,4 +1,4 @@
-"""The actions of people on a running workspace: keep it, extend it, come to it, and stop it for good."""
+"""The actions of people on a running workspace: keep it, extend it, open it, and end it for good."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.rules.policies import policy_of
 
 DOUBLE_CLICK_SHARE = 0.9
-"""While more than this of a Keep is left, another Keep is taken for the same click. Arbitrary."""
+"""While more than this share of a Keep is left, another Keep counts as the same click. Arbitrary."""
 
 
 class LeaseActions:
     """Carries out the actions of users and administrators on running workspaces."""
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock) -> None:
-        """Act on the leases of ``registry``."""
+        """Change the leases of ``registry``."""
         self._registry, self._allocator, self._clock = registry, allocator, clock
 
     def kept_until(self, lease: Lease) -> float | None:
-        """Return the time until which idle time does not count, by Keep or by an exemption; None for no such time."""
+        """Return the time until which idle time does not count, by Keep or by an exemption; None without either."""
         return kept_until(lease, self._allocator.restrictions.exempt_until(lease))
 
     async def keep(self, lease: Lease, actor: str, where: str = "") -> Lease:
         """Keep an idle workspace for its policy's time, and return it.
 
-        Soon after another Keep this changes nothing: a second click, or a second page, must not use one up.
+        Soon after another Keep this changes nothing, because a second click must not use up another Keep.
 
         Raises:
             Conflict: no Keep is left, or the workspace does not run.
@@ -56,7 +56,7 @@ class LeaseActions:
         """Move the deadline by its policy's step, and return the lease.
 
         Raises:
-            Conflict: no time is left, there is no deadline, or the scheduler refuses, in its words.
+            Conflict: no time is left, there is no deadline, or the scheduler refuses. The message is the reason.
             Unavailable: the scheduler that must agree does not answer.
         """
         longer, seconds = self._longer(lease)
@@ -72,9 +72,9 @@ class LeaseActions:
         return longer
 
     def _longer(self, lease: Lease) -> tuple[Lease, float]:
-        """Return a lease whose end is moved by its policy's step, and by how many seconds. Raise Conflict if it can't.
+        """Return a lease with its end moved by its policy's step, and the seconds. Raise Conflict if it can't be moved.
 
-        A bound that a scheduler with its own queue fixed at the grant no longer applies: it is asked each time.
+        A bound that a scheduler with its own queue set at the grant no longer applies, because it is asked each time.
         """
         allocator, now = self._allocator, self._clock.now()
         if lease.fixed_end is not None and lease.fixed_end.rule == SCHEDULER:
@@ -89,14 +89,14 @@ class LeaseActions:
         bound = min((one for one in (latest, hold) if one is not None), key=lambda one: one.at, default=None)
         deadline_at, extended = lifetimes.extend(lease.deadline_at, lease.extended_seconds, policy, now, bound)
         if latest is not None and latest.at > deadline_at:
-            latest = lease.fixed_end  # the budget leaves more than this step
+            latest = lease.fixed_end  # the budget allows more than this step
         longer = replace(
             lease, deadline_at=deadline_at, extended_seconds=extended, warned_seconds=(), latest_end=latest
         )
         return longer, extended - lease.extended_seconds
 
     def _class_hold_bound(self, lease: Lease, until: float) -> LatestEnd | None:
-        """Return the bound that a class hold sets on an extension until then; None for no bound."""
+        """Return the bound that a class hold sets on an extension until then, None without a bound."""
         seen = self._allocator.observed.snapshot()
         held = extension_bound(lease, until, seen) if seen.rules.holds else None
         if held is None:
@@ -106,12 +106,12 @@ class LeaseActions:
         return replace(held.bound(seen.now), words=words)
 
     async def come(self, lease: Lease, actor: str, words: str, where: str) -> None:
-        """Note that its user came to the workspace; ``words`` say how. Repeating it is harmless."""
+        """Note that the user opened the workspace, and how. It may be repeated."""
         if lease.arrival is not None and lease.phase in UP:
             await self._commit(lease, come(lease, Note(events.Came(words), actor, where), self._clock.now()))
 
     async def end_for_good(self, lease: Lease, how: Exit) -> None:
-        """End a lease for good that was to start again, because its user stopped it meanwhile."""
+        """End a lease that was to start again, because its user stopped it meanwhile."""
         current = self._registry.get(lease.id)
         if current is not None and (after := transitions.end_for_good(current, how)) is not current:
             stopped = Note(events.Stopped(how.reason.value, how.message), how.by, how.where)

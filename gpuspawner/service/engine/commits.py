@@ -1,4 +1,4 @@
-"""Writes steps of leases: the lease, its audit, its successor, and from when its readings are kept."""
+"""Writes steps of leases: the lease, its audit, its successor, and since when its readings are kept."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 
 
 class LeaseCommits:
-    """The one place where a step becomes a write."""
+    """Converts each step into a write."""
 
     def __init__(self, registry: LeaseRegistry, observed: ObservedState, clock: Clock) -> None:
         """Write to ``registry``."""
         self._registry, self._observed, self._clock = registry, observed, clock
 
     def commit(self, before: Lease, step: Step, readings: Iterable[ReadingRow] = ()) -> asyncio.Future[None]:
-        """Write a step. It counts for every decision at once, and is stored when the result is done.
+        """Write a step. Every decision counts it at once. It is stored when the result is done.
 
         Args:
-            before: the lease that the step began with.
-            step: what follows for it.
+            before: the lease before the step.
+            step: the step.
             readings: the readings of the sample that the step judged.
 
         Raises:
@@ -48,16 +48,16 @@ class LeaseCommits:
         return stored
 
     def finish(self, lease: Lease, how: Exit, *, gone: bool = False, evidence: bool = False) -> asyncio.Future[None]:
-        """Write the end of a lease, or its beginning. See :func:`gpuspawner.core.leases.step_results.finish`."""
+        """Write the end of a lease, or that it begins to stop. See ``core.leases.step_results.finish``."""
         return self.commit(lease, finish(lease, how, self._clock.now(), gone=gone, evidence=evidence))
 
     def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
-        """Return an audit line of now."""
+        """Return an audit line with the present time."""
         return AuditLine(self._clock.now(), lease.id, lease.user, actor, event, where)
 
 
 def _gives_back(before: Lease, after: Lease) -> bool:
-    """Return whether a step releases GPUs of which the backend was not asked whether anything still runs on them."""
+    """Return whether a step releases GPUs before the backend was asked whether processes still use them."""
     if before.phase is Phase.STOPPING:
         return False
     return not after.live or (before.phase in HOLDING and after.phase not in HOLDING)

@@ -1,9 +1,12 @@
-"""Carries out the effects that steps ask for: questions to the hub, starts, stops, and ends of processes."""
+"""Carries out the effects of steps: starts, stops, questions to the hub. A failed effect pauses and is tried again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 from gpuspawner.backends.base import (
@@ -15,6 +18,7 @@ from gpuspawner.backends.base import (
     read_on_stop,
 )
 from gpuspawner.catalog.models import OnStop
+from gpuspawner.core.errors import Conflict, GpuspawnerError, Unavailable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import Lease, Owner, Phase
@@ -24,17 +28,110 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.requests import options_of
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers
-from gpuspawner.service.engine.hub.servers import HubServers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store.idempotency import context_without_act
 from gpuspawner.service.store.readings import OutputRow
 
-log = logging.getLogger("gpuspawner.engine")
+log = logging.getLogger("gpuspawner.work")
+
+Step = Callable[[], Coroutine[Any, Any, None]]
+
+FIRST_PAUSE_SECONDS = 1.0
+MOST_PAUSE_SECONDS = 30.0
+"""A key whose task failed pauses for the first time, then twice as long each time, up to the second. Arbitrary: a
+period of the rounds, and the longest wait of a user after an outage."""
+
+
+class KeyedExecutor:
+    """Runs offered steps in tasks of their own. It is level-triggered: pending work is offered again.
+
+    Keys wait in the order of their first offer, so that no key starves.
+    """
+
+    def __init__(self, at_once: int, now: Callable[[], float]) -> None:
+        """Run at most ``at_once`` tasks. ``now`` returns the time in seconds."""
+        self._at_once, self._now = at_once, now
+        self._waiting: dict[Hashable, Step] = {}
+        self._tasks: dict[Hashable, asyncio.Task[None]] = {}
+        self._begun: dict[Hashable, float] = {}
+        self._pauses: dict[Hashable, tuple[float, float]] = {}
+        """The length and the end of the pause of each key."""
+        self._said: dict[Hashable, str] = {}
+        """The last logged reason of each waiting key."""
+
+    def offer(self, key: Hashable, step: Step) -> None:
+        """Queue a step. Nothing happens while a step of this key runs, or while the key pauses.
+
+        A waiting step of the same key is replaced, and keeps its position.
+        """
+        _, until = self._pauses.get(key, (0.0, 0.0))
+        if key in self._tasks or self._now() < until:
+            return
+        self._waiting[key] = step
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._waiting and len(self._tasks) < self._at_once:
+            key = next(iter(self._waiting))
+            task = asyncio.create_task(self._waiting.pop(key)())
+            self._tasks[key], self._begun[key] = task, self._now()
+            task.add_done_callback(partial(self._ended, key))
+
+    def _ended(self, key: Hashable, task: asyncio.Task[None]) -> None:
+        del self._tasks[key], self._begun[key]
+        if not task.cancelled():
+            self._note_end(key, task.exception())
+        self._begin()
+
+    def _note_end(self, key: Hashable, error: BaseException | None) -> None:
+        """Pause a key whose task failed. Forget keys that failed long ago and were not offered since."""
+        now = self._now()
+        before, _ = self._pauses.pop(key, (0.0, 0.0))
+        if error is None:
+            self._said.pop(key, None)
+            return
+        if isinstance(error, (Unavailable, Conflict)):
+            self._log_wait(key, error)
+        else:
+            log.error("the step of %s failed and is tried again", _named(key), exc_info=error)
+        self._pauses = {key: x for key, x in self._pauses.items() if now < x[1] + MOST_PAUSE_SECONDS}
+        self._said = {one: why for one, why in self._said.items() if one in self._pauses or one == key}
+        pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
+        self._pauses[key] = (pause, now + pause)
+
+    def _log_wait(self, key: Hashable, error: GpuspawnerError) -> None:
+        """Log once why a key waits. An outage of a part has two lines of its own."""
+        if isinstance(error, Unavailable) and error.part:
+            log.debug("%s waits: %s", _named(key), error)
+        elif self._said.get(key) != str(error):
+            self._said[key] = str(error)
+            log.warning("%s waits: %s", _named(key), error)
+
+    def longest_seconds(self) -> float:
+        """Return how long the oldest running task has run; 0 if no task runs."""
+        return self._now() - min(self._begun.values(), default=self._now())
+
+    async def idle(self) -> None:
+        """Return once all steps have ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def close(self) -> None:
+        """Cancel all steps. Each of them can be repeated."""
+        self._waiting.clear()
+        await cancel_all(self._tasks.values())
+
+
+def _named(key: Hashable) -> str:
+    """Return the name of a key in the log: the first of its parts."""
+    return str(key[0] if isinstance(key, tuple) else key)
+
 
 AT_ONCE_SECONDS = 2.0
-"""An on-stop command that ends sooner is waited for. Arbitrary: an exec takes about a second."""
+"""The service waits for an on-stop command for this time. Arbitrary: an exec takes about a second."""
 ON_STOP_OF_A_USER = 16
 """On-stop commands of one user that run at the same time. A backend runs a bounded number for all users, 64 on
 Kubernetes. A user who stops a hundred workspaces must not hold up others. Arbitrary: a quarter of them."""
@@ -57,7 +154,7 @@ class EffectRunner:
         self._registry, self._allocator, self._hub, self._servers = registry, allocator, hub, servers
         self._members, self._backend, self._clock = members, backend, clock
         self.start_sent: set[tuple[str, float | None]] = set()
-        """The grants whose start was sent to the hub: lease id and time of the grant."""
+        """The grants whose start was sent to the hub, by lease id and time of the grant."""
         self.on_stop_done: set[str] = set()
         """The ids of leases whose on-stop command has run, until the stop is sent."""
         self._on_stop: dict[str, asyncio.Task[None]] = {}
@@ -67,7 +164,7 @@ class EffectRunner:
         self._turns: WeakValueDictionary[Owner, asyncio.Semaphore] = WeakValueDictionary()
 
     async def carry_out(self, lease: Lease, effect: Effect) -> Outcome | None:  # noqa: PLR0911 - one for each effect
-        """Carry out an effect. Return its outcome; None if nothing follows from it now.
+        """Carry out an effect. Return its outcome, None if no step follows now.
 
         Raises:
             Conflict, Unavailable: it failed, and may be tried again.
@@ -92,12 +189,12 @@ class EffectRunner:
         return None
 
     async def _ask(self, lease: Lease) -> HubServer | None:
-        if lease.phase is Phase.STOPPING:  # a stop waits for no other question
+        if lease.phase is Phase.STOPPING:  # a stop does not wait behind other questions
             return await self._hub.server(lease.user, lease.key.server)
         return await self._servers.ask(lease)
 
     async def _start(self, lease: Lease) -> Exit | None:
-        """Start a parked workspace for its user, who may have another name by now. Return why it was refused."""
+        """Start a parked workspace. Its user may have another name now. Return the refusal, None without one."""
         name = await self._hub.name_of(lease.key.user_created, lease.user)
         if name is None:
             log.warning("the hub has no user %s any more, who asked for %s: it is not started", lease.user, lease.id)
@@ -105,7 +202,7 @@ class EffectRunner:
         groups = await self._members.now(name, lease.key.owner)
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
-            return None  # withdrawn, or taken back, while the hub was asked
+            return None  # withdrawn or lapsed while the hub was asked
         if group := self._allocator.asking.lost_group(newest, groups):
             return exits.not_allowed(group)
         self.start_sent.add((lease.id, lease.granted_at))
@@ -114,7 +211,7 @@ class EffectRunner:
         return exits.refused_by_hub(why) if why else None
 
     async def _ask_extension(self, lease: Lease) -> Outcome | None:
-        """Ask the scheduler whether a workspace may run as long as an administrator had extended it before."""
+        """Ask the scheduler to restore the extension that an administrator granted before the workspace came back."""
         extension = self._allocator.bounds.earlier_extension(lease)
         if extension is None:
             return None
@@ -130,7 +227,7 @@ class EffectRunner:
             self._allocator.observed.stop_answered(lease.key)
 
     async def _end_all(self, lease: Lease) -> bool:
-        """End everything that carries a lease's id: the hub has no server of it any more."""
+        """End all processes of a lease whose server the hub no longer has."""
         if (task := self._on_stop.pop(lease.id, None)) is not None:
             task.cancel()  # its workspace is gone
         if not await self._backend.end(lease.id, None, lease.slots):
@@ -169,8 +266,8 @@ class EffectRunner:
     async def _run_and_keep_output(self, lease: Lease) -> None:
         """Run the commands and store their output.
 
-        They run once, however long the store refuses the output. A service that restarts meanwhile runs them again: a
-        checkpoint that is written twice is better than a lost one.
+        They run once, even if the store does not take the output for long. A service that restarts meanwhile runs them
+        again, because a checkpoint that is written twice is better than a lost one.
         """
         if lease.id not in self._wrote:
             async with self._turns.setdefault(lease.key.owner, asyncio.Semaphore(ON_STOP_OF_A_USER)):
@@ -180,7 +277,7 @@ class EffectRunner:
             await self._registry.store.write(self._registry.store.outputs.save, row)
 
     async def _on_stop_output(self, lease: Lease) -> str:
-        """Return how the commands ended, and their output; "" if there was nothing to run."""
+        """Return how the commands ended, and their output; "" without commands."""
         template = self._allocator.catalog.templates.get(lease.request.template)
         on_stop = template.on_stop if template else OnStop()
         seconds = on_stop.timeout_seconds

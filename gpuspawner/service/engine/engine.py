@@ -1,7 +1,7 @@
 """The lease engine: observes hub and backend, commits the next step of each lease, and carries out its effect.
 
 ``core.leases.steps`` decides. Each lease has its own task with its own back-off, so that a lease that hangs or fails
-holds up no other. An effect is carried out only after the lease that asks for it is stored.
+blocks no other. An effect is carried out only after the lease that requires it is stored.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +28,9 @@ from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
-from gpuspawner.service.engine.effects import EffectRunner
-from gpuspawner.service.engine.executor import KeyedExecutor
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.members import GroupMembers
-from gpuspawner.service.engine.hub.servers import HubServers
+from gpuspawner.service.engine.effects import EffectRunner, KeyedExecutor
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
 from gpuspawner.service.engine.recovery import read_release_spool
@@ -44,19 +43,19 @@ from gpuspawner.service.store import AuditLine, ReadingRow
 log = logging.getLogger("gpuspawner.engine")
 
 QUESTIONS_AT_ONCE = 8
-"""Questions about single servers that the hub gets at the same time. Arbitrary: the hub is one process, and a hub that
-hangs is asked this many before the service knows."""
+"""Questions about single servers that the hub gets at the same time. Arbitrary: the hub is one process, and one that
+hangs gets this many before the service knows."""
 ACTS_AT_ONCE = 64
-"""Starts, stops and ends of processes under way at the same time. Arbitrary: more than the starts that may be, so that
-no stop waits for them, and few enough for the APIs of hub and cluster."""
+"""Starts, stops and ends of processes at the same time. Arbitrary: more than the allowed starts, so that no stop waits
+for them, and few enough for the APIs of hub and cluster."""
 STEP = "stepping a lease"
-"""The name of one lease's step in the log, the metric and the console."""
+"""The name of the step of a lease in the log, the metric and the console."""
 HOLDS_SECONDS = 30.0
-"""How often the engine computes which workspaces run into a class hold. Arbitrary: people are told an hour before."""
+"""How often the engine computes which workspaces run into a class hold. Arbitrary: users are warned an hour before."""
 
 
-class Quiet(NamedTuple):
-    """A lease for which nothing followed: nothing does before ``wake_at``, unless the lease or its view changes."""
+class QuietLease(NamedTuple):
+    """A lease that needs no step before ``wake_at``, unless the lease or its observation changes."""
 
     lease: Lease
     signature: tuple[object, ...]
@@ -64,7 +63,7 @@ class Quiet(NamedTuple):
 
 
 class LeaseEngine:
-    """The one part that moves leases on, and that starts and ends workspaces."""
+    """Steps each lease, and starts and ends workspaces."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class LeaseEngine:
         identity: HubIdentity,
         data: Path | None = None,
     ) -> None:
-        """Start without any look. ``data`` is the folder that spawner and service share; None if they share none."""
+        """Start without an observation. ``data`` is the folder that spawner and service share, None without one."""
         self._registry, self._allocator, self._backend = registry, allocator, backend
         self._clock, self._data = clock, data
         self.attempts = StartAttempts(allocator)
@@ -90,16 +89,18 @@ class LeaseEngine:
         self.availability = Availability(registry, clock)
         self._held_at = -math.inf
         self._hub_silent_since: float | None = None
-        self._quiet: dict[str, Quiet] = {}
+        self._quiet: dict[str, QuietLease] = {}
         self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, clock.now)
         self._acts = KeyedExecutor(ACTS_AT_ONCE, clock.now)
         self._driving: set[Hashable] = set()
 
     async def round(self) -> None:
-        """Look at everything once, and move each lease on. A round never waits for the hub."""
+        """Observe everything once, and step each lease. A round never waits for the hub."""
         failures = self._registry.failures
         if self._data is not None:
-            await read_release_spool(self._data, self.attempts)  # first: it says why missing workspaces ended
+            await read_release_spool(
+                self._data, self.attempts
+            )  # first: the reports have the reason of missing workspaces
         if not await self.observer.look_at_backend():
             return
         if self._servers.is_due():
@@ -112,18 +113,19 @@ class LeaseEngine:
         self.effects.start_sent &= {(lease.id, lease.granted_at) for lease in live}
         self._quiet = {name: quiet for name, quiet in self._quiet.items() if name in names}
         failures.forget_others(names)
-        await self.step_all(STEP, live)
+        with suppress(Unavailable):  # noted by each lease's step
+            await self.step_all(STEP, live)
         with failures.isolating("taking expired grants back"):
-            await self._allocator.lapse_expired()
+            await self._allocator.granting.lapse_expired()
         self._allocator.syncs.ask()
         with failures.isolating("looking ahead"):
             await self._allocator.look_ahead()
 
     async def _list_servers(self) -> None:
-        leased = {lease.key for lease in self._registry}  # before the list: it may still show ended servers
+        leased = {lease.key for lease in self._registry}  # read before the list, which may still show ended servers
         if await self._servers.list_servers():
             await self.observer.recovery.adopt(self._servers.servers or {}, leased)
-            self._allocator.syncs.ask()  # parked leases waited for this answer
+            self._allocator.syncs.ask()  # parked leases wait for this answer
 
     async def _end_unknown(self, one: Running) -> None:
         """End an orphan without a live lease, if the hub still lacks its server."""
@@ -132,20 +134,21 @@ class LeaseEngine:
             await self.end_unknown(one.lease_id, user, exits.ORPHANED.message)
 
     async def end_unknown(self, lease_id: str, user: str, why: str) -> None:
-        """End the processes of a lease that is not live. The write checks the epoch before anything is ended."""
+        """End the processes of a lease that is not live. The write checks the epoch before processes are ended."""
         stopped = events.Stopped(ExitReason.ORPHANED.value, why)
         await self._registry.save(audit=[AuditLine(self._clock.now(), lease_id, user, "gpuspawner", stopped)])
         log.info("ending the remaining processes of %s of %s: %s", lease_id, user, why)
         await self._backend.end(lease_id)
 
     async def tick(self) -> None:
-        """Move running workspaces on by what was seen last: their deadlines, notices and lost time."""
+        """Step running workspaces by the last observation: their deadlines, notices and lost time."""
         failures = self._registry.failures
         news: dict[str, Any] = {}
         with failures.isolating("looking who runs into a class"):
             if failures.may_try("looking who runs into a class") and self._find_class_holds():
                 news["holds_known"] = True
-        await self.step_all(STEP, (lease for lease in self._registry if lease.phase in UP), **news)
+        with suppress(Unavailable):  # noted by each lease's step
+            await self.step_all(STEP, (lease for lease in self._registry if lease.phase in UP), **news)
         for what, look in (
             ("noting lost time", self.availability.look),
             ("giving back what a budget cut", self._allocator.bounds.catch_up),
@@ -159,12 +162,12 @@ class LeaseEngine:
                 failures.note_wait(what, OF_ALL, error)
 
     def _find_class_holds(self) -> bool:
-        """Compute which workspaces run into a class hold, from time to time. Return whether it was done now."""
+        """Compute from time to time which workspaces run into a class hold. Return whether it was done now."""
         now = self._clock.now()
         if now - self._held_at < HOLDS_SECONDS:
             return False
         seen = self._allocator.observed.snapshot()
-        if not seen.fleet.complete:  # nobody would run into anything, and all would be told a second time
+        if not seen.fleet.complete:  # no workspace would run into a hold, and all would be warned a second time
             return False
         self.observer.held = leases_reaching_into_holds(seen) if seen.rules.holds else {}
         self._held_at = now
@@ -172,31 +175,29 @@ class LeaseEngine:
 
     # Stepping
 
-    async def step_all(self, name: str, leases: Iterable[Lease], **news: Any) -> Unavailable | None:
-        """Move each lease by one step, all at once, so that they are written together.
+    async def step_all(self, name: str, leases: Iterable[Lease], **news: Any) -> None:
+        """Step each lease once, all at the same time, so that the steps are written together.
 
         Args:
-            name: what is done, for the log, the metric and the console.
-            leases: the leases to move.
+            name: the name of the step, for the log, the metric and the console.
+            leases: the leases.
             news: further fields of their observations. With news, no lease is skipped as quiet.
-
-        Returns:
-            Why some of it is not stored now; None if all is stored.
 
         Raises:
             Superseded: a newer service owns the store.
+            Unavailable: some of it is not stored now.
         """
         some = [lease for lease in leases if news or not self._is_quiet(lease)]
-        return await step_each(name, some, partial(self._move, **news), self._registry.failures)
+        await step_each(name, some, partial(self._move, **news), self._registry.failures)
 
-    async def carry_out_notices(self, is_over: Callable[[str], bool]) -> Unavailable | None:
-        """End the workspaces whose notice of a stronger claim is over, and spare those whose claim is over.
+    async def carry_out_notices(self, is_over: Callable[[str], bool]) -> None:
+        """End the workspaces whose notice of a stronger claim has expired, and spare those whose claim is over.
 
         Args:
-            is_over: returns whether a claim, by its id, no longer needs the GPUs of those under its notice.
+            is_over: returns whether a claim, by its id, no longer needs the GPUs of workspaces under its notice.
 
-        Returns:
-            Why some of it is not stored now; None if all is stored.
+        Raises:
+            Unavailable: some of it is not stored now.
         """
 
         def move(lease: Lease) -> asyncio.Future[None] | None:
@@ -204,7 +205,7 @@ class LeaseEngine:
             return self._move(lease, claim_is_over=is_over(claim))
 
         under_notice = [x for x in self._registry if x.phase in UP and x.notice is not None and x.notice.preemption]
-        return await step_each("notice of a claim", under_notice, move, self._registry.failures)
+        await step_each("notice of a claim", under_notice, move, self._registry.failures)
 
     def _move(self, lease: Lease, **news: Any) -> asyncio.Future[None] | None:
         found, stored = self._advance(lease, **news)
@@ -214,24 +215,21 @@ class LeaseEngine:
     def _advance(
         self, lease: Lease, readings: Callable[[Lease], list[ReadingRow]] = lambda _: [], **news: Any
     ) -> tuple[Step, asyncio.Future[None] | None]:
-        """Commit what follows for a lease. Return it, and what to await until it is stored; None for no change."""
+        """Commit the next step of a lease. Return it, and the future of its write, None without a change."""
         seen = self.observer.observe(lease, **news)
         found = steps.step(lease, seen, self.observer.rules_of(lease), self._clock.now())
         if lease.phase is Phase.STARTING and found.lease.phase is Phase.RUNNING and not seen.processes:
-            # The hub has it, so it uses its GPUs. The service sees no process: its activity is unknown, never idle.
+            # The hub has the server, so it uses its GPUs. Without a process, its activity is unknown, never idle.
             log.error("no process of %s's workspace is seen: may the service read its environment?", lease.user)
         rows = readings(found.lease)
         if found.lease == lease and not found.notes and not rows:
-            self._note_quiet(lease, found)
+            if found.effect is None and lease.phase in UP | WAITING:
+                self._quiet[lease.id] = QuietLease(lease, self.observer.signature(lease), found.wake_at)
             return found, None
         return found, self._allocator.commits.commit(lease, found, rows)
 
-    def _note_quiet(self, lease: Lease, found: Step) -> None:
-        if found.effect is None and lease.phase in UP | WAITING:
-            self._quiet[lease.id] = Quiet(lease, self.observer.signature(lease), found.wake_at)
-
     def _is_quiet(self, lease: Lease) -> bool:
-        """Return whether nothing new is known of a lease for which nothing followed at its last step."""
+        """Return whether neither a lease nor its observation changed since it needed no step."""
         quiet = self._quiet.get(lease.id)
         if quiet is None or quiet.lease is not lease:
             return False
@@ -251,18 +249,18 @@ class LeaseEngine:
             self._questions.offer(as_it_stands(lease), partial(self._ask, lease.id))
 
     async def _ask(self, lease_id: str) -> None:
-        if not self._servers.in_doubt:  # the hub may have failed to answer while this waited for its turn
+        if not self._servers.in_doubt:  # the hub may have failed to answer while this question waited
             await self._drive(lease_id)
 
     async def drive(self, lease_id: str) -> None:
-        """Move a lease on until it waits for something. A failed effect is tried again at a later round."""
+        """Step a lease until it waits. A failed effect is tried again at a later round."""
         try:
             await self._drive(lease_id)
         except (Unavailable, Conflict) as error:
             log.warning("the stop of %s waits: %s", lease_id, error)
 
     async def _drive(self, lease_id: str) -> None:
-        """Step, commit, carry out the effect, and step with its outcome, until nothing follows."""
+        """Step, commit, carry out the effect, and step with its outcome, until no effect is left."""
         lease = self._registry.get(lease_id)
         key = None if lease is None else as_it_stands(lease)
         if key is None or key in self._driving:
@@ -290,15 +288,15 @@ class LeaseEngine:
             if outcome is None:
                 return
 
-    # Stops, samples, and times in which users could not object
+    # Stops, samples, and times in which users could not react
 
     def begin_stop(
         self, lease_id: str, how: Exit, still: Callable[[Lease], bool] = lambda _: True
     ) -> asyncio.Future[None]:
-        """Begin a stop, if ``still`` is true of the newest lease. The result is done once the stop is recorded.
+        """Begin a stop if ``still`` is true for the newest lease. The result is done once the stop is stored.
 
         Raises:
-            Conflict: the lease has ended or is stopping, or the reason to stop it is gone.
+            Conflict: the lease has ended or is stopping, or the reason for the stop no longer holds.
         """
         lease = self._registry.get(lease_id)
         if lease is None or lease.phase is Phase.STOPPING or not still(lease):
@@ -308,15 +306,15 @@ class LeaseEngine:
     async def judge_sample(
         self, lease_id: str, taken: TakenSample, rows: Callable[[Lease], list[ReadingRow]]
     ) -> tuple[Lease, list[ReadingRow]] | None:
-        """Judge a sample, and store it with what follows: a crash between two writes could lose the warning.
+        """Judge a sample, and store it with the step in one write, so that a crash cannot lose the warning.
 
         Args:
             lease_id: the sampled lease.
             taken: the sample.
-            rows: returns the readings to store, of the judged lease.
+            rows: returns the readings of the judged lease to store.
 
         Returns:
-            The judged lease and its readings; None if it ended, or has another server by now.
+            The judged lease and its readings, None if the lease ended or has another server now.
         """
         await self._catch_up()
         lease = self._registry.get(lease_id)
@@ -341,13 +339,12 @@ class LeaseEngine:
             Unavailable: the store does not answer.
         """
         up = [lease for lease in self._registry if lease.phase in UP]
-        if (away := await self.step_all("following the catalog", up, catalog_changed=True)) is not None:
-            raise away
+        await self.step_all("following the catalog", up, catalog_changed=True)
 
     async def _catch_up(self) -> None:
-        """Before samples are judged: if store or hub were away, go on as after a restart. Users could not press Keep.
+        """After an outage of store or hub, resume as after a restart, because users could not press Keep.
 
-        A hub that is silent for less than a minute does not count as away.
+        A hub that does not answer for less than a minute does not count.
         """
         now, since, answers = self._clock.now(), self._hub_silent_since, self._allocator.observed.hub_answers
         self._hub_silent_since = None if answers else (now if since is None else since)
@@ -357,7 +354,7 @@ class LeaseEngine:
             await self.resume()
 
     async def resume(self) -> None:
-        """After a restart: leave enough of each grace and each notice for its user to object.
+        """After a restart, leave users enough time of each grace period and each notice to react.
 
         Raises:
             Unavailable: the store does not answer.
@@ -370,17 +367,15 @@ class LeaseEngine:
                 return None
             return self._allocator.commits.commit(lease, found)
 
-        failures = self._registry.failures
         up = [lease for lease in self._registry if lease.phase in UP]
-        if (away := await step_each("going on after a restart", up, resumed, failures)) is not None:
-            raise away
+        await step_each("going on after a restart", up, resumed, self._registry.failures)
 
     async def close(self) -> None:
-        """Cancel the effects under way: each of them can be repeated."""
+        """Cancel the running effects. Each of them can be repeated."""
         await self._questions.close()
         await self._acts.close()
 
 
 def as_it_stands(lease: Lease) -> Hashable:
-    """Return the key of the effects of a lease until it changes. A task from before a change must not hold it up."""
+    """Return the key of the effects of a lease. It changes with the lease, so that an older task blocks no new one."""
     return lease.id, lease.phase, lease.attempt, lease.granted_at, lease.hub_gone

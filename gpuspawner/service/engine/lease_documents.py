@@ -1,4 +1,4 @@
-"""The signed document of its lease that each workspace carries, and the leases that are rebuilt from it."""
+"""The signed document of its lease that each workspace carries, and how a lease is rebuilt from it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ _slots: TypeAdapter[tuple[Slot, ...]] = TypeAdapter(tuple[Slot, ...])
 _end: TypeAdapter[LatestEnd] = TypeAdapter(LatestEnd)
 
 
+DOCUMENT = "GPUSPAWNER_LEASE"
+"""The variable with the document."""
 LONGEST_DOCUMENT_CHARACTERS = 65536
 HUB_ID = re.compile(r"[0-9a-f]{32}")
 SHARE = re.compile(r"1|1/[1-9][0-9]{0,3}")
-"""How a share is written. Anything else is no share: a negative one would make room on a GPU that is full."""
+"""The format of a share. Other texts are refused: a negative share would make room on a GPU that is full."""
 
 
 @dataclass(frozen=True)
 class HubIdentity:
     """The identity of this service: the hub's id, the secret that signs lease documents, and when it was made.
 
-    ``secret_made_at`` is in seconds since the epoch; 0 where that is not known.
+    ``secret_made_at`` is in seconds since the epoch, 0 if it is not known.
     """
 
     hub_id: str
@@ -49,18 +51,17 @@ class HubIdentity:
         An authentic document is signed. Otherwise the backend must have kept it out of its user's reach since before
         the secret was made. This covers a secret that was lost and replaced.
         """
-        text = running.environment.get("GPUSPAWNER_LEASE", "")
         if is_signed(self.secret, self.hub_id, running.lease_id, running.environment):
             return True
         is_ours = running.environment.get("GPUSPAWNER_HUB_ID") == self.hub_id
         is_older = running.kept_since is not None and running.kept_since < self.secret_made_at
-        return is_ours and is_older and len(text) <= LONGEST_DOCUMENT_CHARACTERS
+        return is_ours and is_older and len(running.environment.get(DOCUMENT, "")) <= LONGEST_DOCUMENT_CHARACTERS
 
 
 def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
-    """Return the variables a workspace carries: the lease's id, and all that rebuilds the lease, signed.
+    """Return the variables of a workspace: the id of its lease, and a signed document that rebuilds the lease.
 
-    Its user can change them: without a signature, a user could claim another name or an earlier place.
+    Users can change the variables. Without a signature, a user could claim another name or an earlier position.
     """
     document = {
         "user": lease.user,
@@ -80,14 +81,14 @@ def lease_variables(lease: Lease, secret: bytes) -> dict[str, str]:
         "GPUSPAWNER_LEASE_ID": lease.id,
         "GPUSPAWNER_ATTEMPT": str(lease.attempt),
         "GPUSPAWNER_HUB_ID": lease.key.hub,
-        "GPUSPAWNER_LEASE": text,
+        DOCUMENT: text,
         "GPUSPAWNER_LEASE_SIGNATURE": _signature(secret, lease.key.hub, lease.id, text),
     }
 
 
 def is_signed(secret: bytes, hub: str, lease: str, variables: Mapping[str, str]) -> bool:
     """Return whether this hub's service has signed these variables of a lease."""
-    text, given = variables.get("GPUSPAWNER_LEASE", ""), variables.get("GPUSPAWNER_LEASE_SIGNATURE", "")
+    text, given = variables.get(DOCUMENT, ""), variables.get("GPUSPAWNER_LEASE_SIGNATURE", "")
     return hmac.compare_digest(given.encode("utf-8", "replace"), _signature(secret, hub, lease, text).encode())
 
 
@@ -96,39 +97,45 @@ def _signature(secret: bytes, hub: str, lease: str, document: str) -> str:
     return hmac.new(secret, signed, hashlib.sha256).hexdigest()
 
 
-def claimed_slots(running: Running) -> tuple[Slot, ...]:
-    """Return the slots that a workspace says it uses, of any hub on this machine: what is said badly is not said."""
-    text = running.environment.get("GPUSPAWNER_LEASE", "")
-    if len(text) > LONGEST_DOCUMENT_CHARACTERS:
-        return ()
+def _claimed(running: Running) -> Mapping[str, Any]:
+    """Return the document that a workspace carries, without a check of its signature. Empty if it is too long."""
+    text = running.environment.get(DOCUMENT, "")
+    return _parse(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
+
+
+def _parse(text: str) -> Mapping[str, Any]:
     try:
-        stored = [(str(gpu), str(share)) for gpu, share in json.loads(text)["slots"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def claimed_slots(running: Running) -> tuple[Slot, ...]:
+    """Return the slots that a workspace of any hub on this machine claims to use. Malformed slots are left out."""
+    try:
+        stored = [(str(gpu), str(share)) for gpu, share in _claimed(running).get("slots", ())]
+    except (ValueError, TypeError):
         return ()
     return tuple(Slot(gpu, Fraction(share)) for gpu, share in stored if SHARE.fullmatch(share))
 
 
 def claimed_kind(running: Running, request: Request) -> str:
-    """Return the substitute that a workspace says it was given; "" for none, or one its user did not consent to."""
-    text = running.environment.get("GPUSPAWNER_LEASE", "")
-    try:
-        given = str(json.loads(text)["given"]) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else ""
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
+    """Return the substitute that a workspace claims it was given, "" without one that its user consented to."""
+    given = str(_claimed(running).get("given", ""))
     return given if given in request.substitutes else ""
 
 
 def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease | None:
-    """Return the lease that a workspace of this hub carries, as starting: hub and backend then say what it is.
+    """Return the lease that a workspace of this hub carries, as starting. Hub and backend then show its real phase.
 
-    None where it is another hub's, or where what it says is not to be believed.
+    Return None for a workspace of another hub, or if its document is not authentic.
     """
-    text = running.environment.get("GPUSPAWNER_LEASE", "")
     if not identity.believes(running):
         return None
+    document = _parse(running.environment.get(DOCUMENT, ""))
     try:
-        document: dict[str, Any] = json.loads(text)
-        rate, fixed_end = document.get("rate"), document.get("fixed_end")  # older versions carry none
+        rate, fixed_end = document["rate"], document["fixed_end"]
         fixed = None if fixed_end is None else _end.validate_python(fixed_end)
         return Lease(
             id=running.lease_id,
@@ -142,7 +149,7 @@ def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease 
             phase_since=now,
             heard_at=now,
             attempt=running.attempt,
-            given=str(document.get("given", "")),
+            given=str(document["given"]),
             slots=_slots.validate_python([{"gpu": gpu, "share": share} for gpu, share in document["slots"]]),
             adopted=True,
             rate=None if rate is None else Rate(*map(Fraction, rate)),
@@ -156,34 +163,29 @@ def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease 
 def lost_identities(
     running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: HubIdentity
 ) -> tuple[str, ...]:
-    """Return, in sentences for administrators, which workspaces of this hub run under an identity that it lost.
+    """Return sentences for administrators about workspaces of this hub that run under an identity that it lost.
 
-    Another hub's workspaces are told from them by their users: a user's ``created`` is one hub's alone.
+    Their users distinguish them from workspaces of another hub: a user's ``created`` belongs to one hub.
 
     Args:
-        running: what the backend sees.
+        running: the workspaces that the backend sees.
         known: the ids of all leases.
-        servers: this hub's, by their user's ``created`` and their name.
-        identity: this hub's, as ``data_dir`` has it.
+        servers: the servers of this hub, by their user's ``created`` and their name.
+        identity: the identity of this hub in ``data_dir``.
     """
     lost = Counter(
         (running.environment["GPUSPAWNER_HUB_ID"], running.kept_since is not None)
         for running in running
         if running.lease_id not in known
         and HUB_ID.fullmatch(running.environment.get("GPUSPAWNER_HUB_ID", ""))
-        and _server_named(running.environment) in servers
+        and _server_key(_claimed(running)) in servers
         and not identity.believes(running)
     )
     return tuple(_lost(count, hub, identity, kept=kept) for (hub, kept), count in sorted(lost.items()))
 
 
-def _server_named(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    text = environment.get("GPUSPAWNER_LEASE", "")
-    try:
-        document = json.loads(text) if len(text) <= LONGEST_DOCUMENT_CHARACTERS else {}
-        return str(document["user_created"]), str(document["server"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+def _server_key(document: Mapping[str, Any]) -> tuple[str, str]:
+    return str(document.get("user_created")), str(document.get("server"))
 
 
 def _lost(count: int, hub: str, identity: HubIdentity, *, kept: bool) -> str:
@@ -200,7 +202,7 @@ def _lost(count: int, hub: str, identity: HubIdentity, *, kept: bool) -> str:
 
 
 def adopted_server(key: Key, server: HubServer, now: float) -> Lease:
-    """Return the lease of a server that ran before gpuspawner did: no GPU known, no deadline until its next start."""
+    """Return the lease of a server that ran before gpuspawner. Its GPUs are unknown, and it has no deadline."""
     request = Request(server.user, "", "default", None, 0, 0.0, 0, 0)
     return Lease(
         id=uuid.uuid4().hex,

@@ -1,4 +1,4 @@
-"""Observes leases: the processes that the backend shows, the hub's servers, and the rules that apply now."""
+"""Observes leases: the processes in the backend, the servers of the hub, and the rules that apply now."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.effects import EffectRunner
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.engine.hub.servers import HubServers
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.engine.hub_state import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.recovery import LeaseRecovery, OrphanWatch
 from gpuspawner.service.engine.registry import LeaseRegistry
@@ -31,8 +31,8 @@ from gpuspawner.service.settings import Settings
 log = logging.getLogger("gpuspawner.engine")
 
 
-class Look(NamedTuple):
-    """The workspaces that the backend showed at the last look."""
+class BackendView(NamedTuple):
+    """The running workspaces at the last observation of the backend."""
 
     at: float = 0.0
     running: tuple[Running, ...] = ()
@@ -41,7 +41,7 @@ class Look(NamedTuple):
 
 
 class LeaseObserver:
-    """Remembers the last looks at the backend and the hub, and returns what they say of one lease."""
+    """Remembers the last observations of backend and hub, and returns the observation of one lease."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class LeaseObserver:
         settings: Settings,
         identity: HubIdentity,
     ) -> None:
-        """Start without any look."""
+        """Start without an observation."""
         self._registry, self._allocator, self._backend, self._clock = registry, allocator, backend, clock
         self._timing = Timing(*(getattr(settings, name) for name in Timing._fields))
         self._servers, self._effects = servers, effects
         self.recovery = LeaseRecovery(registry, allocator, clock, identity, self.processes)
         self.orphans = OrphanWatch(registry, hub, clock, settings.orphan_seconds, identity)
-        self.last_look, self._sees_since, self._has_missed_look = Look(), 0.0, False
+        self.last_look, self._sees_since, self._has_missed_look = BackendView(), 0.0, False
         self._missing_since: dict[str, float] = {}
         self.held: Mapping[str, HeldGpus] = {}
-        """The class holds that workspaces run into, by lease id, as of the last time they were computed."""
+        """The class holds that workspaces run into, by lease id, as last computed."""
         self.has_looked = False
-        """Whether all workspaces were seen once, and each of them has its lease again."""
+        """Whether all workspaces were observed once, and each of them has its lease."""
 
     async def look_at_backend(self) -> bool:
-        """Observe the workspaces and their GPUs, and give each its lease. Return whether the backend answered."""
+        """Observe the workspaces and their GPUs, and rebuild missing leases. Return whether the backend answered."""
         failures, observed = self._registry.failures, self._allocator.observed
         at, given_back = self._clock.now(), observed.given_back
         try:
@@ -86,7 +86,7 @@ class LeaseObserver:
             of_lease.setdefault(one.lease_id, []).append(one)
         gpus = self._allocator.scheduler.fleet.gpus
         failed = frozenset(gpu.id for gpu in gpus if not gpu.healthy and not gpu.group)
-        self.last_look = Look(at, running, of_lease, failed)
+        self.last_look = BackendView(at, running, of_lease, failed)
         await self.recovery.rebuild(running)
         self.has_looked = True
         found = assign_slots(running, self._registry)
@@ -98,12 +98,12 @@ class LeaseObserver:
         return True
 
     def _is_of_other_hub(self, one: Running) -> bool:
-        """Return whether a workspace names a lease of this hub, but carries the id of another one."""
+        """Return whether a workspace has the id of a lease of this hub, but the id of another hub."""
         lease = self._registry.get(one.lease_id)
         return lease is not None and one.environment.get("GPUSPAWNER_HUB_ID", lease.key.hub) != lease.key.hub
 
     async def _correct(self, given: list[Lease]) -> None:
-        """Note the GPUs that the backend gave instead of the planned ones, all at once: two may have been swapped."""
+        """Note the GPUs that the backend gave instead of the granted ones, all at once: two may have been swapped."""
         lines = []
         for lease in given:
             placed = events.Placed(tuple(slot.gpu for slot in lease.slots))
@@ -113,7 +113,7 @@ class LeaseObserver:
             await self._registry.save(*given, audit=lines)
 
     def find_orphans(self) -> Iterable[Running]:
-        """Find the running workspaces that the hub has forgotten. Return those that have no live lease."""
+        """Find the running workspaces that the hub has forgotten. Return those without a live lease."""
         servers = self._servers.servers
         if servers is None:
             self.orphans.begin_again()
@@ -121,21 +121,21 @@ class LeaseObserver:
         return self.orphans.look(self.last_look.running, servers, self._allocator.observed.boot_id)
 
     def processes(self, lease: Lease) -> list[Running]:
-        """Return the processes of a lease, of all attempts, as of the last look."""
+        """Return the processes of all attempts of a lease, as last observed."""
         return self.last_look.of_lease.get(lease.id, [])
 
     def ending(self, lease: Lease) -> Running | None:
-        """Return the part of a lease's attempt that is being ended, as the backend shows it; None for no such part."""
+        """Return the process of a lease's attempt that the backend is ending, None without one."""
         own = (one for one in self.processes(lease) if one.attempt == lease.attempt)
         return next((one for one in own if one.ending), None)
 
     def last_activity(self, lease: Lease) -> float | None:
-        """Return when the hub last noted activity of a lease's server; None if that is not known now."""
+        """Return when the hub last noted activity of a lease's server, None if it is not known now."""
         server = self._servers.server_of(lease)
         return None if server is None else server.last_activity
 
     def observe(self, lease: Lease, **news: Any) -> Observation:
-        """Return the observation of a lease now. ``news`` are further fields of it."""
+        """Return the present observation of a lease. ``news`` are further fields of it."""
         observed, servers = self._allocator.observed, self._servers
         return Observation(
             hub_answers=observed.hub_answers,
@@ -156,7 +156,7 @@ class LeaseObserver:
         )
 
     def _note_missing(self, lease: Lease) -> float | None:
-        """Return the time since when neither hub nor backend shows a lease; None while one of them does."""
+        """Return since when neither hub nor backend has a lease, None while one of them has it."""
         listed = self._servers.servers is not None
         is_shown = not listed or self.processes(lease) or is_own(self._servers.server_of(lease), lease)
         if lease.phase not in UP or is_shown:
@@ -165,7 +165,7 @@ class LeaseObserver:
         return max(self._missing_since.setdefault(lease.id, self._clock.now()), self._clock.awake_since())
 
     def rules_of(self, lease: Lease) -> LeaseRules:
-        """Return the rules of the catalog and of administrators for a lease now."""
+        """Return the present rules of the catalog and of administrators for a lease."""
         allocator, now, kind = self._allocator, self._clock.now(), lease.request.gpu
         scheduler, bounds = allocator.scheduler, allocator.bounds
         queue, node_seconds = scheduler.capabilities_of(kind), scheduler.node_seconds(lease)
@@ -186,7 +186,7 @@ class LeaseObserver:
         )
 
     def signature(self, lease: Lease) -> tuple[object, ...]:
-        """Return everything outside a lease by which its next step may change, in a form that is cheap to compare."""
+        """Return everything outside a lease that its next step depends on, in a form that is cheap to compare."""
         processes = tuple((x.attempt, x.disruption, x.unhealthy, x.uuids) for x in self.processes(lease))
         if lease.phase in WAITING:
             return processes
@@ -198,6 +198,6 @@ class LeaseObserver:
 
 
 def _away_gpus(lease: Lease, fleet: Fleet) -> int | None:
-    """Return how many GPUs of a lease are on nodes that do not answer; None if that is not known."""
+    """Return how many GPUs of a lease are on nodes that do not answer, None if it is not known."""
     known = [fleet.by_id[slot.gpu] for slot in lease.slots if slot.gpu in fleet.by_id]
     return sum(not gpu.reachable for gpu in known) if fleet.complete and known else None

@@ -1,7 +1,7 @@
 """Recovers leases of workspaces that run without one, finds orphans, and reads the release spool.
 
-A server that was not requested here is adopted. A workspace that carries its lease has it rebuilt. A lease whose
-start was given up runs again if its server runs after all.
+A server that was not requested here is adopted. The lease of a workspace that carries its document is rebuilt. A lease
+whose start was given up runs again if its server runs after all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gpuspawner.core.leases.steps import RECOVERED
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
-from gpuspawner.service.engine.hub.client import HubClient, seconds_of
-from gpuspawner.service.engine.hub.servers import Place, place_of
+from gpuspawner.service.engine.hub_client import HubClient, seconds_of
+from gpuspawner.service.engine.hub_state import Place, place_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,
@@ -38,16 +38,16 @@ from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 log = logging.getLogger("gpuspawner.engine")
 
 MANY, MANY_SHARE = 3, 0.2
-"""More orphans than both at once are no accident of a few servers: the service alerts and ends none of them."""
+"""If there are more orphans than both of these, the service alerts and ends none of them."""
 LONGEST_BYTES = 65536
 """The longest file of the release spool that is read. Arbitrary: several times the longest report in JSON."""
 
 Processes = Callable[[Lease], Sequence[Running]]
-"""Returns the processes of a lease, of all attempts, as of the last look."""
+"""Returns the processes of all attempts of a lease, as last observed."""
 
 
 class LeaseRecovery:
-    """Makes leases for running workspaces of the hub that ``identity`` names."""
+    """Makes leases for running workspaces of the hub in ``identity``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LeaseRecovery:
 
         Args:
             servers: all servers of the hub.
-            leased: the keys that had a lease before the list was requested. The list may still show servers whose
+            leased: the keys that had a lease before the list was requested. The list may still have servers whose
                 lease has ended meanwhile.
         """
         for server in servers.values():
@@ -80,7 +80,7 @@ class LeaseRecovery:
                     await self._adopt(key, server)
 
     async def _adopt(self, key: Key, server: HubServer) -> None:
-        await self._registry.stored(key)  # its end may be on its way
+        await self._registry.stored(key)  # its end may not be stored yet
         ended = await self._registry.store.read(self._registry.store.leases.last_ended, key)
         if self._registry.of_key(key) is not None:
             return  # it was requested meanwhile
@@ -91,7 +91,7 @@ class LeaseRecovery:
         await self._allocator.commits.commit(lease, Step(lease, (Note(events.Adopted("no lease")),)))
 
     async def rebuild(self, running: Sequence[Running]) -> None:
-        """Rebuild leases that the store does not know from running workspaces, each from its newest attempt."""
+        """Rebuild leases that are not stored from running workspaces, each from its newest attempt."""
         now, stored = self._clock.now(), []
         failures, step = self._registry.failures, "rebuilding a lease"
         for one in reversed(running):
@@ -107,7 +107,7 @@ class LeaseRecovery:
         await all_stored(stored)
 
     def recovered(self, lease: Lease) -> Recovery:
-        """Return the GPUs, kind and rate of a server that runs after all. GPUs of other leases are left out."""
+        """Return the GPUs, kind and rate of a server that runs after all, without GPUs of other leases."""
         one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
         free = self._allocator.observed.not_held(lease, slots)
@@ -119,7 +119,7 @@ class LeaseRecovery:
         return Recovery(replace(rated, slots=free), attempt)
 
     def recover(self, lease: Lease, server: HubServer) -> asyncio.Future[None]:
-        """Make an ended lease run again, because its server runs and the end was a mistake."""
+        """Make an ended lease run again whose server still runs."""
         found = self.recovered(lease)
         now = self._clock.now()
         running = transitions.recover(found.lease, server.started, found.attempt, found.lease.slots, now)
@@ -127,7 +127,7 @@ class LeaseRecovery:
 
 
 def _ended_wrongly(lease: Lease, server: HubServer) -> bool:
-    """Return whether a lease ended because its server was not seen, although the server had started by then."""
+    """Return whether a lease ended because its server was not seen, although the server had started before."""
     started_at = seconds_of(server.started)
     in_time = started_at is not None and lease.ended_at is not None and started_at <= lease.ended_at
     return transitions.ended_by_dropped_starts(lease) and in_time
@@ -136,35 +136,35 @@ def _ended_wrongly(lease: Lease, server: HubServer) -> bool:
 class OrphanWatch:
     """Remembers since when the hub lacks the servers of running workspaces.
 
-    ``alert`` says why no orphan is ended; it is "" if all is well.
+    ``alert`` is the reason why no orphan is ended, "" if all is well.
     """
 
     def __init__(
         self, registry: LeaseRegistry, hub: HubClient, clock: Clock, orphan_seconds: float, identity: HubIdentity
     ) -> None:
-        """Judge the workspaces of the hub that ``identity`` names."""
+        """Watch the workspaces of the hub in ``identity``."""
         self._registry, self._hub, self._clock = registry, hub, clock
         self._orphan_seconds, self._identity = orphan_seconds, identity
         self._absent: dict[str, Running] = {}
         self._absent_since: dict[str, float] = {}
         self._boot_id = ""
         self.due: frozenset[str] = frozenset()
-        """The ids of leases whose servers a hub lacked twice, ``orphan_seconds`` apart."""
+        """The ids of leases whose servers were missing in the hub twice, ``orphan_seconds`` apart."""
         self.alert = ""
         self.lost_identities: tuple[str, ...] = ()
         """Sentences for administrators about workspaces that run under an identity that this hub lost."""
 
     def begin_again(self) -> None:
-        """Forget since when servers are absent. The hub was away, and may be another process when it answers again."""
+        """Forget since when servers are missing. The hub did not answer, and may be another process now."""
         self._absent_since, self.due = {}, frozenset()
 
     def look(self, running: Sequence[Running], servers: Mapping[Place, HubServer], boot_id: str) -> Iterable[Running]:
-        """Return the orphans without a live lease. ``due`` has those with one.
+        """Return the orphans without a live lease. ``due`` has the orphans with one.
 
         Args:
             running: the workspaces that the backend sees.
             servers: all servers of the hub.
-            boot_id: the hub process that made the last request for a lease; "" before any.
+            boot_id: the hub process that made the last request for a lease, "" before the first request.
         """
         if boot_id != self._boot_id:
             self._boot_id = boot_id
@@ -183,7 +183,7 @@ class OrphanWatch:
         return [self._absent[name] for name in self.due if self._registry.get(name) is None]
 
     def _is_absent(self, one: Running, servers: Mapping[Place, HubServer]) -> bool:
-        """Return whether the hub's list lacks the server of a workspace. Other hubs' workspaces are not judged."""
+        """Return whether the server of a workspace of this hub is missing in the hub's list."""
         lease = self._registry.get(one.lease_id)
         if lease is not None:
             return lease.phase in UP | {Phase.STARTING} and place_of(lease) not in servers
@@ -196,7 +196,7 @@ class OrphanWatch:
         return live is not None and not live.adopted
 
     async def forgotten_user(self, one: Running) -> str | None:
-        """Ask the hub about a workspace without a lease. Return its user if the hub still lacks its server.
+        """Ask the hub about a workspace without a lease. Return its user if the hub still has no such server.
 
         Raises:
             Unavailable: the hub does not answer.
@@ -212,15 +212,14 @@ class OrphanWatch:
 def find_orphans(
     absent_since: Mapping[str, float], total: int, due_seconds: float, now: float
 ) -> tuple[frozenset[str], str]:
-    """Return the workspaces that the hub has forgotten, by lease id, and an alert if they are too many to be believed.
+    """Return the lease ids of workspaces that the hub has forgotten, and an alert if there are implausibly many.
 
-    All absent workspaces count for the alert, not only those that are due: a hub that forgets them need not do so at
-    the same moment.
+    All missing workspaces count for the alert, not only due ones, because a hub may forget them at different moments.
 
     Args:
-        absent_since: since when the hub lacks the server of each lease, by lease id.
+        absent_since: since when the server of each lease is missing in the hub, by lease id.
         total: how many workspaces of this hub run.
-        due_seconds: for how long the hub must lack a server.
+        due_seconds: how long a server must be missing.
         now: seconds of the service's clock.
     """
     due = frozenset(name for name, since in absent_since.items() if now - since >= due_seconds)
@@ -234,7 +233,7 @@ def find_orphans(
 async def read_release_spool(data: Path, attempts: StartAttempts) -> None:
     """Read the release reports that the spawner could not deliver, the oldest first, and remove their files.
 
-    A file that cannot be read or removed is skipped: it must not hold up the other reports.
+    A file that cannot be read or removed is skipped, so that it does not block other reports.
 
     Raises:
         Unavailable: the store does not answer. The remaining files stay for the next time.
@@ -248,7 +247,7 @@ async def read_release_spool(data: Path, attempts: StartAttempts) -> None:
 
 
 def _spooled(folder: Path) -> list[Path]:
-    """Return the regular files, the oldest first. Opening a pipe could block for ever."""
+    """Return the regular files, oldest first. Opening a pipe could block for ever."""
     found = []
     for file in folder.glob("*.json"):
         status = file.lstat()

@@ -1,4 +1,4 @@
-"""The live leases in memory, and the one way to change them: apply, write, and only then tell anybody."""
+"""The lease registry: the live leases in memory. A change is applied, written, and reported only after that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Superseded, Unavailable
@@ -19,7 +19,7 @@ from gpuspawner.core.outages import DATABASE
 from gpuspawner.core.queue.snapshot import LeaseView, LiveLeases
 from gpuspawner.core.quotas.ledger import LedgerLine
 from gpuspawner.service.failures import Failures
-from gpuspawner.service.lease_log import log_step
+from gpuspawner.service.log import log_step
 from gpuspawner.service.metrics.counters import StartTimes
 from gpuspawner.service.store import AuditLine, ReadingRow, Store
 from gpuspawner.service.store.idempotency import KeyRow, context_without_act, take_key
@@ -27,35 +27,17 @@ from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.rows import RowWrite
 from gpuspawner.service.store.usage_sums import UsagePart
 
+if TYPE_CHECKING:
+    from gpuspawner.service.rules.accounting import Accounting
+
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
-"""Ran on other GPUs than the lease said; had no lease, or one that was over; belonged to no lease, and was ended."""
+"""A workspace ran on other GPUs than its lease; it had no live lease; it had no lease at all, and was ended."""
 BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
-
-
-class Charging(Protocol):
-    """Computes the charges of lease steps and keeps their sums."""
-
-    def lines_of(self, before: Lease | None, after: Lease) -> Sequence[LedgerLine]:
-        """Return the lines that a step of a lease writes."""
-
-    def used_by(
-        self, steps: Sequence[tuple[Lease | None, Lease]], lines: Sequence[LedgerLine], readings: Sequence[ReadingRow]
-    ) -> Sequence[UsagePart]:
-        """Return the amounts that steps of leases, with their lines and readings, add to the usage sums."""
-
-    def add(self, lines: Sequence[LedgerLine]) -> None:
-        """Count lines from now on: decisions count what is not stored yet."""
-
-    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
-        """Note that lines, those added first, are stored, and the parts of use with them."""
-
-    def go_back(self) -> None:
-        """Count nothing any more that is not stored."""
 
 
 @dataclass(eq=False)
 class _Write:
-    """The changes of one step until they are stored. ``moves``: it may change queue positions."""
+    """The changes of one step until they are stored. ``moves`` is whether they may change queue positions."""
 
     leases: tuple[Lease, ...]
     lines: tuple[AuditLine, ...]
@@ -83,28 +65,29 @@ class LeaseRegistry:
     """
 
     def __init__(self, store: Store) -> None:
-        """Start empty; :meth:`load` reads what the store holds."""
+        """Start empty. :meth:`load` reads the stored leases."""
         self.store = store
         self.ends: Counter[tuple[ExitReason, str]] = Counter()
         """How many leases ended since this service started, by reason and the team that they were charged to."""
         self.warnings: Counter[tuple[str, str]] = Counter()
         """The outcomes of warnings, by kind and outcome of ``core.leases.lifetimes``."""
         self.mismatches: Counter[str] = Counter()
-        """How often what ran was not as leases say: one of MISMATCHES."""
+        """How often a running workspace differed from its lease: one of MISMATCHES."""
         self.start_times = StartTimes()
         self.failures = Failures()
-        """Steps of leases that fail by a fault of ours."""
+        """Steps of leases that fail by a defect of the service."""
         self.failed_to_write = False
-        """Whether a write failed since the engine last gave users time to object (``LeaseEngine.judge_sample``)."""
+        """Whether a write failed since the engine last gave users time to react (``LeaseEngine.judge_sample``)."""
         self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
         """Returns the messages about a step of a lease, just before both are stored in one transaction."""
         self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Called with each audit line of a lease after it is stored."""
-        self.charging: Charging | None = None
+        self.charging: Accounting | None = None
+        """Computes the charges of each step, and keeps their sums."""
         self.changes = 0
         """How many changes may have moved queue positions since this service started."""
         self.saves: Counter[Owner] = Counter()
-        """How many times something of an owner's workspaces was stored, since this service started."""
+        """How many changes of an owner's workspaces were stored since this service started."""
         self.of_ended = asyncio.Lock()
         """Held while an ended lease is read, changed and written back, so that no change is lost."""
         self._leases = LiveLeases()
@@ -121,7 +104,7 @@ class LeaseRegistry:
         self._take_stored()
 
     def _take_stored(self) -> None:
-        """Take over the state of the store. Heartbeats since then are kept."""
+        """Return to the stored state. Heartbeats since then are kept."""
         heard = {lease.id: lease.heard_at for lease in self._leases}
         self._leases = LiveLeases(
             replace(lease, heard_at=max(lease.heard_at, heard.get(name, lease.heard_at)))
@@ -142,13 +125,13 @@ class LeaseRegistry:
         return self._leases.get(lease_id)
 
     def of_key(self, key: Key) -> Lease | None:
-        """Return the live lease of a key: there is at most one."""
+        """Return the live lease of a key. A key has at most one."""
         return self._leases.get(self._id_of_key.get(key, ""))
 
     async def find(self, lease_id: str) -> Lease | None:
-        """Return a lease as it is stored, also one that has ended; None if there never was one.
+        """Return a lease as it is stored, also one that has ended; None if it does not exist.
 
-        What waits to be stored is waited for: a reader must see no step that a crash could take back. If it can't be
+        Wait for its unstored changes, because a reader must see no step that a crash could undo. If they can't be
         stored, the lease is as it was before.
         """
         with suppress(Unavailable):
@@ -165,15 +148,15 @@ class LeaseRegistry:
         tells: Iterable[AuditLine] = (),
         others: Iterable[RowWrite] = (),
     ) -> asyncio.Future[None]:
-        """Change leases at once, and have it written: await what is returned before anything is told or done.
+        """Change leases at once, and write the change. Await the result before any answer or effect.
 
-        A lease that another step changed meanwhile must be read again by the caller. ``kept`` is as ``Store.save`` has
-        it. ``tells`` are lines of which people are told again, and which are not audited. ``others`` write further
-        rows in the same transaction.
+        The caller must read a lease again if another step changed it meanwhile. ``kept`` is the same as in
+        ``Store.save``. ``tells`` are lines that are sent to people again, and are not audited. ``others`` write
+        further rows in the same transaction.
 
         Raises:
             Conflict: at once; another live lease has the key of one of these.
-            Unavailable: when awaited; the store does not answer, and nothing of it or of what came after has changed.
+            Unavailable: when awaited; the store does not answer, and neither this change nor a later one was made.
             Superseded: when awaited; a newer service owns the store, and nothing changed.
         """
         done = asyncio.get_running_loop().create_future()
@@ -202,7 +185,7 @@ class LeaseRegistry:
         self._waiting.append(write)
         if self._task is None:
             self._task = context_without_act().run(asyncio.create_task, self._write_all())
-        return asyncio.shield(done)  # a cancelled caller takes nothing back
+        return asyncio.shield(done)  # a cancelled caller undoes nothing
 
     def _remember(self, lease: Lease) -> None:
         if lease.live:
@@ -214,23 +197,23 @@ class LeaseRegistry:
         self._leases.remove(lease.id)
 
     async def stored(self, which: str | Key) -> None:
-        """Return once all that is known of a lease, by its id or key, is stored.
+        """Return once all changes of a lease, by its id or key, are stored.
 
         Raises:
-            Unavailable, Superseded: it could not be; it is again as it was.
+            Unavailable, Superseded: they could not be stored. The lease is again as it was.
         """
         while (write := self._newest.get(which)) is not None:
             await asyncio.shield(write.done)
 
     async def settled(self) -> None:
-        """Return once nothing waits to be stored."""
+        """Return once all changes are stored."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
     async def _write_all(self) -> None:
         try:
             while self._waiting:
-                await asyncio.sleep(0)  # what follows from a change in the same turn of the loop is written with it
+                await asyncio.sleep(0)  # changes of the same turn of the loop are written together
                 some, self._waiting = self._waiting, []
                 try:
                     await self._write_some(some)
@@ -244,7 +227,7 @@ class LeaseRegistry:
             write.outbox = tuple(self._messages(write))
         try:
             written, error = await self.store.write(self._write, some)
-        except Exception as closed:  # noqa: BLE001 - nothing is written any more
+        except Exception as closed:  # noqa: BLE001 - the store is closed
             written, error = 0, closed
         for write in some[:written]:
             self._note_stored(write)
@@ -253,7 +236,7 @@ class LeaseRegistry:
         self._wake(some)
 
     def _messages(self, write: _Write) -> Iterator[OutboxRow]:
-        """Yield the messages about a write. A fault in the words of one keeps nothing from being stored."""
+        """Yield the messages about a write. A defect in one message must not prevent the write."""
         of_id = {lease.id: lease for lease in write.leases}
         for line in (*write.lines, *write.tells):
             if line.lease in of_id:
@@ -261,7 +244,7 @@ class LeaseRegistry:
                     yield from self.messages_of(of_id[line.lease], line)
 
     def _resolve(self, some: Sequence[_Write]) -> None:
-        """Fail each write that is still open: a fault of ours, or the end of the service, came between."""
+        """Fail each write that is still open after a defect, or at the end of the service."""
         for write in some:
             if not write.done.done():
                 self._forget(write)
@@ -269,9 +252,9 @@ class LeaseRegistry:
                 write.done.exception()  # callers may await it, and need not
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
-        """Write in one transaction; return how many are stored, and why not the others.
+        """Write in one transaction. Return how many changes are stored, and the error that prevented the others.
 
-        A fault of ours in one of them must not keep those before it from being stored: then each is written by itself.
+        After a defect in one change, each is written in its own transaction, so that the changes before it are stored.
         """
         try:
             self._write_together(some)
@@ -304,9 +287,9 @@ class LeaseRegistry:
         )
 
     def _note_stored(self, write: _Write) -> None:
-        """Take in that a write is stored, and tell those who listen, in the order of saving.
+        """Take over a stored write, and report it, in the order of saving.
 
-        It is stored whatever they do: the fault of one of them is recorded, and holds up neither this write nor others.
+        A defect in a report is recorded. It affects neither this write nor others.
         """
         before = {lease.id: self._as_stored.get(lease.id) for lease in write.leases}
         for lease in write.leases:
@@ -365,13 +348,13 @@ class LeaseRegistry:
             self._changed = asyncio.Event()
 
     def note_heard(self, lease_id: str, now: float) -> None:
-        """Record a heartbeat of a lease. It is not written: after a restart, every lease counts as just heard."""
+        """Record a heartbeat of a lease in memory only. After a restart, every lease counts as just heard."""
         lease = self._leases.get(lease_id)
         if lease is not None:
             self._leases.put(replace(lease, heard_at=now))
 
     async def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return once a change is stored that may change queue positions, or after the timeout."""
+        """Return once a change that may affect queue positions is stored, or after the timeout."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
@@ -379,7 +362,7 @@ class LeaseRegistry:
 
 
 async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
-    """Return once all of these are stored. Where one is not, its error is raised; None changed nothing."""
+    """Return once all of these are stored, or raise the error of one. None stands for no change."""
     await asyncio.gather(*filter(None, steps))
 
 

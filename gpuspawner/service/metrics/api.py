@@ -12,8 +12,7 @@ from tornado.web import HTTPError
 
 from gpuspawner.core.authentication import proofs_match
 from gpuspawner.service.api.base import ApiHandler
-from gpuspawner.service.metrics.collector import ServiceCollector
-from gpuspawner.service.metrics.per_user import PerUserCollector, capped
+from gpuspawner.service.metrics.collector import PerUserCollector, ServiceCollector, capped
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.permissions import SCOPES, Role
 
@@ -30,7 +29,7 @@ async def keep(parts: Parts) -> None:
     await parts.counters.keep([*ServiceCollector(parts).collect(), *PerUserCollector(parts).collect()])
 
 
-class _Collected(Collector):
+class _FixedCollector(Collector):
     """Metrics that were collected before."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
@@ -62,7 +61,7 @@ class Metrics(ApiHandler):
 
     def collect(self, registry: CollectorRegistry) -> None:
         """Register the metrics of this address."""
-        registry.register(_Collected(self.parts.counters.as_stored(ServiceCollector(self.parts).collect())))
+        registry.register(_FixedCollector(self.parts.counters.as_stored(ServiceCollector(self.parts).collect())))
         ProcessCollector(registry=registry)
 
 
@@ -73,7 +72,7 @@ class PerUserMetrics(Metrics):
         """Register the metrics of this address."""
         counters = self.parts.counters
         registry.register(
-            _Collected(capped(counters.as_stored(PerUserCollector(self.parts).collect()), counters.dropped))
+            _FixedCollector(capped(counters.as_stored(PerUserCollector(self.parts).collect()), counters.dropped))
         )
 
 

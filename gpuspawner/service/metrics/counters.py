@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import Store
-from gpuspawner.service.store.usage_sums import Series
+from gpuspawner.service.store.history import Series
 
 COUNTED = ("counter", "histogram")
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")

@@ -12,8 +12,8 @@ from gpuspawner.core.leases.exits import EXIT_KINDS, HUB, ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.preemption.words import return_words
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.warnings import claim_words, warnings_of
@@ -82,7 +82,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     unseen = lease.reason is ExitReason.FAILED and (lease.unattended or lease.unwatched)
     if not EXIT_KINDS[lease.reason].by_others and not by_another and not unseen:
         return None
-    then = f" {return_words(parts, lease)}." if parts.allocator.returns(lease) else ""
+    then = f" {return_words(parts.scheduler, lease)}." if parts.allocator.returns(lease) else ""
     end = present_end(lease, parts.clock.now())
     why = end.why if end else ""
     return _Text(
@@ -160,7 +160,7 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.WarnedOfEnd: _warned_of_end,
     events.WarnedNobodyCame: _warned("unclaimed", "Your workspace waits for you"),
     events.Disrupted: _warned("preempted", "Your workspace is about to be ended"),
-    events.KilledForMemory: _warned("memory", "A program in your workspace was killed for want of memory"),
+    events.KilledForMemory: _warned("memory", "A program in your workspace was killed because memory ran out"),
     events.WarnedOfClaim: _warned("claim", "Your workspace has to make room"),
     events.ClaimGone: _claim_gone,
     events.EndAnnounced: _warned("claim", "Your workspace is about to be ended"),

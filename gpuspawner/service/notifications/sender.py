@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.hub.client import HubClient
-from gpuspawner.service.loops import cancelled
+from gpuspawner.service.engine.hub_client import HubClient
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.settings import Settings, SettingsError
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.outbox import OutboxRow
@@ -106,7 +106,7 @@ def _apprise() -> Any:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ChannelFailure:
     """A channel that refuses messages: since when, and why."""
 
     since: float
@@ -133,7 +133,7 @@ class Notifier:
         self._hangs_until: dict[str, float] = {}
         """The time until which a silent channel is not tried, so that it does not delay others."""
         self.counts: Counter[str] = Counter()
-        self.troubles: dict[str, Trouble] = {}
+        self.troubles: dict[str, ChannelFailure] = {}
         """The channels that refuse messages now."""
         self.waiting = 0
         """The number of waiting messages at the last look."""
@@ -174,7 +174,7 @@ class Notifier:
                 with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
                     await asyncio.wait_for(self._stored.wait(), LOOK_SECONDS if self.waiting else IDLE_SECONDS)
         finally:
-            await cancelled(list(self._under_way.values()))
+            await cancel_all(list(self._under_way.values()))
 
     async def send_due(self) -> None:
         """Start to send due messages. Messages to one person stay in order."""
@@ -201,7 +201,8 @@ class Notifier:
         del self._under_way[person]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("messages could not be sent; they are tried again", exc_info=error)
-        self.wake()  # there may be more of this person
+        else:
+            self.wake()  # there may be more of this person
 
     async def _note(self, *rows: OutboxRow) -> None:
         """Store the results of attempts. A result that cannot be stored now is stored before the next attempt."""
@@ -244,7 +245,7 @@ class Notifier:
                 self.counts["sent"] += 1
                 self.troubles.pop(row.channel, None)
                 return replace(row, attempts=row.attempts + 1, over_at=now, result="sent")
-            self.troubles.setdefault(row.channel, Trouble(now, f"{by}: {why}"))
+            self.troubles.setdefault(row.channel, ChannelFailure(now, f"{by}: {why}"))
             # The address is left out, because it may contain a password.
             log.warning("not told: %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
         self.counts["failed"] += 1
@@ -302,7 +303,9 @@ def _is_whole(row: OutboxRow) -> bool:
         message = Message(**row.document)
     except TypeError:
         return False
-    return isinstance(message.user, str) and isinstance(message.text, str)
+    texts = (message.lease, message.user, message.kind, message.title, message.text)
+    has_channel = row.channel == USER or row.channel.removeprefix(f"{ADMINS} ").isdecimal()
+    return has_channel and isinstance(row.attempts, int) and all(isinstance(one, str) for one in texts)
 
 
 def _new_id() -> str:

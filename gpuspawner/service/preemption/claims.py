@@ -19,7 +19,7 @@ from gpuspawner.core.rules import Account
 from gpuspawner.core.units import show_bytes, show_duration
 from gpuspawner.service.api.rest import Answer, Body
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.preemption.preemptions import new_claim, whom_of
+from gpuspawner.service.preemption.preemptions import claimant_of, new_claim
 from gpuspawner.service.preemption.words import state_words
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.web.actor import Actor
@@ -319,5 +319,5 @@ async def _find(actor: Actor, claim_id: str) -> Preemption:
 
 
 def _audit_entry(actor: Actor, claim: Preemption, event: type[ClaimEvent]) -> AuditLine:
-    made = event(claim.asked, gpu_title(claim.kind, actor.state.catalog), whom_of(claim))
+    made = event(claim.asked, gpu_title(claim.kind, actor.state.catalog), claimant_of(claim))
     return actor.audit_entry(made, claim.user, claim.kind)

@@ -40,7 +40,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
-from gpuspawner.service.preemption.words import why_words
+from gpuspawner.service.preemption.words import claim_reason
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
 
@@ -142,7 +142,7 @@ class Preemptions:
                 return self._live.get(earlier.id, earlier)
             stands, found = self.preview(claim)
             await self._save(stands, audit)
-            much = claim.asked, claim.kind, whom_of(claim), len(found.victims)
+            much = claim.asked, claim.kind, claimant_of(claim), len(found.victims)
             log.info("%s claims %s %s for %s: %s end", claim.by, *much)
             try:
                 await self._bring_about()
@@ -181,8 +181,7 @@ class Preemptions:
             if seen.fleet.complete and seen.processes_known and failures.may_try(step, claim.id):
                 with failures.isolating(step, claim.id):
                     await self._step(claim, seen)
-        if (away := await self._engine.carry_out_notices(self._is_over)) is not None:
-            raise away
+        await self._engine.carry_out_notices(self._is_over)
 
     def _is_over(self, claim: str) -> bool:
         """Return whether a claim no longer needs the GPUs of those under its notice."""
@@ -253,7 +252,7 @@ class Preemptions:
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase not in UP or newest.server_started != lease.server_started:
             return None
-        notice = EndNotice(claim.id, at, why_words(claim, self._allocator.catalog), claim.by)
+        notice = EndNotice(claim.id, at, claim_reason(claim, self._allocator.catalog), claim.by)
         return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, claim.by))
 
     def _spare(self, lease: Lease) -> asyncio.Future[None]:
@@ -289,7 +288,7 @@ class Preemptions:
             return
         self.outcomes["make_room" if claim.lease else "claim", claim.state.value] += 1
         self._planned.pop(claim.id, None)
-        log.info("the claim of %s for %s is %s", claim.by, whom_of(claim), claim.state.value)
+        log.info("the claim of %s for %s is %s", claim.by, claimant_of(claim), claim.state.value)
 
     def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
         """Return in sentences why a claim can't be covered: how many could be, and what to do."""
@@ -333,6 +332,6 @@ def _asked(claim: Preemption) -> tuple[object, ...]:
     return claim.kind, claim.asked, claim.account, claim.external, claim.one_node, claim.hold_until
 
 
-def whom_of(claim: Preemption) -> str:
+def claimant_of(claim: Preemption) -> str:
     """Return the claimant's name for the log and the audit."""
     return claim.external or claim.user or (f"team {claim.account.team}" if claim.account else "nobody")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title
+from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.leases.successors import is_by_share
 from gpuspawner.core.queue.preemption import Preemption, PreemptionState
 from gpuspawner.core.rules import EndNotice, LatestEnd
 from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.schedulers.base import Scheduler
 
 
-def why_words(claim: Preemption, catalog: Catalog) -> str:
+def claim_reason(claim: Preemption, catalog: Catalog) -> str:
     """Return in a sentence who claims GPUs. The sentence is for users whose workspaces end, so it names no user."""
     who = claim.external or "Another request"
     if claim.account is not None and claim.account.team:
@@ -61,3 +64,15 @@ def state_words(claim: Preemption, coming: int, now: float) -> str:
         PreemptionState.GIVEN_UP: "Its administrator gave it up.",
         PreemptionState.LAPSED: "Nobody claimed its GPUs in time: they went to the queue.",
     }[claim.state]
+
+
+BEFORE_LATER = "It returns to the queue before later requests of its priority, and starts again by itself"
+BY_SHARE = "It returns to the queue, where its share decides its place, and starts again by itself"
+ELSEWHERE = "It returns to the queue, and starts again by itself"
+
+
+def return_words(scheduler: Scheduler, lease: Lease) -> str:
+    """Return how a workspace comes back that ends for others or moves, in a sentence without its full stop."""
+    if scheduler.capabilities_of(lease.request.gpu).owns_queue:
+        return ELSEWHERE
+    return BY_SHARE if is_by_share(lease) else BEFORE_LATER

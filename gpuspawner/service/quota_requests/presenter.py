@@ -12,7 +12,7 @@ from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_OPEN, REMIND_SECONDS, QuotaRequest
 from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant
-from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.core.units import show_duration, show_end, show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests import models
 from gpuspawner.service.quotas.models import AnyBound, Limit
@@ -76,7 +76,7 @@ def present_request(
         what=one.words,
         since=one.since,
         until=one.until,
-        until_words=show_moment(one.until, now, state.accounting.zone),
+        until_words=show_end(one.until, now, state.accounting.zone),
         why=one.why,
         made_at=one.made_at,
         state=one.state(now).value,
@@ -96,7 +96,7 @@ def request_words(state: Parts, one: QuotaRequest) -> str:
     """Return a request as a sentence without its full stop: ``40 GPU h more for alice until Sunday``."""
     now, zone = state.clock.now(), state.accounting.zone
     since = "" if one.since is None or one.since <= now else f" from {show_moment(one.since, now, zone)}"
-    return f"{one.words} more for {grantee(one.grant_of())}{since} until {show_moment(one.until, now, zone)}"
+    return f"{one.words} more for {grantee(one.grant_of())}{since} until {show_end(one.until, now, zone)}"
 
 
 # Facts for an answer

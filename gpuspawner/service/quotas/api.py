@@ -134,8 +134,6 @@ async def take_grant_back(actor: Actor, grant: str, *, body: ReasonInput) -> Gra
     found = next((one for one in actor.state.accounting.all_grants() if one.id == grant), None)
     if found is None or not (whose is None or (found.account.team in whose and found.user)):
         raise HTTPError(404, reason=f"There is no grant with the id {grant[:40]}.")
-    if found.taken_back_at is not None:
-        raise Conflict(f"{found.taken_back_by} has taken it back already.")
     if actor.now >= found.until:
         raise Conflict("This extra quota has ended already.")
     taken = replace(found, taken_back_at=actor.now, taken_back_by=actor.person.name, taken_back_why=body.why)

@@ -24,8 +24,8 @@ from gpuspawner.service.workspaces.home import meter_of
 PERIODS = ("day", "week", "month")
 GROUPINGS = (("workspace", "Workspace"), ("kind", "GPU"), ("team", "Team"), ("day", "Day"))
 ORIGIN = "the page Usage"
-LEAST_HOURS = 0.05
-"""Less than this is shown as nothing: hours are shown with one decimal."""
+LEAST_HOURS = 0.005
+"""Less than this is shown as nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,12 @@ class Column:
     @property
     def text(self) -> str:
         """The hours of the day as text, "" without hours."""
-        return f"{self.hours:.1f}" if self.hours >= LEAST_HOURS else ""
+        return hours_text(self.hours) if self.hours >= LEAST_HOURS else ""
+
+
+def hours_text(hours: float) -> str:
+    """Return hours with one decimal, less than an hour with two, so that a short use is not shown as nothing."""
+    return f"{hours:.2f}" if 0 < abs(hours) < 1 else f"{hours:.1f}"
 
 
 def columns_of(days: list[date], amounts: Mapping[str, UsageAmounts]) -> tuple[list[Column], list[tuple[str, float]]]:
@@ -153,6 +158,8 @@ class UsagePage(PageHandler):
             grid=grid,
             total=reduce(UsageAmounts.plus, amounts.values(), UsageAmounts()),
             usage=usage,
+            hours=hours_text,
+            least=LEAST_HOURS,
             cost="" if usage.cost is None else show_money(usage.cost, rules.currency),
             currency=rules.currency,
             grants=quota.grants,

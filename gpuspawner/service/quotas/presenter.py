@@ -17,7 +17,7 @@ from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine, charged_amount
 from gpuspawner.core.quotas.limits import Amount, Requester, counted_account, entries_in_force, limit_line
 from gpuspawner.core.quotas.usage import LimitTotals, QuotaTally
 from gpuspawner.core.rules import Account, BudgetUnit, Limit, LimitedResource, Quota, QuotaGrant, QuotaScope, Rate
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_end
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing, unit_of
@@ -181,7 +181,7 @@ def limit_amount_text(limit: Limit, number: Amount | float) -> str:
 def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
     """Return a grant, with what it adds in words."""
     now = state.clock.now()
-    until = show_moment(grant.until, now, state.accounting.zone)
+    until = show_end(grant.until, now, state.accounting.zone)
     taken_back = None
     if grant.taken_back_at is not None:
         taken_back = models.TakenBack(at=grant.taken_back_at, by=grant.taken_back_by, why=grant.taken_back_why)

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title, team_title
-from gpuspawner.core.calendar import Window, show_moment
+from gpuspawner.core.calendar import Window
 from gpuspawner.core.idle.policies import LifecyclePolicy, PreemptionPolicy
 from gpuspawner.core.quotas.budgets import gpu_hours_text as gpu_hours_words
 from gpuspawner.core.rules import Budget, BudgetUnit, ClassHold, Hours, Limit, Quota, QuotaScope, Team
-from gpuspawner.core.units import show_duration, show_money
+from gpuspawner.core.units import show_duration, show_end, show_money
 from gpuspawner.service.quotas.presenter import limit_amount_text
 from gpuspawner.service.quotas.standing import rule_id, unit_of
 
@@ -138,7 +138,7 @@ def hours_words(hours: Hours, catalog: Catalog) -> str:
 
 def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
     """Return the GPUs that are reserved for a class, in sentences."""
-    until = "" if hold.until is None else f", until {show_moment(hold.until, now, ZoneInfo(catalog.rules.timezone))}"
+    until = "" if hold.until is None else f", until {show_end(hold.until, now, ZoneInfo(catalog.rules.timezone))}"
     are, when = "is" if hold.count == 1 else "are", window_words(hold.window) if hold.window else "always"
     return (
         f"{hold.count} {gpu_title(hold.kind, catalog)} {are} reserved for the group {hold.group}, "

@@ -13,7 +13,7 @@ from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import Quota, QuotaScope
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing
-from gpuspawner.service.waiting.queue_snapshot import let_others
+from gpuspawner.service.waiting.shared_results import yield_to_others
 
 USERS_AT_A_TIME = 20
 """After this many users, other work has its turn. Some milliseconds."""
@@ -53,7 +53,7 @@ class QuotaSnapshot:
         for entry in self.state.catalog.rules.quotas:
             for number, (asker, whose) in enumerate(self.counted(entry)):
                 if number % USERS_AT_A_TIME == 0:
-                    await let_others()
+                    await yield_to_others()
                 found += self.standings(entry, asker, whose)
         return found
 
@@ -83,7 +83,7 @@ async def standings_of_all(state: Parts) -> list[Standing]:
         snapshot = await QuotaSnapshot.take(state)
         return await snapshot.all_standings()
 
-    return await state.queue.seldom_beside("standings", make)
+    return await state.queue.compute_in_background("standings", make)
 
 
 async def names_of(state: Parts) -> dict[str, str]:

@@ -188,7 +188,7 @@ class Accounting:
 
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store a new grant, which counts from then on."""
-        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
+        await self._registry.store.write(self._registry.store.ledger.save_grant, grant, [audit])
         self.count_grant(grant)
 
     def count_grant(self, grant: QuotaGrant) -> None:
@@ -196,7 +196,7 @@ class Accounting:
         self._grants = [*self._grants, grant]
 
     async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
-        """Store that a grant is taken back. No running workspace ends earlier."""
+        """Store that a grant is taken back. No running workspace ends earlier. Raises Conflict if it was before."""
         await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 

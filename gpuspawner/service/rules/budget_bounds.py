@@ -38,7 +38,7 @@ from gpuspawner.service.store import AuditLine
 _AS_THEY_ARE: Mapping[str, Lease] = MappingProxyType({})
 
 
-def asker_of(lease: Lease) -> Requester:
+def requester_of(lease: Lease) -> Requester:
     """Return the user and team that are charged for a lease."""
     return Requester(lease.user, lease.key.user_created, lease.request.team)
 
@@ -126,7 +126,9 @@ class BudgetBounds:
         """
         request = lease.request
         rate = self.rate(lease.kind, request.count)
-        verdict = self.balances(lease.id).verdict(asker_of(lease), rate, self._clock.now(), request.lifetime_seconds)
+        verdict = self.balances(lease.id).verdict(
+            requester_of(lease), rate, self._clock.now(), request.lifetime_seconds
+        )
         least = min_start_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
         if verdict.balance is not None and verdict.seconds < least:
             return None
@@ -142,7 +144,7 @@ class BudgetBounds:
         if lease.adopted or lease.rate is None or lease.granted_at is None:
             return with_latest_end(lease, None)
         now, seconds = self._clock.now(), float(lease.request.lifetime_seconds)
-        verdict = self.balances(lease.id).verdict(asker_of(lease), lease.rate, now, seconds)
+        verdict = self.balances(lease.id).verdict(requester_of(lease), lease.rate, now, seconds)
         before, found = lease.latest_end, verdict.latest_end
         if found is None:
             return with_latest_end(lease, None)
@@ -174,7 +176,7 @@ class BudgetBounds:
         if lease.adopted or lease.rate is None or lease.deadline_at is None:
             return BudgetVerdict(seconds)
         balances = self.balances(instead=others)
-        return balances.verdict(asker_of(lease), lease.rate, lease.deadline_at, seconds)
+        return balances.verdict(requester_of(lease), lease.rate, lease.deadline_at, seconds)
 
     def left_to_others(self, lease: Lease) -> str:
         """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
@@ -183,18 +185,14 @@ class BudgetBounds:
         if policy.extend.others_wait or not is_wanted_by_others(lease, self._registry, catalog.gpus):
             return ""
         return (
-            f"Extend: others wait for these GPUs, and the policy {policy.name} leaves them to who waits. "
-            "Save your work before the end; its files are kept, and you may ask again."
+            f"Extend: others wait for these GPUs, and the policy {policy.name} gives them to waiting requests. "
+            "Save your work before the end. Your files are kept, and you can start again."
         )
 
     async def lengthen(self) -> None:
         """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
         self._owes = True
-        away = await step_each(
-            "giving back what a budget cut", self._registry, self._lengthened, self._registry.failures
-        )
-        if away is not None:
-            raise away
+        await step_each("giving back what a budget cut", self._registry, self._lengthened, self._registry.failures)
         self._owes = False
 
     def _lengthened(self, lease: Lease) -> asyncio.Future[None] | None:
@@ -220,7 +218,9 @@ class BudgetBounds:
     def used_up(self, lease: Lease) -> str:
         """Return in a sentence which budget ends a lease, and when it renews."""
         name, now = "" if lease.latest_end is None else lease.latest_end.name, self._clock.now()
-        found = [one for one in self.balances().of(asker_of(lease)) if one.entry.name == name and one.hard is not None]
+        found = [
+            one for one in self.balances().of(requester_of(lease)) if one.entry.name == name and one.hard is not None
+        ]
         if not found:
             return f"The budget {name} was used up."
         balance = min(found, key=lambda one: one.hard - one.used if one.hard is not None else 0)

@@ -47,7 +47,7 @@ class CatalogReload:
         """The catalog that all parts follow. If a step fails, the next look applies all steps again."""
 
     async def first(self) -> None:
-        """Take in what resources add, and the prices of today, before anything is judged by the catalog."""
+        """Add the entries of custom resources and the prices of today, before the catalog is first used."""
         if self._entries is not None:
             await self._entries.first()
             await self._take()

@@ -14,7 +14,7 @@ from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.rules import Rules
-from gpuspawner.core.units import show_time
+from gpuspawner.core.units import show_end
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.rows import RowWrite
@@ -156,5 +156,5 @@ def paused_words(one: Restriction, catalog: Catalog, now: float) -> str:
     """Return a sentence about a pause, with its GPU kind, end, actor and reason."""
     what = gpu_title(one.target, catalog) if one.target else "Nothing"
     given = f"No {what} is given" if one.target else f"{what} is given"
-    until = "" if one.until is None else f" until {show_time(one.until, now)}"
+    until = "" if one.until is None else f" until {show_end(one.until, now)}"
     return f"{given}{until}: {one.by} paused it ({one.reason.rstrip('.')})."

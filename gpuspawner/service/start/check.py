@@ -13,7 +13,7 @@ from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
-from gpuspawner.core.leases.lease import UP, WAITING, Key, Phase
+from gpuspawner.core.leases.lease import UP, WAITING, Key, Owner, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.backfill import HOLD
 from gpuspawner.core.queue.class_holds import hold_user_of
@@ -21,6 +21,7 @@ from gpuspawner.core.queue.snapshot import Claim
 from gpuspawner.core.quotas.budgets import BudgetBalance, bare_amount_text, budget_text
 from gpuspawner.core.quotas.ledger import amount_per_hour
 from gpuspawner.core.quotas.limits import Requester, requester_of
+from gpuspawner.core.quotas.namespaces import full_volumes_words
 from gpuspawner.core.rules import LatestEnd, Rate
 from gpuspawner.core.units import show_duration, show_money, show_time
 from gpuspawner.schedulers.base import Offer, Preview
@@ -35,10 +36,10 @@ from gpuspawner.service.waiting.presenter import (
     STARTS_THEN,
     outage_words,
     preview_start,
+    queue_sentence,
     reach_words,
     start_limit,
     starts_at,
-    waits,
 )
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.web.permissions import Person
@@ -79,6 +80,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
         sentence += _where(state.catalog, request, kind, waits_seconds, others, now)
     if bound is not None and bound.rule == HOLD and bound.at == ends_at and not (found.waits or found.limited):
         sentence += await _longer_words(state, claim, list(others))
+    sentence += await _volume_words(state, claim, kind)
     if mine is not None and mine.phase in WAITING and not keeps:
         sentence += " This changes your request, and you lose your old place in line."
     offer = state.queue.offer(request.gpu, hold_user_of(claim))
@@ -95,6 +97,18 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
         substitutes=[present_substitute(state.catalog, request, x, alone, others[x]) for x in others],
         quota=[one for bounds in present_bounds(state, [requester_of(claim)]) for one in bounds],
     )
+
+
+async def _volume_words(state: Parts, claim: Claim, kind: str | None) -> str:
+    """Return whether the cluster allows no new volume, "" for a user who has one and a template that makes no other."""
+    found = state.catalog.gpus.get(kind or "")
+    full = full_volumes_words(state.scheduler.room.of(found.cluster if found else ""))
+    template = state.catalog.templates.get(claim.request.template)
+    makes_one = template is not None and any(one.per_user_bytes for one in template.volumes.values())
+    owner = Owner(state.hub_id, claim.user_created)
+    if not full or (not makes_one and await state.allocator.asking.has_started_before(owner)):
+        return ""
+    return f" {full} If this workspace needs a new one, it cannot start. Ask an administrator to raise the quota."
 
 
 class _Sentence(NamedTuple):
@@ -117,7 +131,7 @@ def _sentence(
         kept = kept_free_words(would.kept_free, request, catalog, now)
         offer = state.queue.offer(request.gpu, hold_user_of(claim))
         then = f"{KEEPS_PLACE if keeps else STARTS_THEN} {reach}"
-        words = waits(
+        words = queue_sentence(
             place, request, catalog, offer, shortage,
             asked_for=keeps, shown=shown, kept=kept, outage=outage, then=then,
         )  # fmt: skip

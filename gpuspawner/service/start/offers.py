@@ -11,7 +11,7 @@ from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import HoldUser, may_use
-from gpuspawner.core.units import show_duration, show_time
+from gpuspawner.core.units import show_duration, show_end, show_time
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.calendar.api import CalendarReader, PlannedUse, for_words, planned_uses
 from gpuspawner.service.parts import Parts
@@ -54,7 +54,7 @@ def coming_reservations(state: Parts, asker: HoldUser) -> dict[str, str]:
         begins_at, ends_at = one.opening
         if begins_at <= now or (not one.hold.is_maintenance and may_use(asker, one.hold)):
             continue
-        until = "" if ends_at == inf else f" to {show_time(ends_at, begins_at)}"
+        until = "" if ends_at == inf else f" to {show_end(ends_at, begins_at)}"
         for kind, count in one.counts.items():
             if begins_at < now + longest.get(kind, 0):
                 found.setdefault(kind, []).append(f"{_coming(one, count, reader)} {show_time(begins_at, now)}{until}")

@@ -1,4 +1,4 @@
-"""The database of what must survive a restart: leases, readings, audit, the ledger and the epoch.
+"""The stored state, which survives a restart: leases, readings, audit, the ledger and the epoch.
 
 Belongs here: tables, migrations and plain reads and writes, each in one transaction that checks the epoch.
 Never here: decisions, waiting, or a second writer.

@@ -1,10 +1,14 @@
-"""Decisions of administrators: restrictions, preemptions, announcements, quota requests and catalog versions."""
+"""Decisions of administrators: restrictions, preemptions, announcements, quota requests and catalog versions.
+
+Most are stored whole, as JSON documents, with the few columns that they are searched by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -16,11 +20,54 @@ from gpuspawner.core.quotas.quota_requests import QuotaRequest, RequestOutcome
 from gpuspawner.core.rules import QuotaGrant
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.documents import StoredDocuments
 from gpuspawner.service.store.ledger import row_of_grant
 from gpuspawner.service.store.outbox import OutboxRow, write_outbox
-from gpuspawner.service.store.personal import OwnedRows
-from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
+from gpuspawner.service.store.rows import Row, StoredRows, save_rows
+
+T = TypeVar("T")
+
+
+class StoredDocuments(StoredRows, Generic[T]):
+    """Reads and writes one table of documents.
+
+    A subclass names the table and the adapter that reads and writes a document. Beside ``document``, the table has
+    columns with the names of the object's attributes, one of them ``id``.
+    """
+
+    table: ClassVar[sa.Table]
+    adapter: ClassVar[TypeAdapter[Any]]
+
+    def save(self, objects: Iterable[T], audit: Iterable[AuditLine] = ()) -> None:
+        """Write objects, in place of their stored documents, with audit entries."""
+        with self._transaction(writes=True) as connection:
+            self.write(connection, objects)
+            write_audit(connection, audit)
+
+    def write(self, connection: sa.Connection, objects: Iterable[T]) -> None:
+        """Write objects in a transaction, in place of their stored documents."""
+        names = [column.name for column in self.table.c if column.name != "document"]
+        rows = [
+            {**{name: getattr(one, name) for name in names}, "document": self.adapter.dump_python(one, mode="json")}
+            for one in objects
+        ]
+        save_rows(connection, self.table, rows)
+
+    def get(self, name: str) -> T | None:
+        """Return an object by its id, None without one."""
+        return next(iter(self._find(self.table.c.id == name)), None)
+
+    def _find(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[T]:
+        """Return objects. Raises Unavailable if one can't be read, because its restriction would not be enforced."""
+        t = self.table.c
+        with self._transaction() as connection:
+            documents = connection.scalars(sa.select(t.document).where(where).order_by(*order, t.id))
+            return [self.adapter.validate_python(document) for document in documents]
+
+    def _latest(self, order: sa.ColumnElement[Any], limit: int) -> list[T]:
+        """Return the first objects of an order, without those that can't be read."""
+        t = self.table.c
+        query = sa.select(t.id, t.document).order_by(order, t.id).limit(limit)
+        return self._read_each(self.table, query, lambda row: self.adapter.validate_python(row["document"]), t.document)
 
 
 class Restrictions(StoredDocuments[Restriction]):
@@ -37,10 +84,6 @@ class Restrictions(StoredDocuments[Restriction]):
     def latest(self, limit: int) -> list[Restriction]:
         """Return the restrictions that were made last, newest first."""
         return self._latest(self.table.c.since.desc(), limit)
-
-    def delete_over(self, before: float) -> None:
-        """Delete restrictions that ended before."""
-        self._delete(self.table, (self.table.c.lifted_at < before) | (self.table.c.until < before))
 
 
 class Preemptions(StoredDocuments[Preemption]):
@@ -61,48 +104,33 @@ class Preemptions(StoredDocuments[Preemption]):
         """Return the preemption that a person made with a key."""
         return next(iter(self._find((self.table.c.by == by) & (self.table.c.key == key))), None)
 
-    def delete_over(self, before: float) -> None:
-        """Delete preemptions that were made before and are over."""
-        self._delete(self.table, (self.table.c.made_at < before) & ~self.table.c.live)
-
 
 class Announcements(StoredRows):
     """Messages of administrators to users."""
 
     def save(self, one: Announcement, audit: Iterable[AuditLine], outbox: Iterable[OutboxRow] = ()) -> None:
-        """Write an announcement, in place of what was stored of it, with audit entries and the mails that it sends."""
-        t = tables.announcements
+        """Write an announcement, in place of its stored row, with audit entries and its mails."""
         row = {**asdict(one), "whom": one.whom.value, "recipients": sorted(one.recipients)}
-        with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(t.c.id == one.id))
-            connection.execute(t.insert(), row)
-            write_audit(connection, audit)
-            write_outbox(connection, outbox)
+        others = partial(write_audit, lines=audit), partial(write_outbox, rows=outbox)
+        self._save(tables.announcements, [row], *others)
 
     def made_since(self, at: float) -> list[Announcement]:
         """Return the announcements that were made since, newest first."""
         t = tables.announcements
         query = sa.select(t).where(t.c.made_at >= at).order_by(t.c.made_at.desc(), t.c.id)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.c.recipients)
-        return self._damaged.read(t, rows, _announcement_of)
-
-    def delete_over(self, before: float) -> None:
-        """Delete announcements that were made and ended before."""
-        t = tables.announcements
-        self._delete(t, (t.c.made_at < before) & (t.c.until < before))
+        return self._read_each(t, query, _announcement_of, t.c.recipients)
 
 
-def _announcement_of(row: Any) -> Announcement:
-    values = {column.name: getattr(row, column.name) for column in tables.announcements.c}
-    return Announcement(**{**values, "whom": AnnouncementAudience(row.whom), "recipients": frozenset(row.recipients)})
+def _announcement_of(row: Row) -> Announcement:
+    whom, recipients = AnnouncementAudience(row["whom"]), frozenset(row["recipients"])
+    return Announcement(**{**row, "whom": whom, "recipients": recipients})
 
 
 MOST_READ = 10_000
-"""The most requests that are kept in memory. Arbitrary: far more than people answer in the time they are kept."""
+"""The most requests that are kept in memory. Arbitrary: far more than people answer while they are stored."""
 
 
-class QuotaRequests(StoredDocuments[QuotaRequest], OwnedRows):
+class QuotaRequests(StoredDocuments[QuotaRequest]):
     """Reads and writes requests for extra quota."""
 
     table = tables.quota_requests
@@ -134,10 +162,6 @@ class QuotaRequests(StoredDocuments[QuotaRequest], OwnedRows):
             write_audit(connection, audit)
             write_outbox(connection, outbox)
 
-    def delete_over(self, before: float) -> None:
-        """Delete requests that were made and ended before."""
-        self._delete(self.table, (self.table.c.made_at < before) & (self.table.c.until < before))
-
 
 def closed_words(one: QuotaRequest) -> str:
     """Return in a sentence that a request is closed already."""
@@ -146,7 +170,7 @@ def closed_words(one: QuotaRequest) -> str:
 
 
 MAX_VERSIONS = 500
-"""The versions that are kept, the newest. Arbitrary: at most 128 MB, and years of changes."""
+"""The newest versions are kept. Arbitrary: at most 128 MB, and years of changes."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +200,8 @@ class CatalogVersions(StoredRows):
     """Reads and writes versions of the catalog's file."""
 
     def newest(self) -> CatalogVersion | None:
-        """Return the newest version, None before the first."""
-        return next(iter(self._find(sa.true(), 1, with_text=True)), None)
+        """Return the newest version that can be read, None before the first."""
+        return next((found for one in self.below(None, MAX_VERSIONS) if (found := self.get(one.number))), None)
 
     def get(self, number: int) -> CatalogVersion | None:
         """Return a version by its number, None if it is not kept."""
@@ -191,16 +215,19 @@ class CatalogVersions(StoredRows):
     def add(
         self, version: CatalogVersion, audit: Iterable[AuditLine], write_file: Callable[[], None] = lambda: None
     ) -> None:
-        """Store a version with audit entries. ``write_file`` is called last, and nothing is stored if it fails.
+        """Store a version with audit entries, in place of later ones that can't be read.
+
+        ``write_file`` is called last, and nothing is stored if it fails.
 
         Raises:
             Conflict: another version was stored meanwhile.
         """
-        t = tables.catalog_versions
+        t, newest = tables.catalog_versions, self.newest()
+        number = 0 if newest is None else newest.number
+        if number != version.number - 1:
+            raise Conflict(f"Version {number} was saved meanwhile. Compare it with your change, and save again.")
         with self._transaction(writes=True) as connection:
-            newest = connection.scalar(sa.select(sa.func.max(t.c.number))) or 0
-            if newest != version.number - 1:
-                raise Conflict(f"Version {newest} was saved meanwhile. Compare it with your change, and save again.")
+            connection.execute(t.delete().where(t.c.number >= version.number))
             connection.execute(t.insert(), asdict(version))
             connection.execute(t.delete().where(t.c.number <= version.number - MAX_VERSIONS))
             write_audit(connection, audit)

@@ -1,4 +1,4 @@
-"""The audit log: who or what did what to a workspace, a GPU or a setting, when and why."""
+"""The audit log: each event of a workspace, a GPU or a setting, with its actor, time and reason."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from gpuspawner.core.events import Disputed, Event, Stopped, StopperNamed, event_of, fields_of
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
+from gpuspawner.service.store.rows import Row, StoredRows
 
 NAMED_SECONDS = 600.0
-"""The hub may tell this long after a stop who asked for it."""
+"""The hub may report the actor of a stop this long after the stop."""
 PARTS = ("gpuspawner", "hub", "cluster", "scheduler", "hub shutdown", "its own server")
 """Actors that are not people."""
 
@@ -132,17 +132,14 @@ class AuditLog(StoredRows):
         """Return how many stops users disputed in a period."""
         t = tables.audit.c
         where = (t.action == Disputed.name) & (t.at >= since) & (t.at < until)
-        with self._transaction() as connection:
-            return connection.scalar(sa.select(sa.func.count()).select_from(tables.audit).where(where)) or 0
+        return self._scalar(sa.select(sa.func.count()).select_from(tables.audit).where(where)) or 0
 
     def _lines(self, query: sa.Select[Any], limit: int) -> list[AuditLine]:
         return [one.line for one in self._numbered(query, limit)]
 
     def _numbered(self, query: sa.Select[Any], limit: int) -> list[NumberedLine]:
-        query = query.order_by(tables.audit.c.number.desc()).limit(limit)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, tables.audit.c.fields)
-        return self._damaged.read(tables.audit, rows, lambda row: NumberedLine(row.number, _line_of(row)), key="number")
+        query, fields = query.order_by(tables.audit.c.number.desc()).limit(limit), tables.audit.c.fields
+        return self._read_each(tables.audit, query, _numbered_line_of, fields, key="number")
 
 
 def _row_of(line: AuditLine) -> dict[str, object]:
@@ -158,6 +155,7 @@ def _row_of(line: AuditLine) -> dict[str, object]:
     }
 
 
-def _line_of(row: Any) -> AuditLine:
-    event = event_of(row.action, row.fields)
-    return AuditLine(row.at, row.lease, row.user, row.actor, event, row.via, row.target)
+def _numbered_line_of(row: Row) -> NumberedLine:
+    event = event_of(row["action"], row["fields"])
+    line = AuditLine(row["at"], row["lease"], row["user"], row["actor"], event, row["via"], row["target"])
+    return NumberedLine(row["number"], line)

@@ -1,4 +1,4 @@
-"""Idempotency keys with their answers, each stored in the transaction of the act that it was sent with."""
+"""Idempotency keys with their answers, each stored in the transaction of its request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.rows import StoredRows, save_rows
 
 MAX_KEYS = 500
-"""Keys that are kept of one person, the newest. Arbitrary: a client repeats within minutes."""
+"""The newest keys of one person are kept. Arbitrary: a client repeats within minutes."""
 MAX_ANSWER_CHARACTERS = 500_000
-"""Characters of answers that are kept of one person, the newest. Of older answers only the key stays. Arbitrary."""
+"""The newest answers of one person are kept, up to this length in all. Older keys lose their answer. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class KeyRow:
         at: when it was used, in seconds since the epoch.
         request: the digest of the request.
         status: the HTTP status of the answer.
-        about: the id of what the act made.
+        about: the id of the object that the request made.
         answer: the body of the answer, "" if the service ended before it was known.
     """
 
@@ -43,10 +43,9 @@ class KeyRow:
 
 
 def write_key(connection: sa.Connection, row: KeyRow) -> None:
-    """Write a key in the transaction of its act, and delete what exceeds the bounds of its person."""
+    """Write a key in the transaction of its request, and delete what exceeds the bounds of its person."""
     t = tables.idempotency_keys
-    connection.execute(t.delete().where(t.c.id == row.id))
-    connection.execute(t.insert(), asdict(row))
+    save_rows(connection, t, [asdict(row)])
     sizes = sa.select(t.c.id, sa.func.length(t.c.answer)).where(t.c.person == row.person)
     characters, without_answer = 0, []
     found = connection.execute(sizes.order_by(t.c.at.desc(), t.c.id)).all()
@@ -62,7 +61,7 @@ class IdempotencyKeys(StoredRows):
     """Reads and writes keys."""
 
     def save(self, row: KeyRow) -> None:
-        """Write a key, in place of what was stored of it."""
+        """Write a key, in place of its stored row."""
         with self._transaction(writes=True) as connection:
             write_key(connection, row)
 
@@ -74,10 +73,6 @@ class IdempotencyKeys(StoredRows):
     def delete(self, name: str) -> None:
         """Delete a key whose request was refused: it may be sent again."""
         self._delete(tables.idempotency_keys, tables.idempotency_keys.c.id == name)
-
-    def delete_old(self, before: float) -> None:
-        """Delete keys that were used before."""
-        self._delete(tables.idempotency_keys, tables.idempotency_keys.c.at < before)
 
 
 @dataclass(eq=False)
@@ -125,7 +120,7 @@ def set_answer(answer: Mapping[str, Any]) -> None:
 
 
 def set_about(name: str) -> None:
-    """Set what the act is about before the write: a repeated request is answered with its state at that time."""
+    """Set the id of what the request made before the write. A repeated request gets its state at that time."""
     if (act := _open_act()) is not None:
         act.row = replace(act.row, about=name)
 

@@ -1,4 +1,4 @@
-"""Leases as they are stored: each a document, with the columns that it is searched by."""
+"""Stored leases: each is a document, with the columns that it is searched by."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 from gpuspawner.core.errors import Unavailable, quoted
 from gpuspawner.core.leases.lease import Key, Lease, Phase
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.databases import Upsert
-from gpuspawner.service.store.rows import StoredRows, Whose, owned_by, read_with_damaged_json, rows_whose
+from gpuspawner.service.store.rows import StoredRows, Whose, owned_by, read_with_damaged_json, rows_whose, save_rows
 
 DELETED_AT_ONCE = 200
-"""Leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which nothing else is
-written."""
+"""The number of leases, or audit entries, that one transaction deletes. It takes some milliseconds, in which no other
+write is possible."""
 LAST_CHARACTER = "\U0010ffff"
 """Sorts after every continuation of a text."""
 
-_SAVED = Upsert(tables.leases, lambda new: {c.name: new[c.name] for c in tables.leases.c if not c.primary_key})
 _lease_json: TypeAdapter[Lease] = TypeAdapter(Lease)
 
 
@@ -32,7 +30,7 @@ class StoredLeases(StoredRows):
     """
 
     @staticmethod
-    def rows_of(leases: Iterable[Lease]) -> list[dict[str, object]]:
+    def rows_of(leases: Iterable[Lease]) -> list[dict[str, Any]]:
         """Return the rows of leases, in the order of writing.
 
         Leases that end go first: their key may pass to a new one in the same transaction.
@@ -40,9 +38,9 @@ class StoredLeases(StoredRows):
         return [_row_of(lease) for lease in sorted(leases, key=lambda one: one.live)]
 
     @staticmethod
-    def write(connection: sa.Connection, rows: list[dict[str, object]]) -> None:
+    def write(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
         """Write rows of leases in a transaction that has begun."""
-        _SAVED.execute(connection, rows)
+        save_rows(connection, tables.leases, rows)
 
     @staticmethod
     def parse(document: Any) -> Lease:
@@ -107,7 +105,7 @@ class StoredLeases(StoredRows):
         where = t.ended_at.is_not(None) & rows_whose(tables.leases, whose)
         if user:
             where &= (t.user >= user) & (t.user < user + LAST_CHARACTER)
-        if reason:  # of one user, without the index of reasons: far more leases ended for the same reason
+        if reason:  # for one user, avoid the index of reasons: far more leases ended for the same reason
             where &= (sa.func.coalesce(t.reason, "") if user else t.reason) == reason
         by = [t[name] for name in dict.fromkeys((sort.removeprefix("-"), "ended_at"))]
         order = [column.desc() for column in by] if sort.startswith("-") else by
@@ -144,7 +142,7 @@ class StoredLeases(StoredRows):
     def _readable_of(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Lease]:
         t = tables.leases.c
         rows = read_with_damaged_json(connection, query.with_only_columns(t.id, t.document), t.document)
-        return self._damaged.read(tables.leases, rows, lambda row: _lease_of(row.document))
+        return self._damaged.read(tables.leases, rows, lambda row: _lease_of(row["document"]))
 
 
 def _lease_of(document: Any) -> Lease:
@@ -159,7 +157,7 @@ def _lease_of(document: Any) -> Lease:
         ) from error
 
 
-def _row_of(lease: Lease) -> dict[str, object]:
+def _row_of(lease: Lease) -> dict[str, Any]:
     return {
         "id": lease.id,
         "hub": lease.key.hub,

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from gpuspawner.core.errors import Conflict
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
 from gpuspawner.core.rules import Account, BudgetUnit, LimitedResource, QuotaGrant, Rate
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.rows import StoredRows, Whose, rows_whose
+from gpuspawner.service.store.rows import Row, StoredRows, Whose, read_with_damaged_json, rows_whose
 
 GROUPS = {"user": "user_created", "team": "team", "kind": "kind", "day": "day", "workspace": "lease"}
-"""By what charges are summed up, and the column of each."""
+"""How charges are grouped, and the column of each group."""
 
 
 @dataclass(frozen=True)
 class ChargeSum:
-    """The sum of charges of one sort: ``milliseconds`` at ``rate``. ``key`` is what they were grouped by."""
+    """The sum of the charges of one group and one rate: ``milliseconds`` at ``rate``. ``key`` is the group."""
 
     key: str
     user: str
@@ -70,36 +72,36 @@ class Ledger(StoredRows):
         t = tables.ledger.c
         credits_ = t.what.in_([LedgerKind.REFUND.value, LedgerKind.CORRECTION.value])
         query = sa.select(tables.ledger).where(credits_, t.day >= first_day, t.day <= last_day).order_by(t.number)
-        return self._damaged.read(tables.ledger, connection.execute(query).mappings().all(), _line_of, key="number")
-
-    def delete_before(self, end_ms: int) -> None:
-        """Delete lines that end before a time."""
-        self._delete(tables.ledger, tables.ledger.c.end_ms < end_ms)
+        return self._damaged.read(tables.ledger, read_with_damaged_json(connection, query), _line_of, key="number")
 
     def grants(self, now: float | None = None) -> list[QuotaGrant]:
-        """Return extra quota in the order of making: all, or what is in force at a time or will be."""
+        """Return extra quota, oldest first: all of it, or the extra quota that is in force at a time or will be."""
         t = tables.quota_grants.c
         query = sa.select(tables.quota_grants).order_by(t.made_at, t.id)
         if now is not None:
             query = query.where(t.until > now, t.taken_back_at.is_(None))
         return self._read_each(tables.quota_grants, query, _grant_of)
 
-    def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write extra quota with its audit entries."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.quota_grants.insert(), row_of_grant(grant))
-            write_audit(connection, audit)
-
     def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write that extra quota was taken back, with audit entries."""
-        t = tables.quota_grants
-        values = {name: value for name, value in asdict(grant).items() if name.startswith("taken_back")}
+        """Write that extra quota was taken back, with audit entries.
+
+        Raises:
+            Conflict: it was taken back before.
+        """
+        t, row = tables.quota_grants, tables.quota_grants.c.id == grant.id
+        values = {name: value for name, value in row_of_grant(grant).items() if name.startswith("taken_back")}
         with self._transaction(writes=True) as connection:
-            connection.execute(t.update().where(t.c.id == grant.id).values(**values))
+            if not connection.execute(t.update().where(row & t.c.taken_back_at.is_(None)).values(**values)).rowcount:
+                by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
+                raise Conflict(f"{by} has taken it back already.")
             write_audit(connection, audit)
 
+    def save_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+        """Write extra quota with audit entries."""
+        self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
 
-def _sum_of(row: sa.RowMapping) -> ChargeSum:
+
+def _sum_of(row: Row) -> ChargeSum:
     rate = Rate(Fraction(row["gpus"]), Fraction(row["price_per_hour"]))
     return ChargeSum(str(row["key"]), row["user"], LedgerKind(row["what"]), int(row["sum_ms"]), rate)
 
@@ -111,7 +113,7 @@ def row_of_grant(grant: QuotaGrant) -> dict[str, Any]:
     return {column.name: row[column.name] for column in tables.quota_grants.c}
 
 
-def _grant_of(row: sa.RowMapping) -> QuotaGrant:
+def _grant_of(row: Row) -> QuotaGrant:
     values = dict(row)
     account = Account(values.pop("team"), values.pop("user_created"))
     budgets = {used.value: used for used in BudgetUnit}
@@ -140,7 +142,7 @@ def _row_of(line: LedgerLine) -> dict[str, Any]:
     }
 
 
-def _line_of(row: sa.RowMapping) -> LedgerLine:
+def _line_of(row: Row) -> LedgerLine:
     return LedgerLine(
         row["at"],
         row["lease"],

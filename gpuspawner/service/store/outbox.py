@@ -1,4 +1,4 @@
-"""Messages to be sent by mail or chat: stored with what they tell of, and kept until they are sent."""
+"""Messages to be sent by mail or chat: stored with the event that they are about, and kept until they are sent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.rows import StoredRows, read_with_damaged_json
+from gpuspawner.service.store.rows import StoredRows
 
 ONCE = frozenset({"granted"})
-"""Kinds of message that a workspace gets once: its start may be dropped, and its GPUs granted again."""
+"""Kinds of message that a workspace gets once, even if its start is dropped and its GPUs are granted again."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OutboxRow:
 
 
 def write_outbox(connection: sa.Connection, rows: Iterable[OutboxRow]) -> None:
-    """Write new messages in the transaction of what they tell of.
+    """Write new messages in the transaction of the event that they are about.
 
     A message replaces those that wait with its subject and channel, because they are out of date. A message of a kind
     in ONCE is left out if there is another one already.
@@ -63,7 +63,7 @@ class Outbox(StoredRows):
     """Reads and writes messages to be sent."""
 
     def add(self, rows: Iterable[OutboxRow]) -> None:
-        """Write new messages that no other write brings with it."""
+        """Write new messages that belong to no other write."""
         with self._transaction(writes=True) as connection:
             write_outbox(connection, rows)
 
@@ -71,16 +71,13 @@ class Outbox(StoredRows):
         """Return the messages to be tried now, oldest first. A damaged one has no document."""
         t = tables.outbox.c
         query = sa.select(tables.outbox).where(t.over_at.is_(None), t.not_before <= now)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query.order_by(t.at, t.id).limit(limit), t.document)
-        names = [column.name for column in t]
-        return [OutboxRow(**{name: getattr(row, name) for name in names}) for row in rows]
+        rows = self._read(query.order_by(t.at, t.id).limit(limit), t.document)
+        return [OutboxRow(**row) for row in rows]
 
     def count_waiting(self) -> int:
         """Return how many messages wait to be sent."""
-        query = sa.select(sa.func.count()).select_from(tables.outbox).where(tables.outbox.c.over_at.is_(None))
-        with self._transaction() as connection:
-            return connection.scalar(query) or 0
+        waiting = tables.outbox.c.over_at.is_(None)
+        return self._scalar(sa.select(sa.func.count()).select_from(tables.outbox).where(waiting)) or 0
 
     def save_attempts(self, rows: Sequence[OutboxRow]) -> None:
         """Write the outcome of one attempt to send each of these messages."""
@@ -89,7 +86,3 @@ class Outbox(StoredRows):
             for row in rows:
                 outcome = {name: getattr(row, name) for name in ("attempts", "not_before", "over_at", "result")}
                 connection.execute(t.update().where(t.c.id == row.id).values(**outcome))
-
-    def delete_over(self, before: float) -> None:
-        """Delete messages that were sent or given up before."""
-        self._delete(tables.outbox, tables.outbox.c.over_at < before)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
@@ -15,33 +16,23 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.schedules import Schedule
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.audit_log import AuditLine, write_audit
-from gpuspawner.service.store.databases import IsJson
-from gpuspawner.service.store.rows import StoredRows, owned_by, owner_columns, read_with_damaged_json
+from gpuspawner.service.store.database.dialects import IsJson
+from gpuspawner.service.store.rows import (
+    Row,
+    RowWrite,
+    StoredRows,
+    owned_by,
+    owner_columns,
+    read_with_damaged_json,
+    save_rows,
+)
 
 MAX_STEPS = 2000
-"""Events that an inbox shows, the newest. Arbitrary: more than a month of one person, and read in some milliseconds."""
+"""An inbox shows the newest events. Arbitrary: more than a month of one person, and read in some milliseconds."""
 MAX_MARKED = 500
 """Notices that are marked as read one by one. More are marked all at once."""
 ALL_NOTICES = ""
 """Stands for all notices until then."""
-
-
-class OwnedRows(StoredRows):
-    """Base of tables whose rows go with their user."""
-
-    table: ClassVar[sa.Table]
-
-    def owners(self, hub: str) -> frozenset[str]:
-        """Return the creation times of a hub's users who have rows."""
-        t = self.table.c
-        with self._transaction() as connection:
-            return frozenset(connection.scalars(sa.select(t.user_created).where(t.hub == hub).distinct()))
-
-    def delete_users(self, owners: Iterable[Owner]) -> None:
-        """Delete all rows of users who are gone."""
-        with self._transaction(writes=True) as connection:
-            for owner in owners:
-                connection.execute(self.table.delete().where(owned_by(self.table, owner)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,28 @@ class Preset:
     saved_at: float
 
 
-class Presets(OwnedRows):
+class NamedRows(StoredRows):
+    """Base of tables in which each user has a limited number of rows by name."""
+
+    table: ClassVar[sa.Table]
+
+    def _save_named(self, owner: Owner, row: dict[str, Any], limit: int, *others: RowWrite) -> bool:
+        """Write a row, in place of one of its name. Return False if the user has ``limit`` others."""
+        t = self.table
+        rest = sa.select(sa.func.count()).select_from(t).where(owned_by(t, owner), t.c.name != row["name"])
+        with self._transaction(writes=True) as connection:
+            if (connection.scalar(rest) or 0) >= limit:
+                return False
+            save_rows(connection, t, [{**owner_columns(owner), **row}])
+            for write in others:
+                write(connection)
+        return True
+
+    def _delete_named(self, owner: Owner, name: str, *others: RowWrite) -> bool:
+        return self._delete(self.table, owned_by(self.table, owner) & (self.table.c.name == name), *others) > 0
+
+
+class Presets(NamedRows):
     """Reads and writes presets."""
 
     table = tables.presets
@@ -61,32 +73,21 @@ class Presets(OwnedRows):
     def of(self, owner: Owner) -> list[Preset]:
         """Return a user's presets, by name."""
         t = tables.presets.c
-        query = sa.select(t.name, t.options, t.saved_at).where(owned_by(tables.presets, owner)).order_by(t.name)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.options)
-        return self._damaged.read(tables.presets, rows, _preset_of, key="name")
+        query = sa.select(tables.presets).where(owned_by(tables.presets, owner)).order_by(t.name)
+        return self._read_each(tables.presets, query, _preset_of, t.options, key="name")
 
     def of_hub(self, hub: str) -> list[tuple[Owner, Preset]]:
         """Return the presets of all of a hub's users."""
         t = tables.presets.c
-        query = sa.select(t.user_created, t.name, t.options, t.saved_at).where(t.hub == hub)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query.order_by(t.user_created, t.name), t.options)
-        return self._damaged.read(
-            tables.presets, rows, lambda row: (Owner(hub, row.user_created), _preset_of(row)), key="name"
+        query = sa.select(tables.presets).where(t.hub == hub).order_by(t.user_created, t.name)
+        return self._read_each(
+            tables.presets, query, lambda row: (Owner(hub, row["user_created"]), _preset_of(row)), t.options, key="name"
         )
 
     def save(self, owner: Owner, one: Preset, limit: int) -> bool:
         """Write a preset, in place of one of its name. Return False if the user has ``limit`` others."""
-        t, own = tables.presets, owned_by(tables.presets, owner)
-        with self._transaction(writes=True) as connection:
-            others = sa.select(sa.func.count()).select_from(t).where(own, t.c.name != one.name)
-            if (connection.scalar(others) or 0) >= limit:
-                return False
-            connection.execute(t.delete().where(own, t.c.name == one.name))
-            row = {"name": one.name, "options": dict(one.options), "saved_at": one.saved_at}
-            connection.execute(t.insert(), {**owner_columns(owner), **row})
-        return True
+        row = {"name": one.name, "options": dict(one.options), "saved_at": one.saved_at}
+        return self._save_named(owner, row, limit)
 
     def rename(self, owner: Owner, before: str, name: str) -> bool:
         """Rename a preset. Return False if it does not exist, or another one has that name."""
@@ -98,34 +99,28 @@ class Presets(OwnedRows):
 
     def delete(self, owner: Owner, name: str) -> bool:
         """Delete a preset. Return whether there was one."""
-        return self._delete(tables.presets, owned_by(tables.presets, owner) & (tables.presets.c.name == name)) > 0
+        return self._delete_named(owner, name)
 
 
-def _preset_of(row: Any) -> Preset:
-    if not isinstance(row.options, dict):
+def _preset_of(row: Row) -> Preset:
+    if not isinstance(row["options"], dict):
         raise TypeError("its options are not an object")
-    return Preset(row.name, row.options, row.saved_at)
+    return Preset(row["name"], row["options"], row["saved_at"])
 
 
 _schedule_json: TypeAdapter[Schedule] = TypeAdapter(Schedule)
 
 
-class Schedules(OwnedRows):
+class Schedules(StoredRows):
     """Reads and writes scheduled workspaces."""
-
-    table = tables.schedules
 
     def of_hub(self, hub: str) -> list[tuple[Owner, Schedule]]:
         """Return the schedules of all of a hub's users."""
         t = tables.schedules.c
-        query = sa.select(t.id, t.user_created, t.document).where(t.hub == hub).order_by(t.id)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.document)
-
-        def parse(row: Any) -> tuple[Owner, Schedule]:
-            return Owner(hub, row.user_created), _schedule_json.validate_python(row.document)
-
-        return self._damaged.read(tables.schedules, rows, parse)
+        query = sa.select(tables.schedules).where(t.hub == hub).order_by(t.id)
+        return self._read_each(
+            tables.schedules, query, lambda row: (Owner(hub, row["user_created"]), _schedule_of(row)), t.document
+        )
 
     def of(self, owner: Owner) -> list[Schedule]:
         """Return a user's schedules, oldest first."""
@@ -167,17 +162,16 @@ class Schedules(OwnedRows):
     def delete(self, owner: Owner, name: str, line: AuditLine) -> bool:
         """Delete a schedule with an audit entry. Return whether there was one."""
         t = tables.schedules
-        with self._transaction(writes=True) as connection:
-            found = connection.execute(t.delete().where(owned_by(t, owner) & (t.c.id == name))).rowcount > 0
-            write_audit(connection, [line] if found else [])
-        return found
+        return self._delete(t, owned_by(t, owner) & (t.c.id == name), partial(write_audit, lines=[line])) > 0
 
     def _schedules_of(self, connection: sa.Connection, owner: Owner) -> list[Schedule]:
         t = tables.schedules
-        rows = read_with_damaged_json(
-            connection, sa.select(t.c.id, t.c.document).where(owned_by(t, owner)), t.c.document
-        )
-        return self._damaged.read(t, rows, lambda row: _schedule_json.validate_python(row.document))
+        rows = read_with_damaged_json(connection, sa.select(t).where(owned_by(t, owner)), t.c.document)
+        return self._damaged.read(t, rows, _schedule_of)
+
+
+def _schedule_of(row: Row) -> Schedule:
+    return _schedule_json.validate_python(row["document"])
 
 
 def _document(one: Schedule) -> Any:
@@ -205,7 +199,7 @@ class TokenRow:
 
     @property
     def owner(self) -> Owner:
-        """The user that it acts for."""
+        """The user of the token."""
         return Owner(self.hub, self.user_created)
 
 
@@ -214,9 +208,7 @@ class Tokens(StoredRows):
 
     def add(self, row: TokenRow, line: AuditLine) -> None:
         """Write a token with its audit entry."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.tokens.insert(), asdict(row))
-            write_audit(connection, [line])
+        self._save(tables.tokens, [asdict(row)], partial(write_audit, lines=[line]))
 
     def find_by_hash(self, hashed: str) -> TokenRow | None:
         """Return the token with this hash, None without one."""
@@ -229,18 +221,11 @@ class Tokens(StoredRows):
     def revoke(self, owner: Owner, name: str, line: AuditLine) -> bool:
         """Delete a user's token by its id, with an audit entry. Return whether there was one."""
         where = owned_by(tables.tokens, owner) & (tables.tokens.c.id == name)
-        with self._transaction(writes=True) as connection:
-            found = connection.execute(tables.tokens.delete().where(where)).rowcount > 0
-            write_audit(connection, [line] if found else [])
-        return found
+        return self._delete(tables.tokens, where, partial(write_audit, lines=[line])) > 0
 
     def delete_user(self, owner: Owner) -> None:
         """Delete all tokens of a user who is gone."""
         self._delete(tables.tokens, owned_by(tables.tokens, owner))
-
-    def delete_expired(self, now: float) -> None:
-        """Delete tokens that have expired."""
-        self._delete(tables.tokens, tables.tokens.c.until <= now)
 
     def _find(self, where: sa.ColumnElement[bool]) -> list[TokenRow]:
         query = sa.select(tables.tokens).where(where).order_by(tables.tokens.c.made_at.desc(), tables.tokens.c.id)
@@ -248,10 +233,10 @@ class Tokens(StoredRows):
 
 
 class InboxMarks(StoredRows):
-    """Reads a user's notices, which are the audit of their own workspaces, and notes what they have read."""
+    """Reads a user's notices, which are the audit of their workspaces, and stores which of them they have read."""
 
     def notices(self, owner: Owner, now: float) -> tuple[list[LeaseStep], ReadMarks]:
-        """Return the events of a user's workspaces, newest first, and what they have read."""
+        """Return the events of a user's workspaces, newest first, and which of them the user has read."""
         a, x, since = tables.audit.c, tables.leases.c, now - NOTICE_KEPT_SECONDS
         recent = (sa.func.coalesce(x.ended_at, since) >= since) & (a.at >= since)
         seen = sa.case((IsJson(x.document), x.document["seen_by_user"].as_boolean()), else_=False).label("seen")
@@ -260,20 +245,15 @@ class InboxMarks(StoredRows):
         t = tables.inbox_read
         with self._transaction() as connection:
             rows = read_with_damaged_json(connection, query.order_by(a.number.desc()).limit(MAX_STEPS), a.fields)
-            read = connection.execute(sa.select(t.c.notice, t.c.at).where(owned_by(t, owner))).all()
+            read = connection.execute(sa.select(t).where(owned_by(t, owner))).all()
         all_until = max((row.at for row in read if row.notice == ALL_NOTICES), default=0.0)
         steps = self._damaged.read(tables.audit, rows, _step_of, key="number")
         return steps, ReadMarks(all_until, frozenset(row.notice for row in read if row.notice != ALL_NOTICES))
 
     def mark(self, owner: Owner, names: Collection[str], now: float) -> None:
         """Note that a user has read notices. It may be repeated."""
-        t = tables.inbox_read
         wanted = sorted(set(names))[:MAX_MARKED]
-        rows = [{**owner_columns(owner), "notice": name, "at": now} for name in wanted]
-        with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(owned_by(t, owner) & t.c.notice.in_(wanted)))
-            if rows:
-                connection.execute(t.insert(), rows)
+        self._save(tables.inbox_read, [{**owner_columns(owner), "notice": name, "at": now} for name in wanted])
 
     def mark_all(self, owner: Owner, now: float) -> None:
         """Note that a user has read all notices until now."""
@@ -282,36 +262,23 @@ class InboxMarks(StoredRows):
             connection.execute(t.delete().where(owned_by(t, owner)))
             connection.execute(t.insert(), {**owner_columns(owner), "notice": ALL_NOTICES, "at": now})
 
-    def delete_old(self, now: float) -> None:
-        """Delete marks of notices that are no longer shown."""
-        t = tables.inbox_read
-        self._delete(t, (t.c.at < now - 2 * NOTICE_KEPT_SECONDS) & (t.c.notice != ALL_NOTICES))
+
+def _step_of(row: Row) -> LeaseStep:
+    columns = {name: row[name] for name in ("number", "at", "lease", "server", "user", "asked_at", "actor")}
+    return LeaseStep(**columns, seen=bool(row["seen"]), event=event_of(row["action"], row["fields"]))
 
 
-def _step_of(row: Any) -> LeaseStep:
-    event = event_of(row.action, row.fields)
-    return LeaseStep(
-        row.number, row.at, row.lease, row.server, row.user, row.asked_at, bool(row.seen), row.actor, event
-    )
-
-
-class Preferences(OwnedRows):
+class Preferences(StoredRows):
     """Reads and writes preferences. A user without a row wants every message."""
-
-    table = tables.preferences
 
     def wants_start_mail(self, owner: Owner) -> bool:
         """Return whether a user wants messages about starts outside of pages."""
-        query = sa.select(tables.preferences.c.start_mail).where(owned_by(tables.preferences, owner))
-        with self._transaction() as connection:
-            return connection.scalar(query) is not False
+        wanted = sa.type_coerce(tables.preferences.c.start_mail, sa.Integer)  # a damaged value is no False
+        return bool(self._scalar(sa.select(wanted).where(owned_by(tables.preferences, owner))) != 0)
 
     def set_start_mail(self, owner: Owner, *, wanted: bool) -> None:
-        """Store whether a user wants them."""
-        t = tables.preferences
-        with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(owned_by(t, owner)))
-            connection.execute(t.insert(), {**owner_columns(owner), "start_mail": wanted})
+        """Store whether a user wants messages about starts."""
+        self._save(tables.preferences, [{**owner_columns(owner), "start_mail": wanted}])
 
 
 @dataclass(frozen=True)
@@ -323,7 +290,7 @@ class StoredSecret:
     changed_at: float
 
 
-class Secrets(OwnedRows):
+class Secrets(NamedRows):
     """Reads and writes secrets."""
 
     table = tables.secrets
@@ -332,28 +299,12 @@ class Secrets(OwnedRows):
         """Return a user's secrets, by name."""
         t = tables.secrets.c
         query = sa.select(t.name, t.sealed, t.changed_at).where(owned_by(tables.secrets, owner)).order_by(t.name)
-        return self._read_each(tables.secrets, query, _secret_of, key="name")
+        return self._read_each(tables.secrets, query, lambda row: StoredSecret(**row), key="name")
 
     def save(self, owner: Owner, one: StoredSecret, limit: int, line: AuditLine) -> bool:
         """Write a secret with its audit entry, in place of one of its name. Return False beyond ``limit``."""
-        t, own = tables.secrets, owned_by(tables.secrets, owner)
-        with self._transaction(writes=True) as connection:
-            others = sa.select(sa.func.count()).select_from(t).where(own, t.c.name != one.name)
-            if (connection.scalar(others) or 0) >= limit:
-                return False
-            connection.execute(t.delete().where(own, t.c.name == one.name))
-            connection.execute(t.insert(), {**owner_columns(owner), **asdict(one)})
-            write_audit(connection, [line])
-        return True
+        return self._save_named(owner, asdict(one), limit, partial(write_audit, lines=[line]))
 
     def delete(self, owner: Owner, name: str, line: AuditLine) -> bool:
         """Delete a secret with an audit entry. Return whether there was one."""
-        t = tables.secrets
-        with self._transaction(writes=True) as connection:
-            found = connection.execute(t.delete().where(owned_by(t, owner) & (t.c.name == name))).rowcount > 0
-            write_audit(connection, [line] if found else [])
-        return found
-
-
-def _secret_of(row: sa.RowMapping) -> StoredSecret:
-    return StoredSecret(**row)
+        return self._delete_named(owner, name, partial(write_audit, lines=[line]))

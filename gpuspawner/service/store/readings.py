@@ -1,4 +1,4 @@
-"""Readings of GPUs, and the last output of servers that failed."""
+"""Readings of GPUs, and the last output of failed servers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.databases import WholePart
-from gpuspawner.service.store.rows import DamagedRows, StoredRows, Transactions, read_with_damaged_json
+from gpuspawner.service.store.database.dialects import WholePart
+from gpuspawner.service.store.rows import DamagedRows, Row, StoredRows, Transactions
 
 RAW_SECONDS = 24 * 3600.0
-"""Raw readings are kept this long (design, section 7)."""
+"""Raw readings are kept this long."""
 MAXIMA_SECONDS = 30 * 24 * 3600.0
 """Ten-minute maxima are kept this long."""
 BUCKET_SECONDS = 600.0
@@ -24,12 +24,11 @@ BUCKET_SECONDS = 600.0
 class ReadingRow:
     """One reading of one GPU as stored. ``seconds`` is the time that it covers.
 
-    ``kept`` readings led to a stop. ``utilization_percent`` is the highest that was read. ``shared``, ``holders``,
-    ``holders_cpu_cores``, ``buffer_percent`` and ``persistence`` are those of core.idle.readings. ``cpu_cores`` is the
-    whole workspace's. So are ``encoder_percent``, ``decoder_percent``, ``possible_holders``, ``possible_cpu_cores``,
-    ``ended_cpu_cores``, ``host_memory_bytes`` and ``seen_seconds``. ``sources`` are the readings of the monitor in the
-    workspace and of DCGM exporter. ``soft`` is the soft evidence, null if not read: ``active`` and ``words`` of what
-    was active (true) or unknown (null). The rest was quiet. ``gpu`` is "" for a workspace without one.
+    ``gpu`` is "" for a workspace without a GPU. ``kept`` readings led to a stop. ``utilization_percent`` is the highest
+    measured value. ``cpu_cores`` is of the whole workspace. ``sources`` are the readings of the workspace's monitor and
+    of DCGM exporter. ``soft`` is the soft evidence, null if it was not read: ``active`` and ``words`` of evidence that
+    was active (true) or unknown (null). Other evidence was inactive. The other fields are those of
+    ``core.idle.readings``.
     """
 
     lease: str
@@ -84,9 +83,7 @@ class Readings(StoredRows):
         """Return the readings of one lease, oldest first."""
         t = tables.readings.c
         query = sa.select(tables.readings).where(t.lease == lease_id, t.at >= since).order_by(t.at, t.number)
-        with self._transaction() as connection:
-            rows = read_with_damaged_json(connection, query, t.soft, t.sources)
-        return self._damaged.read(tables.readings, rows, _reading_of, key="number")
+        return self._read_each(tables.readings, query, _reading_of, t.soft, t.sources, key="number")
 
     def use_by_minute(self, lease_ids: Sequence[str], since: float) -> dict[str, list[tuple[float, float]]]:
         """Return the mean GPU use of each known minute by lease: the end of the minute, and percent."""
@@ -102,14 +99,14 @@ class Readings(StoredRows):
     def thin(self, now: float, at_once_seconds: float = MAXIMA_SECONDS) -> bool:
         """Keep raw readings for a day and ten-minute maxima for 30 days. Readings that led to a stop stay.
 
-        One call covers ``at_once_seconds``, from where the last call ended: a month of a thousand workspaces takes a
-        quarter of a minute, in which nothing else could be written. Return whether there is more to thin.
+        One call covers ``at_once_seconds`` from the end of the last call. A month of a thousand workspaces would take a
+        quarter of a minute, in which no other write is possible. Return whether there is more to thin.
         """
         r, until = tables.readings.c, now - RAW_SECONDS
         begin = now - MAXIMA_SECONDS if self._thinned_to is None else self._thinned_to
         end = min(begin + at_once_seconds, until)
         old = (r.at >= begin - begin % BUCKET_SECONDS) & (r.at < end) & ~r.kept
-        # One row stays of each GPU's bucket: a busy one, with the highest reading, the latest.
+        # Each GPU keeps one row in a bucket: preferably busy, then with the highest reading, then the latest.
         rank = sa.func.row_number().over(
             partition_by=(r.lease, r.gpu, WholePart(r.at / BUCKET_SECONDS)),
             order_by=(
@@ -128,16 +125,14 @@ class Readings(StoredRows):
         return end < until
 
 
-def _reading_of(row: Any) -> ReadingRow:
+def _reading_of(row: Row) -> ReadingRow:
     """Return a stored reading. Raises ValueError if its evidence is damaged."""
     for name, kind in (("soft", dict), ("sources", list)):
-        evidence = getattr(row, name)
+        evidence = row[name]
         parts = evidence.values() if isinstance(evidence, dict) else evidence
         if evidence is not None and not (isinstance(evidence, kind) and all(isinstance(one, dict) for one in parts)):
             raise ValueError(f"{name} is damaged")
-    return ReadingRow(
-        **{column.name: getattr(row, column.name) for column in tables.readings.c if column.name != "number"}
-    )
+    return ReadingRow(**{name: value for name, value in row.items() if name != "number"})
 
 
 @dataclass(frozen=True)
@@ -154,13 +149,11 @@ class OutputRow:
 
 
 class Outputs(StoredRows):
-    """Reads and writes outputs. They are apart from leases and audit, so that no list of these shows them."""
+    """Reads and writes outputs. They are not part of leases or audit, so no list of these shows them."""
 
     def save(self, row: OutputRow) -> None:
         """Write the output of a lease, in place of an earlier one."""
-        with self._transaction(writes=True) as connection:
-            connection.execute(tables.outputs.delete().where(tables.outputs.c.lease == row.lease))
-            connection.execute(tables.outputs.insert(), asdict(row))
+        self._save(tables.outputs, [asdict(row)])
 
     def get(self, lease_id: str, now: float) -> OutputRow | None:
         """Return the output of a lease, None without one or once it is too old."""
@@ -172,7 +165,3 @@ class Outputs(StoredRows):
     def write_shared(self, connection: sa.Connection, lease_id: str) -> None:
         """Let administrators read the output of a lease, in a transaction."""
         connection.execute(tables.outputs.update().where(tables.outputs.c.lease == lease_id).values(shared=True))
-
-    def delete_old(self, now: float) -> None:
-        """Delete outputs that are too old."""
-        self._delete(tables.outputs, tables.outputs.c.at < now - OUTPUT_SECONDS)

@@ -1,22 +1,24 @@
-"""The basis of all readers and writers of a table: transactions, rows of one owner, damaged JSON."""
+"""The base of all readers and writers of a table: transactions, rows of one owner, damaged JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
 from gpuspawner.core.leases.lease import Lease, Owner
+from gpuspawner.service.store.database.dialects import Upsert
 
 log = logging.getLogger("gpuspawner.store")
 
 T = TypeVar("T")
+Row: TypeAlias = Mapping[Any, Any]
+"""The values of a row by column."""
 Whose: TypeAlias = Owner | frozenset[str] | None
 """Whose rows: those of an owner, those that are charged to teams, or all."""
 RowWrite = Callable[[sa.Connection], None]
@@ -40,11 +42,11 @@ class DamagedRows:
         self.found: dict[str, str] = {}
         """The reason by table and id, as "leases 123"."""
 
-    def read(self, table: sa.Table, rows: Sequence[Any], parse: Callable[[Any], T], key: str = "id") -> list[T]:
+    def read(self, table: sa.Table, rows: Iterable[Row], parse: Callable[[Row], T], key: str = "id") -> list[T]:
         """Return the parsed rows of a table that ``parse`` can read. ``key`` is their column of ids."""
         found = list[T]()
         for row in rows:
-            name = f"{table.name} {getattr(row, key)}"
+            name = f"{table.name} {row[key]}"
             try:
                 _check_types(table, row)
                 found.append(parse(row))
@@ -67,20 +69,50 @@ class StoredRows:
         """Read and write by the store's transactions. Rows that cannot be read are noted in ``damaged``."""
         self._transaction, self._damaged = transaction, damaged
 
-    def _read(self, query: sa.Select[Any]) -> Sequence[sa.RowMapping]:
+    def _scalar(self, query: sa.Select[Any]) -> Any:
+        """Return the first value that a query finds, None without one."""
         with self._transaction() as connection:
-            return connection.execute(query).mappings().all()
+            return connection.scalar(query)
+
+    def _read(self, query: sa.Select[Any], *json_columns: sa.Column[Any]) -> Sequence[Row]:
+        with self._transaction() as connection:
+            return read_with_damaged_json(connection, query, *json_columns)
 
     def _read_each(
-        self, table: sa.Table, query: sa.Select[Any], parse: Callable[[sa.RowMapping], T], key: str = "id"
+        self,
+        table: sa.Table,
+        query: sa.Select[Any],
+        parse: Callable[[Row], T],
+        *json_columns: sa.Column[Any],
+        key: str = "id",
     ) -> list[T]:
         """Return the parsed rows of a table, without those that cannot be read. ``key`` is a column of the query."""
-        return self._damaged.read(table, self._read(query), parse, key)
+        return self._damaged.read(table, self._read(query, *json_columns), parse, key)
 
-    def _delete(self, table: sa.Table, where: sa.ColumnElement[bool]) -> int:
-        """Delete rows and return how many there were."""
+    def _save(self, table: sa.Table, rows: list[dict[str, Any]], *others: RowWrite) -> None:
+        """Write rows in place of those with their keys, then what ``others`` write, in one transaction."""
         with self._transaction(writes=True) as connection:
-            return connection.execute(table.delete().where(where)).rowcount
+            save_rows(connection, table, rows)
+            for write in others:
+                write(connection)
+
+    def _delete(self, table: sa.Table, where: sa.ColumnElement[bool], *others: RowWrite) -> int:
+        """Delete rows, write what ``others`` write if there were any, and return how many there were."""
+        with self._transaction(writes=True) as connection:
+            count = connection.execute(table.delete().where(where)).rowcount
+            for write in others if count else ():
+                write(connection)
+        return count
+
+
+@cache
+def _upsert_of(table: sa.Table) -> Upsert:
+    return Upsert(table, lambda new: {one.name: new[one.name] for one in table.c if not one.primary_key})
+
+
+def save_rows(connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+    """Write rows in place of those with their keys. Each has all columns."""
+    _upsert_of(table).execute(connection, rows)
 
 
 @cache
@@ -90,10 +122,10 @@ def _types_of(table: sa.Table) -> Sequence[tuple[str, tuple[type, ...]]]:
     return [(name, (float, int) if isinstance(kind, sa.Float) else (kind.python_type,)) for name, kind in found]
 
 
-def _check_types(table: sa.Table, row: Any) -> None:
+def _check_types(table: sa.Table, row: Row) -> None:
     """Raise ValueError if a value is not of its column's type. SQLite stores any value in any column."""
     for name, types in _types_of(table):
-        value = getattr(row, name, None)
+        value = row.get(name)
         if value is not None and not isinstance(value, types):
             raise ValueError(f"{name} is {value!r}")
         if isinstance(value, float) and not abs(value) <= MAX_NUMBER:
@@ -124,10 +156,10 @@ def owner_columns(owner: Owner) -> Mapping[str, str]:
     return {"hub": owner.hub, "user_created": owner.user_created}
 
 
-def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], *columns: sa.Column[Any]) -> Sequence[Any]:
+def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], *columns: sa.Column[Any]) -> Sequence[Row]:
     """Return the rows of a query. A row has None for each of the JSON ``columns`` that cannot be parsed."""
     try:
-        return connection.execute(query).all()
+        return connection.execute(query).mappings().all()
     except (ValueError, RecursionError):  # SQLite stores JSON as text: one damaged row fails the whole query
         pass
     as_text = [
@@ -135,7 +167,7 @@ def read_with_damaged_json(connection: sa.Connection, query: sa.Select[Any], *co
         for one in query.selected_columns
     ]
     rows = connection.execute(query.with_only_columns(*as_text)).mappings().all()
-    return [SimpleNamespace(**{**row, **{one.name: _parse(row[one.name]) for one in columns}}) for row in rows]
+    return [{**row, **{one.name: _parse(row[one.name]) for one in columns}} for row in rows]
 
 
 def _parse(text: str | None) -> Any:

@@ -20,7 +20,7 @@ from gpuspawner.core.errors import Conflict, Superseded, Unavailable
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.outages import DATABASE, Outage
 from gpuspawner.core.quotas.ledger import LedgerLine
-from gpuspawner.service.store import schema, tables
+from gpuspawner.service.store import tables
 from gpuspawner.service.store.administration import (
     Announcements,
     CatalogVersions,
@@ -29,36 +29,36 @@ from gpuspawner.service.store.administration import (
     Restrictions,
 )
 from gpuspawner.service.store.audit_log import AuditLine, AuditLog, write_audit
-from gpuspawner.service.store.databases import database_of
-from gpuspawner.service.store.history import Estimates, IdleTraces
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.dialects import database_of
+from gpuspawner.service.store.history import Counters, Estimates, IdleTraces, KindsSeen
 from gpuspawner.service.store.idempotency import IdempotencyKeys, KeyRow, take_key, write_key
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.ledger import Ledger
 from gpuspawner.service.store.outbox import Outbox, OutboxRow, write_outbox
-from gpuspawner.service.store.person import PersonRows
 from gpuspawner.service.store.personal import InboxMarks, Preferences, Presets, Schedules, Secrets, Tokens
 from gpuspawner.service.store.readings import Outputs, ReadingRow, Readings
-from gpuspawner.service.store.rows import DamagedRows, RowWrite
-from gpuspawner.service.store.statements import Statements, TeamAlerts
-from gpuspawner.service.store.usage_sums import Counters, KindsSeen, UsagePart, UsageSums
+from gpuspawner.service.store.retention import PersonRows, Retention
+from gpuspawner.service.store.rows import DamagedRows, RowWrite, save_rows
+from gpuspawner.service.store.usage_sums import Statements, TeamAlerts, UsagePart, UsageSums
 
 WRITE_CHECK_SECONDS, RETRY_SECONDS = 10.0, 2.0
-"""How long a full disk may stay unknown, and how long a mended one."""
+"""How long a full disk may stay unnoticed, and how long one with room again."""
 ANSWER_SECONDS = 75.0
-"""How long a reader waits: longer than a server is given. A disk or a server that hangs gives no answer."""
+"""How long a reader waits: longer than a server gets. A disk or a server that hangs gives no answer."""
 HANGS = "The store has not answered for {seconds:.0f} s. The service tries again at every step."
 READERS = 8
-"""Threads that read: fewer than the connections of a pool."""
+"""The number of threads that read: fewer than the connections of a pool."""
 
 HEARTBEAT, MAX_HEARTBEATS = "beat", 2**31 - 1
 """The count of a service's heartbeats, for standby services. It is 0 once the service has ended."""
 EPOCH, WRITES, ALIVE = "epoch", "writes", "alive"
-"""How often the store was opened, how often it was written, and when a service last noted that it serves. A database
-with fewer writes than a service knows of is older than what the service wrote."""
+"""How often the store was opened, how often it was written, and when a service last noted that it runs. A database with
+fewer writes than a service has made is older than the service."""
 OLDER = (
-    "The database is older than what this service wrote (write {has} of {known}): it was put back, or a standby that "
-    "had not got all of it took over. Nothing is served from it. Let the newer one answer again; or start the service "
-    "again to go on with this one: workspaces that run are taken on."
+    "The database is older than what this service wrote (write {has} of {known}): a backup was restored, or a "
+    "standby without the last writes took over. The service does not use it. Bring the newer database back, or start "
+    "the service again to continue with this one. Running workspaces are then taken over."
 )
 ARRIVED = "The last write is stored, although the connection ended before the answer. The service reads it again."
 
@@ -84,9 +84,9 @@ class Store:
     """
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
-        """Read and write nothing before :meth:`open`. Raises ValueError: ``databases.database_of``."""
+        """Read and write nothing before :meth:`open`. Raises ValueError as ``database_of``."""
         self.outages = OutageLog()
-        """Whether the database answers now."""
+        """The present and the last outage of the database."""
         self._written_at = -math.inf
         self.epoch = 0
         self._beats = self._writes = 0
@@ -108,6 +108,7 @@ class Store:
         self.statements = Statements(*shared)
         self.team_alerts = TeamAlerts(*shared)
         self.person_rows = PersonRows(*shared)
+        self.retention = Retention(*shared)
         self.restrictions = Restrictions(*shared)
         self.preemptions = Preemptions(*shared)
         self.announcements = Announcements(*shared)
@@ -134,7 +135,7 @@ class Store:
 
         Raises:
             Conflict: another service opened the store meanwhile.
-            Unavailable: also where a later version of gpuspawner has changed its schema.
+            Unavailable: also if a later version of gpuspawner has changed its schema.
         """
         with self._begun(writes=True) as connection:
             self._check_still(connection, after)
@@ -151,12 +152,12 @@ class Store:
 
     @property
     def outage(self) -> Outage | None:
-        """Why the last thing that was to be written or read was not."""
+        """The present outage of the database, None if the last read or write succeeded."""
         return self.outages.outage
 
     @property
     def trouble(self) -> str:
-        """Why it was not, in a sentence; "" where all is well."""
+        """The reason of the present outage in a sentence, "" without one."""
         return "" if self.outage is None else self.outage.why
 
     def close(self) -> None:
@@ -219,7 +220,7 @@ class Store:
             raise Conflict("Another service opened the store just now.")
 
     def beat(self) -> None:
-        """Write a heartbeat, for standby services."""
+        """Write a heartbeat for standby services."""
         self._beats = self._beats % MAX_HEARTBEATS + 1
         self._note_beat(self._beats)
 
@@ -235,7 +236,7 @@ class Store:
         """Write something if nothing was written for a while, so that a full disk is known before a user writes.
 
         Raises:
-            Unavailable: it can't be written. ``trouble`` says why, until it can.
+            Unavailable: the store takes no writes. ``trouble`` has the reason.
         """
         if time.monotonic() - self._written_at < (RETRY_SECONDS if self.trouble else WRITE_CHECK_SECONDS):
             return
@@ -269,11 +270,11 @@ class Store:
             return False
         self._unsure = True
         try:
-            # As one that writes: it waits until the server has done with the other.
+            # A transaction that writes waits until the server has ended the failed one.
             with self._translated(), self._engine.connect() as one, one.execution_options(writes=True).begin():
                 found = self._read_marks(one)
         except Unavailable:
-            return False  # the next read or write sees it
+            return False  # the next read or write notices it
         self._unsure = False
         return found == (self.epoch, self._writes + 1)
 
@@ -282,7 +283,7 @@ class Store:
         known = self._writes
         with self._begun(writes=writes) as connection:
             self._check_marks(*self._read_marks(connection), known)
-            self._unsure &= not writes  # it did not arrive: this write takes its place
+            self._unsure &= not writes  # the unsure write is not stored: this one replaces it
             yield connection
             if writes:
                 if self._key is not None:
@@ -295,7 +296,7 @@ class Store:
         if epoch > self.epoch:
             raise Superseded(f"A newer service owns the store (epoch {epoch}; this is {self.epoch}).")
         if epoch < self.epoch or writes < known:
-            self._database.lose()  # of several servers, another one may be right
+            self._database.lose()  # another one of several servers may have all writes
             raise Unavailable(OLDER.format(has=writes, known=known))
         if self._unsure and writes > known and known == self._writes:
             raise Superseded(ARRIVED)
@@ -317,7 +318,7 @@ class Store:
         except sa.exc.TimeoutError as error:
             raise Unavailable("The store does not answer: all its connections are in use.") from error
         except UnicodeEncodeError:
-            raise  # a fault of ours: text that cannot be written
+            raise  # a defect of the service: text that cannot be written
         except (ValueError, RecursionError) as error:  # not JSON, or not a number
             raise Unavailable(f"The store holds what can't be read ({error}). Is its file whole?") from error
 
@@ -346,7 +347,7 @@ class Store:
             outbox: messages about it.
             others: writes of further rows, which are called with the connection.
         """
-        # Before the transaction: a lease that can't be written is a fault of ours, not trouble of the database.
+        # Before the transaction, because a lease that can't be converted is a defect of the service, not an outage.
         rows, used = self.leases.rows_of(leases), tuple(usage)
         with self._transaction(writes=True) as connection:
             self.leases.write(connection, rows)
@@ -362,17 +363,16 @@ class Store:
                 write_key(connection, key)
 
     def last_alive_at(self) -> float | None:
-        """Return when a service last noted that it serves, None if none ever did."""
+        """Return when a service last noted that it runs, None before the first note."""
         with self._transaction() as connection:
             found = connection.scalar(sa.select(tables.meta.c.number).where(tables.meta.c.name == ALIVE))
         return None if found is None else float(found)
 
     def note_alive(self, now: float) -> None:
-        """Note that this service serves."""
+        """Note that this service runs."""
         with self._transaction(writes=True) as connection:
             _note(connection, ALIVE, int(now))
 
 
 def _note(connection: sa.Connection, name: str, number: int) -> None:
-    connection.execute(tables.meta.delete().where(tables.meta.c.name == name))
-    connection.execute(tables.meta.insert().values(name=name, number=number))
+    save_rows(connection, tables.meta, [{"name": name, "number": number}])

@@ -202,7 +202,7 @@ audit = sa.Table(
     sa.Column("actor", sa.String(255), nullable=False),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("fields", sa.JSON, nullable=False),
-    # From where a person acted, in words: "its page", "the API".
+    # The page or program through which a person acted: "its page", "the API".
     sa.Column("via", sa.String(64), nullable=False, server_default=""),
     # A node, a GPU or a kind, if it is not a workspace.
     sa.Column("target", sa.String(255), nullable=False, server_default=""),
@@ -234,7 +234,7 @@ idempotency_keys = sa.Table(
     sa.Column("request", sa.String(64), nullable=False),
     sa.Column("at", sa.Float, nullable=False),
     sa.Column("status", sa.Integer, nullable=False),
-    # The id of what the act made.
+    # The id of the object that the request made.
     sa.Column("about", sa.String(64), nullable=False),
     sa.Column("answer", sa.Text, nullable=False),
     sa.Index("ix_idempotency_keys_at", "at"),
@@ -245,11 +245,11 @@ outbox = sa.Table(
     "outbox",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    # Messages of one person are sent in the order of making.
+    # Messages to one person are sent in this order.
     sa.Column("at", sa.Float, nullable=False),
     # "user", or "admins" with the number of the target in the settings.
     sa.Column("channel", sa.String(32), nullable=False),
-    # The workspace and the kind of message: a newer one takes the place of one that waits.
+    # The workspace and the kind of message. A newer message replaces a waiting one.
     sa.Column("subject", sa.String(128), nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("not_before", sa.Float, nullable=False),
@@ -273,7 +273,7 @@ tokens = sa.Table(
     sa.Column("device", sa.String(255), nullable=False),
     sa.Column("made_at", sa.Float, nullable=False),
     sa.Column("until", sa.Float, nullable=False),
-    # Until then it has the scopes of its user that give roles.
+    # Until then it has the scopes of its user for roles.
     sa.Column("admin_until", sa.Float),
     sa.Column("scopes", sa.Text, nullable=False),
     sa.Index("uq_tokens_hash", "hash", unique=True),
@@ -351,7 +351,7 @@ counters = sa.Table(
 team_sums = sa.Table(
     "team_sums",
     metadata,
-    # Usage by month, team, user, kind of GPU and price: what statements are made of.
+    # Usage by month, team, user, kind of GPU and price, for statements.
     sa.Column("month", sa.String(7), primary_key=True),
     sa.Column("team", sa.String(255), primary_key=True),
     sa.Column("user_created", sa.String(64), primary_key=True),
@@ -378,7 +378,8 @@ statements = sa.Table(
 team_alerts = sa.Table(
     "team_alerts",
     metadata,
-    # What leads and administrators were told of a team in a period, so that they are told once. "" is everybody.
+    # Alerts about a team in a period that were sent to leads and administrators, so that each is sent once.
+    # The team "" stands for all.
     sa.Column("team", sa.String(255), primary_key=True),
     sa.Column("kind", sa.String(255), primary_key=True),
     # The first day of the period.

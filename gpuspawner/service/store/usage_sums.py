@@ -1,27 +1,32 @@
-"""Usage summed up by day and month, so that a report over a year takes milliseconds.
+"""Sums of usage: by day and month, by team and month, the statements of closed months, and alerts about them.
 
-Each write that charges, samples or reclaims adds to these sums in its own transaction. The ledger is what people are
-charged by. The sums hold the same amounts, and what samples read.
+Each write that charges, samples or reclaims adds to the sums in its own transaction. So a report over a year takes
+milliseconds. The ledger decides what people are charged. The sums hold the same amounts, and the results of samples.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
+from fractions import Fraction
+from functools import partial
 from operator import add
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from gpuspawner.core.calendar import Per
+from gpuspawner.core.quotas.months import is_month
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.databases import Upsert
-from gpuspawner.service.store.rows import StoredRows
+from gpuspawner.service.store.audit_log import AuditLine, write_audit
+from gpuspawner.service.store.database.dialects import Upsert
+from gpuspawner.service.store.outbox import OutboxRow, write_outbox
+from gpuspawner.service.store.rows import Row, StoredRows, read_with_damaged_json
 
 BY = ("all", "user", "team", "kind", "template", "node")
-"""By what usage is summed up."""
+"""How usage is grouped."""
 MONTH_LENGTH = len("2026-12")
 
 
@@ -60,7 +65,7 @@ class UsageAmounts(NamedTuple):
 
 @dataclass(frozen=True)
 class UsagePart:
-    """Some usage of one day, and what it is summed up by. ``day`` is an ISO date in the catalog's time zone.
+    """Some usage of one day, and its groups. ``day`` is an ISO date in the catalog's time zone.
 
     ``price`` is that of a GPU hour, a fraction as text, or "".
     """
@@ -76,7 +81,7 @@ class UsagePart:
     price: str = ""
 
     def key(self, by: str) -> str:
-        """Return the key of its sum by one of BY."""
+        """Return the key of its sum in one of the groupings BY."""
         return {
             "all": "",
             "user": self.user_created,
@@ -98,12 +103,12 @@ class UsageSum:
 
 
 class UsageSums(StoredRows):
-    """Reads and writes the sums."""
+    """Reads and writes the sums by day and month."""
 
     @staticmethod
     def write(connection: sa.Connection, parts: Iterable[UsagePart]) -> None:
         """Add to the sums, in a transaction that has begun."""
-        _ADDED.execute(connection, rows_of(parts))
+        _ADD_USAGE.execute(connection, rows_of(parts))
 
     def of_days(
         self, by: str, first_day: str, last_day: str, *, daily: bool = False, keys: Sequence[str] | None = None
@@ -123,7 +128,7 @@ class UsageSums(StoredRows):
             if keys is not None:
                 where &= t.key.in_(keys)
             grouped = grouped.where(where)
-            rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).all()
+            rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).mappings().all()
         return self._damaged.read(tables.usage_sums, rows, _sum_of, key="key")
 
     def latest_names(self) -> dict[str, str]:
@@ -139,13 +144,13 @@ class UsageSums(StoredRows):
             latest = _latest_names(connection, t.key.in_(ever))
         return [key for key, latest_name in latest.items() if latest_name == name]
 
-    def delete_before(self, day: str) -> None:
-        """Delete the sums of the months before the month of a day."""
-        self._delete(tables.usage_sums, tables.usage_sums.c.span < day[:MONTH_LENGTH])
+
+def _sum_of(row: Row) -> UsageSum:
+    return UsageSum(row["key"], row["name"], row["span"], _amounts_of(row))
 
 
-def _sum_of(row: Any) -> UsageSum:
-    return UsageSum(row[0], row[1], row[2], UsageAmounts(*row[3:]))
+def _amounts_of(row: Row) -> UsageAmounts:
+    return UsageAmounts(*(row[name] for name in UsageAmounts._fields))
 
 
 def _user_months(connection: sa.Connection) -> sa.ColumnElement[bool]:
@@ -202,62 +207,149 @@ def _next(month: str) -> str:
     return f"{year + number // 12:04}-{number % 12 + 1:02}"
 
 
-def _added(new: Any) -> dict[str, Any]:
-    t = tables.usage_sums.c
-    return {name: t[name] + new[name] for name in UsageAmounts._fields} | {"name": new.name}
+def _adding(table: sa.Table, latest: str) -> Upsert:
+    """Return the statement that adds amounts to the sums of a table. The column ``latest`` takes the newest value."""
+    return Upsert(table, lambda new: {**{x: table.c[x] + new[x] for x in UsageAmounts._fields}, latest: new[latest]})
 
 
-_ADDED = Upsert(tables.usage_sums, _added)
+_ADD_USAGE = _adding(tables.usage_sums, "name")
 
 
-Series = tuple[str, tuple[tuple[str, str], ...]]
-"""A sample's name, and its labels by name."""
+@dataclass(frozen=True)
+class TeamSum:
+    """The usage of a user for a team in a month, of one kind of GPU at one price.
+
+    ``price`` is for a GPU hour as quotas count it, a fraction as text. It is "" for a kind without a price and for
+    corrections. ``user`` is the latest name.
+    """
+
+    team: str
+    user_created: str
+    kind: str
+    price: str
+    user: str
+    amounts: UsageAmounts
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Its group within a month."""
+        return self.team, self.user_created, self.kind, self.price
 
 
-class Counters(StoredRows):
-    """Reads and writes counters of metrics, so that a new service continues where the one before it ended."""
-
-    def save(self, values: Mapping[Series, float], at: float) -> None:
-        """Write counters, in place of what was stored of them."""
-        t = tables.counters
-        rows = [{"series": _text_of(series), "value": value, "at": at} for series, value in values.items()]
-        with self._transaction(writes=True) as connection:
-            connection.execute(
-                t.delete().where(t.c.series == sa.bindparam("this")), [{"this": row["series"]} for row in rows]
-            )
-            connection.execute(t.insert(), rows)
-
-    def all(self) -> dict[Series, float]:
-        """Return every counter."""
-        query = sa.select(tables.counters)
-        return dict(self._read_each(tables.counters, query, lambda row: (_series_of(row.series), row.value), "series"))
-
-    def delete_old(self, before: float) -> None:
-        """Delete counters that last changed before: those of users and teams that are gone."""
-        self._delete(tables.counters, tables.counters.c.at < before)
+def sum_parts(sums: Iterable[TeamSum], parts: Iterable[UsagePart]) -> list[TeamSum]:
+    """Return sums with some more usage of their month added."""
+    found = {one.key: one for one in sums}
+    for part in parts:
+        new = TeamSum(part.team, part.user_created, part.kind, part.price, part.user, UsageAmounts())
+        old = found.get(new.key, new)
+        found[new.key] = replace(old, user=part.user or old.user, amounts=old.amounts.plus(part.amounts))
+    return list(found.values())
 
 
-def _text_of(series: Series) -> str:
-    return json.dumps(series, ensure_ascii=False, separators=(",", ":"))
+class Statements(StoredRows):
+    """Reads and writes sums of months, and the documents of statements. A stored statement is never changed."""
+
+    @staticmethod
+    def add_usage(connection: sa.Connection, parts: Iterable[UsagePart]) -> None:
+        """Add to the sums, in a transaction that has begun."""
+        of_month: dict[str, list[UsagePart]] = defaultdict(list)
+        for part in parts:
+            of_month[part.day[:MONTH_LENGTH]].append(part)
+        rows = [
+            {
+                **dict(zip(("team", "user_created", "kind", "price"), one.key, strict=True)),
+                "month": month,
+                "user": one.user,
+                **one.amounts._asdict(),
+            }
+            for month, some in of_month.items()
+            for one in sum_parts((), some)
+        ]
+        _ADD_TEAM_USAGE.execute(connection, rows)
+
+    def sums(self, month: str, team: str) -> list[TeamSum]:
+        """Return the sums of a team in a month."""
+        with self._transaction() as connection:
+            return self.sums_of_month(connection, month, team)
+
+    def sums_of_month(self, connection: sa.Connection, month: str, team: str | None = None) -> list[TeamSum]:
+        """Return the sums of a team in a month, or of all teams, in a transaction that has begun."""
+        t = tables.team_sums
+        query = sa.select(t).where(t.c.month == month).order_by(*t.primary_key)
+        rows = read_with_damaged_json(connection, query if team is None else query.where(t.c.team == team))
+        return self._damaged.read(t, rows, _team_sum_of, key="user_created")
+
+    def months_with_usage(self) -> list[str]:
+        """Return the months that have sums."""
+        return self._months(tables.team_sums)
+
+    def last_closed(self) -> str:
+        """Return the last closed month, "" for none."""
+        return max(self._months(tables.statements), default="")
+
+    def _months(self, table: sa.Table) -> list[str]:
+        """Return the months of a table, without those that are damaged."""
+        with self._transaction() as connection:
+            return [one for one in connection.scalars(sa.select(table.c.month).distinct()) if is_month(one)]
+
+    @staticmethod
+    def add(connection: sa.Connection, month: str, documents: dict[str, dict[str, Any]]) -> None:
+        """Write the statements of a month by team, in a transaction that has begun."""
+        rows = [{"month": month, "team": team, "document": document} for team, document in documents.items()]
+        connection.execute(tables.statements.insert(), rows)
+
+    def document(self, month: str, team: str) -> dict[str, Any] | None:
+        """Return the statement of a team in a closed month, None without one, and for one that can't be read."""
+        t = tables.statements.c
+        query = sa.select(t.team, t.document).where(t.month == month, t.team == team)
+        found = self._read_each(tables.statements, query, lambda row: {**row["document"]}, t.document, key="team")
+        return next(iter(found), None)
 
 
-def _series_of(text: str) -> Series:
-    name, labels = json.loads(text)
-    return name, tuple((key, value) for key, value in labels)
+def _team_sum_of(row: Row) -> TeamSum:
+    Fraction(row["price"] or 0)  # a damaged price is found here, and hides this row only
+    names = ("team", "user_created", "kind", "price", "user")
+    return TeamSum(**{name: row[name] for name in names}, amounts=_amounts_of(row))
 
 
-class KindsSeen(StoredRows):
-    """Reads and writes which kinds of GPU there have been: how many one workspace could have, and when that was."""
+_ADD_TEAM_USAGE = _adding(tables.team_sums, "user")
 
-    def all(self) -> dict[str, tuple[int, float]]:
-        """Return count and time by kind."""
-        query = sa.select(tables.kinds_seen)
-        return dict(self._read_each(tables.kinds_seen, query, lambda row: (row.kind, (row.largest, row.at)), "kind"))
+BUDGET_PERCENTS = (50, 80, 100)
+"""An alert is sent when this part of a budget of money is used."""
 
-    def save(self, seen: Mapping[str, tuple[int, float]]) -> None:
-        """Write kinds as :meth:`all` returns them."""
-        t = tables.kinds_seen
-        rows = [{"kind": kind, "largest": largest, "at": at} for kind, (largest, at) in seen.items()]
-        with self._transaction(writes=True) as connection:
-            connection.execute(t.delete().where(t.c.kind.in_(list(seen))))
-            connection.execute(t.insert(), rows)
+
+def budget_kind(entry: str, per: Per, percent: int) -> str:
+    """Return the kind of the alert that a budget has reached a percentage."""
+    return f"{entry} {per.value} {percent}"
+
+
+@dataclass(frozen=True)
+class TeamAlert:
+    """One alert about a team ("" for all), in the period that begins on a day in ISO 8601.
+
+    ``at`` is when it was sent, in seconds since the epoch.
+    """
+
+    team: str
+    kind: str
+    period: str
+    at: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The alert with this key is sent once."""
+        return self.team, self.kind, self.period
+
+
+class TeamAlerts(StoredRows):
+    """Reads and writes alerts about teams."""
+
+    def all(self) -> list[TeamAlert]:
+        """Return all alerts, oldest first."""
+        query = sa.select(tables.team_alerts).order_by(tables.team_alerts.c.at)
+        return self._read_each(tables.team_alerts, query, lambda row: TeamAlert(**row), key="kind")
+
+    def add(self, alerts: Sequence[TeamAlert], outbox: Iterable[OutboxRow], audit: Iterable[AuditLine]) -> None:
+        """Write alerts with the messages that they send and with audit entries."""
+        others = partial(write_outbox, rows=outbox), partial(write_audit, lines=audit)
+        self._save(tables.team_alerts, [asdict(one) for one in alerts], *others)

@@ -15,13 +15,13 @@ from gpuspawner.core.leases.lease import Owner
 from gpuspawner.core.leases.reports import KEPT_SECONDS as OUTPUT_SECONDS
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.api.rest import Answer, Body, Query
-from gpuspawner.service.engine.hub.client import seconds_of
+from gpuspawner.service.engine.hub_client import seconds_of
 from gpuspawner.service.notifications.sender import KEPT_SECONDS as MESSAGE_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in.tokens import TOKEN_SECONDS
 from gpuspawner.service.store.history import HISTORY_SECONDS
-from gpuspawner.service.store.person import OF_WORKSPACES, SUMS, StoredPerson
+from gpuspawner.service.store.retention import OF_WORKSPACES, SUMS, StoredPerson
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.inputs import MAX_NAME_LETTERS, NAME, Reason, allows
@@ -238,6 +238,7 @@ async def _read_again(state: Parts, person: StoredPerson) -> None:
     await state.quota_requests.load()
     await state.announcements.load()
     await state.restrictions.load()
+    await state.preemptions.load()
     state.roles_used.pop(person.name, None)
     state.counters.forget(person.name)
     counted = state.accounting.user_gpu_seconds

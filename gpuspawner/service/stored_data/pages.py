@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuspawner.service.store.person import StoredPerson
+from gpuspawner.service.store.retention import StoredPerson
 from gpuspawner.service.store.tables import metadata
 from gpuspawner.service.stored_data.api import all_sections, get_stored
 from gpuspawner.service.web.base import PageHandler

@@ -20,7 +20,7 @@ from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import today_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.statements import BUDGET_PERCENTS, TeamAlert, budget_kind
+from gpuspawner.service.store.usage_sums import BUDGET_PERCENTS, TeamAlert, budget_kind
 from gpuspawner.service.usage.statements import Statement, find_statement
 from gpuspawner.service.web.permissions import Role
 

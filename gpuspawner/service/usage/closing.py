@@ -13,9 +13,10 @@ from gpuspawner.core.events import MonthClosed
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.quotas.ledger import LEDGER_AUTHOR, LedgerLine
 from gpuspawner.core.quotas.months import closes_at, first_day, last_day, month_of, month_span
+from gpuspawner.service.clock import settled_time
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.statements import TeamSum
+from gpuspawner.service.store.usage_sums import TeamSum
 from gpuspawner.service.usage.statements import StatementContext
 
 CLOSE_SECONDS = 60.0
@@ -23,7 +24,7 @@ CLOSE_SECONDS = 60.0
 
 
 async def close_months(state: Parts) -> None:
-    """Close each month whose time has come and that has usage, the oldest first.
+    """Close each month whose time has come for certain and that has usage, the oldest first.
 
     Raises:
         Unavailable: it can't be stored now. Nothing was closed.
@@ -33,7 +34,9 @@ async def close_months(state: Parts) -> None:
 
 
 async def _month_to_close(state: Parts) -> str | None:
-    now, zone = state.clock.now(), state.accounting.zone
+    now, zone = settled_time(state.clock), state.accounting.zone
+    if now is None:
+        return None
     months = {*await state.store.read(state.store.statements.months_with_usage)}
     months |= {month_of(date_of(milliseconds(since), zone)) for _, since in _running(state)}
     due = (month for month in months if month > state.accounting.closed_month and now >= closes_at(month, zone))

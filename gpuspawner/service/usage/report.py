@@ -18,7 +18,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import NO_KIND, NO_TEAM
 from gpuspawner.service.rules.accounting import counted_until, parts_of_lines, parts_of_rest
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.waiting.queue_snapshot import let_others
+from gpuspawner.service.waiting.shared_results import yield_to_others
 from gpuspawner.service.web.lists import Column, Filter, Row, Table
 
 BY = {
@@ -274,7 +274,7 @@ async def running_parts(state: Parts) -> list[UsagePart]:
     It is counted once in some seconds for all readers. Workspaces that ended meanwhile are left out, so that their
     usage counts once.
     """
-    counted = await state.queue.seldom_beside("running parts", lambda: _count_running(state))
+    counted = await state.queue.compute_in_background("running parts", lambda: _count_running(state))
     now, zone, node_of = state.clock.now(), state.accounting.zone, state.scheduler.fleet.node_of
     found = []
     for lease in state.registry:
@@ -301,7 +301,7 @@ async def _count_running(state: Parts) -> dict[str, _RunningUsage]:
     found = {}
     for number, x in enumerate(tuple(state.registry)):
         if number % WORKSPACES_AT_A_TIME == 0:
-            await let_others()
+            await yield_to_others()
         charged = list(parts_of_lines(ledger_lines_until(x, now, zone), {x.id: x}, node_of))
         found[x.id] = _RunningUsage(counted_until(x), charged, list(parts_of_rest(x, now, zone, node_of)))
     return found

@@ -24,8 +24,14 @@ from gpuspawner.core.units import show_iso
 from gpuspawner.service.api.rest import Answer
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import CORRECTIONS, NO_TEAM, is_priced
-from gpuspawner.service.store.statements import BUDGET_PERCENTS, TeamAlert, TeamSum, budget_kind, sum_parts
-from gpuspawner.service.store.usage_sums import UsageAmounts
+from gpuspawner.service.store.usage_sums import (
+    BUDGET_PERCENTS,
+    TeamAlert,
+    TeamSum,
+    UsageAmounts,
+    budget_kind,
+    sum_parts,
+)
 from gpuspawner.service.usage.report import running_parts
 from gpuspawner.service.web.lists import EXPORTED_DECIMALS, Column, Row
 from gpuspawner.version import describe_version

@@ -11,16 +11,15 @@ from gpuspawner.catalog.requests.visibility import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.queue.calibration import HOUR_SECONDS, Form, ShownStart, range_around
+from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
-from gpuspawner.service.engine.allocation.feasibility import KEPT_SECONDS
+from gpuspawner.service.engine.allocation.requests import KEPT_SECONDS
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.waiting import models
-from gpuspawner.service.waiting.accuracy import hit_rate_words
 from gpuspawner.service.waiting.reasons import kept_free_words, precedence_words
 from gpuspawner.service.web.permissions import Permission, Person
 
@@ -28,7 +27,7 @@ KEEPS_PLACE = "You do not have to wait here: your place is kept."
 STARTS_THEN = "It starts by itself then."
 
 
-def waits(
+def queue_sentence(
     place: QueuePosition,
     request: Request,
     catalog: Catalog,
@@ -124,6 +123,15 @@ def start_words(place: QueuePosition, shown: ShownStart | None, *, asked_for: bo
     return f"It probably starts in {show_wait(shown.from_seconds)} to {show_wait(shown.to_seconds)}."
 
 
+def hit_rate_words(state: Parts) -> str:
+    """Return how often shown times were right in the last 30 days, "" with few of them."""
+    report = state.allocator.estimate_records.report
+    shown, right = (sum(getattr(one, name) for one in report) for name in ("shown", "shown_near"))
+    if shown < LEAST_ERRORS:
+        return ""
+    return f"{int(10 * right / shown)} of 10 times shown in the last 30 days were right within 10 minutes"
+
+
 def preview_start(state: Parts, place: QueuePosition) -> ShownStart | None:
     """Return how the start of a request is shown that was not made yet; None with few past estimates."""
     if place.likely_seconds is None:
@@ -191,7 +199,7 @@ def reach_words(state: Parts, user: str, key: Key) -> str:
     reached = state.notifier.reaches(user)
     if reached:
         return "You get a message when it starts."
-    labs = state.queue.once("labs", lambda: _labs(state)).get(key.owner, set()) - {key.server}
+    labs = state.queue.compute_once("labs", lambda: _labs(state)).get(key.owner, set()) - {key.server}
     if labs:
         name = min(labs) or "your default workspace"
         return f"JupyterLab of {name} tells you when it starts."
@@ -212,13 +220,13 @@ def _labs(state: Parts) -> dict[Owner, set[str]]:
 
 def outage_words(state: Parts, gpu: str | None) -> str:
     """Return in sentences what does not answer that a request for this kind needs, "" for nothing."""
-    outage = state.queue.outages.of_kind(gpu)
+    outage = state.queue.outage_of(gpu)
     return "" if outage is None else outage.waiting_words(state.clock.now())
 
 
 def start_limit(state: Parts, key: Key) -> str:
     """Return why a start would wait though its GPUs are free, "" if it would not."""
-    starts, settings = state.queue.once("starts", lambda: starts_under_way(state.registry)), state.settings
+    starts, settings = state.queue.compute_once("starts", lambda: starts_under_way(state.registry)), state.settings
     if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
     if starts.total() >= settings.concurrent_starts:
@@ -253,7 +261,7 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     shortage, reach = held.words if held else "", reach_words(state, lease.user, lease.key)
     kept = kept_free_words(queue.kept_free(lease), lease.request, state.catalog, now)
     outage = outage_words(state, lease.request.gpu)
-    sentence = waits(
+    sentence = queue_sentence(
         place, lease.request, state.catalog, offer, shortage,
         is_own=is_own, shown=shown, kept=kept, outage=outage, then=f"{KEEPS_PLACE} {reach}" if is_own else "",
     )  # fmt: skip
@@ -284,7 +292,7 @@ def _startable_count(state: Parts, lease: Lease) -> int | None:
     The number is within the bounds of its template, and nothing but free GPUs holds the request back.
     """
     template, gpu = state.catalog.templates.get(lease.request.template), lease.request.gpu
-    if template is None or gpu is None or state.queue.outages.of_kind(gpu) is not None:
+    if template is None or gpu is None or state.queue.outage_of(gpu) is not None:
         return None
     if state.queue.wait_reason(lease) is not None or state.queue.place(lease).number != 1:
         return None

@@ -1,29 +1,30 @@
-"""Why free GPUs are not given, who may go first, and where a request returns to, in sentences."""
+"""Sentences about the queue: why free GPUs are reserved, which requests may go first, why a position changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import floor, inf
+from typing import NamedTuple
 
 from gpuspawner.catalog import Catalog
-from gpuspawner.core.leases.lease import Lease
+from gpuspawner.core.gpus.fleet import Kinds
+from gpuspawner.core.leases.lease import WAITING, Lease
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.leases.successors import is_by_share
 from gpuspawner.core.queue.decisions import ReservedForOthers
 from gpuspawner.core.queue.estimates import Precedence, QueuePosition
 from gpuspawner.core.queue.fair_share import SHARED_RESOURCES
 from gpuspawner.core.units import show_duration, show_time
-from gpuspawner.service.parts import Parts
 
 SLACK_SECONDS = 120.0
-"""Between what is told and the press of Start. Arbitrary: time to change a field."""
+"""The time between this sentence and the press of Start. Arbitrary: time to change a field."""
 
 
 def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: Catalog, now: float) -> str:
     """Return for which requests free GPUs are reserved, and how to start earlier.
 
     The words follow the number of free GPUs, as in ``but reserved for 4 GPUs ahead of you. A workspace that ends before
-    16:40 can start now. Shorten yours to 1 h``. They are "" if no GPU is reserved.
+    16:40 can start now. Shorten yours to 1 h``. Return "" if no GPU is reserved.
     """
     if kept is None:
         return ""
@@ -36,17 +37,17 @@ def kept_free_words(kept: ReservedForOthers | None, request: Request, catalog: C
     least = 0.0 if template is None else template.bounds.lifetime_seconds[0]
     if shorter >= max(least, 1.0):
         return f"{words}. Shorten yours to {show_duration(shorter)}"
-    return f"{words}, but none of this template is that short" if least else words
+    return f"{words}, but your template does not allow such a short run time" if least else words
 
 
 def _shorter_seconds(seconds: float) -> float:
-    """Return a lifetime that fits, as people say one: in half hours, in steps of five minutes, or to the second."""
+    """Return a lifetime that fits, rounded as people say it: to half hours, five minutes, or seconds."""
     step = 1800 if seconds >= 3600 else 300 if seconds >= 600 else 1  # noqa: PLR2004 - an hour; ten minutes
     return float(max(0, step * floor(seconds / step)))
 
 
 def precedence_words(place: QueuePosition, request: Request, catalog: Catalog, now: float) -> str:
-    """Return in sentences who may go first that does not now; "" where the order is not ours."""
+    """Return which later requests may start first, in sentences; "" if another program owns the queue."""
     stands = place.precedence
     if stands is None or request.gpu is None:
         return ""
@@ -76,18 +77,100 @@ def _passing(stands: Precedence, catalog: Catalog) -> Iterator[str]:
 
 
 def _highest_priority(catalog: Catalog) -> int:
-    """Return the highest priority that a request may have: of its template and its team together."""
+    """Return the highest priority that a request may have, from its template and its team together."""
     templates = (template.priority for template in catalog.templates.values())
     return max(templates, default=0) + max((team.priority for team in catalog.rules.teams.values()), default=0)
 
 
-BEFORE_LATER = "It returns to the queue before later requests of its priority, and starts again by itself"
-BY_SHARE = "It returns to the queue, where its share decides its place, and starts again by itself"
-ELSEWHERE = "It returns to the queue, and starts again by itself"
+@dataclass(frozen=True)
+class QueueOrder:
+    """The waiting requests at one time, in the order of service, with their positions.
+
+    ``pools`` are the pools of each request, ``asked_at`` is its time, ``moves`` its move by an administrator.
+    """
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+    asked_at: Mapping[str, float] = field(default_factory=dict)
+    moves: Mapping[str, int] = field(default_factory=dict)
+
+    def ahead(self, name: str) -> list[str]:
+        """Return the requests for the same GPUs that were ahead of one."""
+        found = []
+        for other in self.numbers:
+            if other == name:
+                break
+            if self.pools[other] & self.pools[name]:
+                found.append(other)
+        return found
 
 
-def return_words(parts: Parts, lease: Lease) -> str:
-    """Return in a sentence, without its full stop, how a workspace comes back that ends for others or moves."""
-    if parts.scheduler.capabilities_of(lease.request.gpu).owns_queue:
-        return ELSEWHERE
-    return BY_SHARE if is_by_share(lease) else BEFORE_LATER
+class _Change(NamedTuple):
+    at: float
+    before: QueueOrder
+    after: QueueOrder
+    started: frozenset[str]
+    """The requests that left because they were granted. The others were withdrawn."""
+
+
+class PositionChanges:
+    """The last change of each position since this service started."""
+
+    def __init__(self) -> None:
+        """Begin without positions."""
+        self._order = QueueOrder()
+        self._changes: dict[str, _Change] = {}
+
+    def see(self, numbers: Mapping[str, int], leases: Iterable[Lease], kinds: Kinds, now: float) -> None:
+        """Compare with new positions. ``numbers`` are in the order of service."""
+        known = {lease.id: lease for lease in leases}
+        there = {name: number for name, number in numbers.items() if name in known}
+        pools = {name: _pools(known[name], kinds) for name in there}
+        asked_at, moves = ({name: getattr(known[name], one) for name in there} for one in ("asked_at", "queue_move"))
+        before, after = self._order, QueueOrder(there, pools, asked_at, moves)
+        gone = before.numbers.keys() - there.keys()
+        started = frozenset(name for name in gone if name in known and known[name].phase not in WAITING)
+        change = _Change(now, before, after, started)
+        moved = {name: change for name, number in there.items() if before.numbers.get(name, number) != number}
+        self._order = after
+        self._changes = {name: one for name, one in {**self._changes, **moved}.items() if name in there}
+
+    def words(self, name: str, now: float) -> str:
+        """Return how a position changed last, and why, "" without a change."""
+        change = self._changes.get(name)
+        if change is None:
+            return ""
+        before, after = change.before, change.after
+        reasons = "; ".join(_reasons(name, change))
+        moved = f"Place {before.numbers[name]} became {after.numbers[name]} at {show_time(change.at, now)}"
+        return f"{moved}: {reasons}." if reasons else f"{moved}."
+
+
+def _pools(lease: Lease, kinds: Kinds) -> frozenset[str | None]:
+    names = filter(None, (lease.request.gpu, *lease.request.substitutes))
+    return frozenset(kinds[name].pool if name in kinds else name for name in names) or frozenset({None})
+
+
+def _reasons(name: str, change: _Change) -> Iterable[str]:
+    before, after = change.before, change.after
+    were, are = before.ahead(name), after.ahead(name)
+    gone = [one for one in were if one not in after.numbers]
+    started = sum(one in change.started for one in gone)
+    new = [one for one in are if one not in before.numbers]
+    back = sum(after.asked_at[one] <= after.asked_at[name] for one in new)
+    passing = set(are) & (before.numbers.keys() - set(were))
+    by_move = sum(after.moves[one] > before.moves[one] for one in passing)
+    passed = len(passing) - by_move
+    fallen = len(set(were) & (after.numbers.keys() - set(are)))
+    if started:
+        yield f"{started} before you had {'its' if started == 1 else 'their'} turn"
+    if left := len(gone) - started:
+        yield f"{left} before you {'waits' if left == 1 else 'wait'} no more"
+    if back:
+        yield f"{back} came back to {'an old place' if back == 1 else 'old places'}"
+    if by_move:
+        yield f"an administrator moved {by_move} before yours"
+    if first := len(new) - back + passed:
+        yield f"{first} {'goes' if first == 1 else 'go'} first by priority, share or use"
+    if fallen:
+        yield f"you go before {fallen} by priority, share or use"

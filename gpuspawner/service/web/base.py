@@ -70,6 +70,13 @@ def when(at: float, now: float) -> str:
     return f"{there.tm_mday} {time.strftime('%b', there)}{year} {clock}"
 
 
+def when_ends(at: float, now: float) -> str:
+    """Return an end without seconds, as :func:`when`, but midnight is the end of a day: ``Sun 24:00``."""
+    if time.localtime(at)[3:6] != (0, 0, 0):
+        return when(at, now)
+    return when(at - 1, now).replace("23:59", "24:00")
+
+
 def zone(at: float) -> str:
     """Return the name of the time zone at that time: ``UTC``, ``CEST``."""
     return time.strftime("%Z", time.localtime(at))
@@ -121,7 +128,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(bytes=show_bytes, cpu=show_cpu, duration=show_duration, wait=show_wait, clock=show_time)
-    environment.filters.update(tick=tick, zone=zone, when=when, beside=beside, money=show_money)
+    environment.filters.update(tick=tick, zone=zone, when=when, when_ends=when_ends, beside=beside, money=show_money)
     environment.filters.update(area=area_of, edge=edge_of)
     environment.filters.update(amount_text=lambda bound, name: bound.text(name), sentences=split_sentences)
     return environment

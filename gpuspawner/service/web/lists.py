@@ -204,7 +204,7 @@ def _parse_filter(one: Filter, text: str) -> str:
 def _parse_sort(table: Table, text: str) -> str:
     names = [column.name for column in table.columns if table.can_sort_by(column)]
     if text and text.removeprefix("-") not in names:
-        limit, remedy = ", ".join(names), "Choose one. A - before it sorts from high to low."
+        limit, remedy = ", ".join(names), "Choose one of them, with a minus sign before it to sort from high to low."
         raise RequestRefused("sort", quoted(text), limit or "no other order", remedy if names else "Leave it out.")
     return text or table.sort
 

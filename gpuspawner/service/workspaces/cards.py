@@ -72,6 +72,8 @@ class SoonerOption:
     values: tuple[tuple[str, str], ...] = ()
     asks: str = ""
     """The question of a dialog before it is done, "" to do it at once."""
+    link: str = ""
+    """The address of a page that does it, instead of an action."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,14 @@ class Card:
         return place_words(queue.place, queue.of), when
 
     @property
+    def wait_words(self) -> str:
+        """What it waits for, without its position, which stands above."""
+        queue = self.shown.queue
+        if queue is None or queue.place is None:
+            return "" if queue is None else queue.sentence
+        return queue.sentence.replace(f" You are {ordinal(queue.place)} in line.", "", 1)
+
+    @property
     def window(self) -> Window | None:
         """When it starts, while it waits. None while that is not known."""
         queue, now = self.shown.queue, self.shown.now
@@ -210,17 +220,19 @@ class Card:
 
     @property
     def curve(self) -> str:
-        """The path of its GPU use in the last hour, in a square of 100 by 100, "" without a reading.
+        """The path of its GPU use in the last hour, in a square of 100 by 100, "" with fewer than two readings.
 
         Two minutes are a step: the path is a large part of the page. A template would write it ten times as slowly.
         """
         pairs = [self.points[start : start + 2] for start in range(0, len(self.points), 2)]
+        if len(self.points) < 2:  # noqa: PLR2004 - a line needs two ends
+            return ""
         steps = " ".join(f"{pair[-1][0]:.0f} {98 - 0.94 * sum(y for _, y in pair) / len(pair):.0f}" for pair in pairs)
-        return f"M{self.points[0][0]:.0f} 100L{steps}V100" if steps else ""
+        return f"M{self.points[0][0]:.0f} 100L{steps}V100"
 
 
-def summary_of(shown: Workspace, *, node: bool = False) -> str:
-    """Return the GPUs and the template of a workspace, for people."""
+def summary_of(shown: Workspace, *, whole: bool = False) -> str:
+    """Return the GPUs and the template of a workspace, if ``whole`` also its nodes and its team."""
     request = shown.request
     gpus = "No GPU"
     if shown.gpus:
@@ -228,11 +240,11 @@ def summary_of(shown: Workspace, *, node: bool = False) -> str:
         share = "" if shown.gpus[0].share == "1" else f" {shown.gpus[0].share} of a GPU,"
         gpus = f"{len(shown.gpus)} {TIMES}{share} {', '.join(sorted(names))}"
         nodes = sorted({gpu.node for gpu in shown.gpus if gpu.node})
-        gpus += f" on {', '.join(nodes)}" if node and nodes else ""
+        gpus += f" on {', '.join(nodes)}" if whole and nodes else ""
     elif request.gpu is not None:
         gpus = request.words.replace(" ", f" {TIMES} ", 1).replace("simulated ", "")
     parts = [gpus, request.template_title]
-    if request.team_title:
+    if whole and request.team_title:
         parts.append(f"Team {request.team_title}")
     return " · ".join(parts)
 
@@ -286,6 +298,18 @@ def place_words(place: int | None, of: int | None) -> str:
     if place is None:
         return "In line"
     return f"{ordinal(place)} of {of} in line" if of else f"{ordinal(place)} in line"
+
+
+def meanwhile(hub_prefix: str, lease: Lease, user: str, live: Iterable[Lease]) -> SoonerOption | None:
+    """Return the offer to work without a GPU while a request waits, in the user's default workspace.
+
+    It is None if the default workspace is in use. ``live`` are the user's workspaces.
+    """
+    if lease.request.gpu is None or any(one.key.server == "" for one in live):
+        return None
+    link = start_again_links(hub_prefix, replace(lease, key=replace(lease.key, server="")), user)["without_gpu"]
+    text = "Your default workspace starts now. Your place in line stays."
+    return SoonerOption("gpu-off", "Work without a GPU meanwhile", text, "Start without GPU", "", link=link)
 
 
 def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[SoonerOption]:

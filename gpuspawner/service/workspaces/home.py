@@ -97,7 +97,7 @@ class Home(PageHandler):
             offers=[present_offer(one, state) for one in offers],
             choices=first_choices(catalog, offers, self.hub_prefix) if is_new else [],
             currency=state.catalog.rules.currency,
-            idle=state.catalog.policies["default"].idle,
+            policy=state.catalog.policies["default"],
         )
 
     def _cards(self, mine: list[Lease], minutes: Mapping[str, list[tuple[float, float]]]) -> list[Card]:

@@ -158,18 +158,18 @@ def _of_holding_back(shown: models.Workspace) -> Iterator[str]:
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:
     if lease.unasked and lease.running_at is not None:
         yield (
-            "It was started without the GPU service (before that came, or while it was away), which took it over at "
-            f"{show_time(lease.running_at, now)}: it has no set end until it is started again, and no idle time from "
-            "before counts."
+            "It was started before the GPU service was installed, or while the service was away. The service took it "
+            f"over at {show_time(lease.running_at, now)}. It has no set end until it is started again, and earlier "
+            "idle time does not count."
         )
 
 
 def _of_use(lease: Lease, idle: models.Idle | None, policy: IdlePolicy) -> Iterator[str]:
     if idle is None:
         if lease.unasked:
-            yield "Nothing is measured of it, and nothing stops it for being idle."
+            yield "It is not measured, and it is not stopped for being idle."
         else:
-            yield "It has no GPU, and its policy does not judge such workspaces: nothing stops it for being idle."
+            yield "It has no GPU, and its policy does not judge such workspaces. It is not stopped for being idle."
         return
     yield f"{idle.words[0].upper()}{idle.words[1:]}."
     if idle.seen_by:

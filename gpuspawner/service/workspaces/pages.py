@@ -28,6 +28,7 @@ from gpuspawner.service.workspaces.cards import (
     Card,
     given_instead_words,
     kernel_words,
+    meanwhile,
     names_words,
     open_links,
     server_link,
@@ -90,7 +91,11 @@ class WorkspacePage(PageHandler):
         # From here on nothing is awaited: the page shows one moment.
         shown = present_workspace(state, lease, person)
         chart = chart_of(state, lease, rows, lines)
-        others = [present_workspace(state, x, person) for x in state.registry if x.id != lease.id and person.owns(x)]
+        live = [x for x in state.registry if person.owns(x)]
+        others = [present_workspace(state, x, person) for x in live if x.id != lease.id]
+        sooner = sooner_options(shown, others) if mine else []
+        if mine and lease.phase in WAITING and (offer := meanwhile(self.hub_prefix, lease, person.name, live)):
+            sooner.append(offer)
         in_line = present_queue(state, state.registry, person, kinds).queue if lease.phase in WAITING else []
         self.render_page(
             "workspace.html",
@@ -98,9 +103,9 @@ class WorkspacePage(PageHandler):
             doc=shown,
             card=Card(
                 shown=shown,
-                summary=summary_of(shown, node=True),
+                summary=summary_of(shown, whole=True),
                 opens=open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
-                sooner=sooner_options(shown, others) if mine else [],
+                sooner=sooner,
                 ssh=ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
                 mine=mine,
             ),

@@ -142,7 +142,7 @@ def phase_words(lease: Lease, catalog: Catalog, *, simulated: bool = False) -> s
 
 def _missing_words(state: Parts, lease: Lease) -> str:
     """Return the reason why a request or a start waits, to be read after its phase, "" without one."""
-    outage = state.queue.outages.of_kind(lease.request.gpu) if lease.phase in WAITING else None
+    outage = state.queue.outage_of(lease.request.gpu) if lease.phase in WAITING else None
     if outage is not None:
         return f". {outage.words(state.clock.now()).removesuffix('.')}"
     if lease.phase not in {Phase.RESERVED, Phase.STARTING}:
@@ -159,7 +159,7 @@ def _present_request(state: Parts, lease: Lease, *, simulated: bool) -> models.A
     return models.Asked(
         template=request.template,
         template_title=template.title if template else request.template or "not known",
-        icon=(template.icon if template else "") or ("gpu" if request.gpu else "notebook"),
+        icon=template.shown_icon if template else "layers" if request.gpu else "notebook",
         words=gpus_asked(request, catalog, simulated=simulated),
         gpu=request.gpu,
         substitutes=_present_substitutes(state, lease),
@@ -263,12 +263,13 @@ def present_latest_end(lease: Lease, now: float) -> models.LatestEnd | None:
 def _present_planned_end(state: Parts, lease: Lease, now: float) -> models.PlannedEnd | None:
     """Return the question when its user will be done, or their answer.
 
-    They are asked once, while somebody waits in our queue for such a GPU.
+    They are asked once, while somebody waits in our queue for such a GPU. A user who has not opened a workspace that
+    started while they were away is not asked.
     """
-    if lease.phase is not Phase.RUNNING or lease.kind is None:
+    if lease.phase is not Phase.RUNNING or lease.kind is None or lease.arrival is not None:
         return None
     if lease.planned_end is None:
-        waited_for = state.queue.once_a_pass("kinds waited for", lambda: _kinds_waited_for(state))
+        waited_for = state.queue.compute_once_per_pass("kinds waited for", lambda: _kinds_waited_for(state))
         words = f"Somebody waits for a GPU like yours ({gpu_title(lease.kind, state.catalog)}). When will you be done?"
         return models.PlannedEnd(asked=True, at=None, words=words) if lease.kind in waited_for else None
     at = lease.planned_end.at

@@ -18,7 +18,7 @@ from gpuspawner.schedulers.base import Preview
 from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.engine.allocation.size_changes import claim_of_change
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.waiting.presenter import outage_words, preview_start, waits
+from gpuspawner.service.waiting.presenter import outage_words, preview_start, queue_sentence
 from gpuspawner.service.waiting.reasons import kept_free_words
 from gpuspawner.service.workspaces import models
 
@@ -112,9 +112,11 @@ async def wait_words(parts: Parts, lease: Lease, groups: Collection[str]) -> str
     if not held and would.place.number == 1 and would.place.likely_seconds == 0:
         return "The requested GPUs are free now."
     offer = parts.queue.offer(request.gpu, hold_user_of(claim))
-    shown, outage = preview_start(parts, would.place), parts.queue.outages.of_kind(request.gpu)
+    shown, outage = preview_start(parts, would.place), parts.queue.outage_of(request.gpu)
     away = "" if outage is None else outage.waiting_words(now)
-    waiting = waits(would.place, request, parts.catalog, offer, held, asked_for=False, shown=shown, outage=away)
+    waiting = queue_sentence(
+        would.place, request, parts.catalog, offer, held, asked_for=False, shown=shown, outage=away
+    )
     return f"It would wait, and this workspace ends first. {waiting}"
 
 
@@ -151,7 +153,7 @@ def _sentence(parts: Parts, lease: Lease, change: SizeChange, found: Preview | N
         return "We look for its GPUs."
     if found.slots is not None:
         return "It can start now."
-    return waits(
+    return queue_sentence(
         found.place,
         request,
         parts.catalog,

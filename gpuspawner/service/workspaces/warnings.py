@@ -11,9 +11,8 @@ from gpuspawner.core.leases.running_steps import measured
 from gpuspawner.core.leases.transitions import has_recent_memory_kill
 from gpuspawner.core.units import show_bytes, show_duration, show_time
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.preemption.words import notice_words, reaches_into_words
+from gpuspawner.service.preemption.words import notice_words, reaches_into_words, return_words
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.waiting.reasons import return_words
 from gpuspawner.service.workspaces import models
 from gpuspawner.service.workspaces.restarts import size_of, ways_out
 
@@ -49,7 +48,9 @@ def warnings_of(state: Parts, lease: Lease) -> Iterator[models.Warning]:
     if lease.notice is not None:
         mail = bool(state.settings.notify_users)
         returns = state.allocator.returns(lease) if lease.notice.preemption else lease.notice.moves
-        text = notice_words(lease.notice, now, returns=return_words(state, lease) if returns else "", mail=mail)
+        text = notice_words(
+            lease.notice, now, returns=return_words(state.scheduler, lease) if returns else "", mail=mail
+        )
         yield models.Warning(kind="claim", text=text, ends_at=lease.notice.at, actions=[])
     yield from _idleness(state, lease, keep, now)
     yield from _unclaimed(lease, keep, now)
@@ -105,7 +106,7 @@ def _idleness(state: Parts, lease: Lease, keep: Sequence[str], now: float) -> It
 def _disruption(state: Parts, lease: Lease, now: float) -> models.Warning:
     """Return the warning that the cluster is about to end a workspace. Nothing here can keep it."""
     until = lease.disrupted_until
-    then = f"{return_words(state, lease)}. " if state.allocator.returns(lease) else ""
+    then = f"{return_words(state.scheduler, lease)}. " if state.allocator.returns(lease) else ""
     if until is None:
         end = "This workspace may end at any moment. Save now."
     elif now - until < OVERDUE_SECONDS:

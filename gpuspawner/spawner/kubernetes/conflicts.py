@@ -55,7 +55,7 @@ def find_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             continue
         yield from _of_settings(partial(_overridden, override, spawner), named)
         if "namespace" in override.settings and not all_namespaces(c, spawner):
-            yield f"{override.where}: namespace: the service would not see its workspaces there. Take it out."
+            yield f"{override.where}: namespace: the service would not see its workspaces there. Remove this line."
 
 
 def find_weaknesses(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
@@ -64,8 +64,8 @@ def find_weaknesses(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
         where, amount = read_setting(c, spawner, setting, None)
         if amount:
             yield (
-                f"{where} is not used: a workspace is guaranteed what its user asks, within the template's bounds, or "
-                "the part of it that the template's guarantee says."
+                f"{where} is not used: a workspace gets what its user requests within the bounds of its template. "
+                "Write guarantee in the template to guarantee only a part of that."
             )
     if callable(read_setting(c, spawner, "profile_list", [])[1]):
         yield (

@@ -120,8 +120,8 @@ def document(routes: Routes, server: str = "") -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of the hub with the scope custom:gpu:use, of administrators "
-                    "custom:gpu:admin; or one that `gpuspawner login` got.",
+                    "description": "A token of the hub with the scope custom:gpu:use, for administrators "
+                    "with custom:gpu:admin. Or a token of `gpuspawner login`.",
                 }
             },
         },

@@ -22,16 +22,14 @@ from gpuspawner.core.quotas.usage import check_quotas
 from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Offer, Scheduler
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
-from gpuspawner.service.engine.allocation.estimates import Estimator
-from gpuspawner.service.engine.allocation.feasibility import Feasibility
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords, Estimator
 from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
-from gpuspawner.service.engine.allocation.requests import RequestResolver, options_of
+from gpuspawner.service.engine.allocation.requests import Feasibility, RequestResolver, options_of
 from gpuspawner.service.engine.allocation.scheduler_sync import SchedulerSync
 from gpuspawner.service.engine.allocation.size_changes import SizeChanges
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.hub.servers import StopActors
+from gpuspawner.service.engine.hub_state import StopActors
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
 from gpuspawner.service.rules.accounting import Accounting
@@ -44,12 +42,12 @@ log = logging.getLogger("gpuspawner.allocator")
 
 
 class Allocator:
-    """The one place that makes leases and grants GPUs."""
+    """Checks requests, and grants GPUs through its parts."""
 
     def __init__(
         self, registry: LeaseRegistry, scheduler: Scheduler, in_force: InForce, clock: Clock, settings: Settings
     ) -> None:
-        """Serve from ``scheduler``. Nothing is granted before the engine has looked at what runs."""
+        """Grant from ``scheduler``. Nothing is granted before the engine has observed the running workspaces."""
         self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
         self._in_force = in_force
         self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
@@ -97,11 +95,11 @@ class Allocator:
         return self._in_force.catalog
 
     async def resume(self, known_at: float = 0.0) -> float:
-        """After a restart: park waiting requests until their next heartbeat, and count silence from now.
+        """After a restart, park waiting requests until their next heartbeat, and count silence from now.
 
-        A waiting start may have died with its hub, and its GPU would be reserved in vain. If the wall clock went back
-        meanwhile, all stored times move back with it: deadlines stay as far ahead, and the order of the queue stays.
-        Return by how many seconds the clock went back, judged by the leases and by ``known_at``, another past moment.
+        A waiting start may have ended with its hub, and would reserve its GPU in vain. If the wall clock went back
+        meanwhile, all stored times move back with it, so that deadlines stay as far ahead, and the queue keeps its
+        order. Return by how many seconds the clock went back, by the leases and by ``known_at``, another past time.
         """
         now = self.clock.now()
         ahead_seconds = max([known_at, now, *map(last_moment, self.registry)]) - now
@@ -123,14 +121,13 @@ class Allocator:
         return ahead_seconds
 
     async def end_what_is_not_offered(self) -> None:
-        """End waiting requests that the present catalog never grants: also those that came back to their place.
+        """End waiting requests that the present catalog never grants, also those that returned to the queue.
 
-        Consent to what may no longer be given instead is dropped, and the place kept.
+        Consent to substitutes that are no longer offered is dropped, and the position is kept.
         """
         waiting = [lease for lease in self.registry if lease.phase in WAITING]
         step = "looking whether it is still offered"
-        if (away := await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)) is not None:
-            raise away
+        await step_each(step, waiting, self._end_if_not_offered, self.registry.failures)
 
     def _end_if_not_offered(self, lease: Lease) -> asyncio.Future[None] | None:
         stored, request = None, without_lost_consent(self.catalog, lease.request)
@@ -148,13 +145,13 @@ class Allocator:
         """
         options = {**options_of(lease), "team": ""}
         try:
-            resolve(catalog or self.catalog, options, lease.user, groups=None)  # as its start will
+            resolve(catalog or self.catalog, options, lease.user, groups=None)  # as its start will do
         except RequestRefused as error:
             return str(error)
         return ""
 
     def check(self, request: Request, key: Key) -> None:
-        """Raise what :meth:`acquire` would raise for this request, without asking for anything."""
+        """Raise what ``StartAttempts.acquire`` would raise for this request, without making it."""
         lease = self.registry.of_key(key)
         claim = Claim("" if lease is None else lease.id, key.user_created, request, self.clock.now(), user=request.user)
         if any(quota.limits for quota in self.catalog.rules.quotas):
@@ -164,14 +161,14 @@ class Allocator:
         self.prospects.check(request, self._offers())
 
     async def look_ahead(self) -> None:
-        """Check which waiting requests cannot start as things are, and make and store estimates."""
+        """Check which waiting requests cannot start with the present GPUs, and make and store estimates."""
         await self.prospects.look(self._offers())
         await self.estimator.look()
 
     def _offers(self) -> list[Offer]:
-        """Return the offer of every kind, as of the last look at the GPUs.
+        """Return the offer of every kind, as of the last observation of the GPUs.
 
-        Counting a large fleet for each request would take most of its time.
+        To count a large fleet for each request would take most of its time.
         """
         sources = (self.scheduler.fleet, self.scheduler.kinds, self.scheduler.room)
         if not all(x is y for x, y in zip(sources, self._counted_of, strict=False)) or not self._counted_of:
@@ -186,21 +183,17 @@ class Allocator:
         return events.Asked(template, gpus, float(request.lifetime_seconds))
 
     def give(self) -> Awaitable[None]:
-        """Make every grant that is possible now. If the scheduler answers at once, the grants are stored then."""
+        """Make every grant that is possible now. If the scheduler answers at once, they are stored at the end."""
         return self.syncs.answered()
 
-    async def lapse_expired(self) -> None:
-        """Return leases to the queue whose grant expired before a start took it."""
-        await self.granting.lapse_expired()
-
     async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
-        """End a lease as :meth:`finish` does, and give what it held to who waits."""
+        """End a lease as ``LeaseCommits.finish``, and grant its GPUs to waiting requests."""
         await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
 
     def returns(self, lease: Lease) -> bool:
-        """Return whether a workspace goes back to the queue when it ends, or if the backend ended it now.
+        """Return whether a workspace returns to the queue when it ends, or if the backend ended it now.
 
-        By its policy, and where the catalog still offers what it had.
+        Its policy decides. The catalog must still offer its request.
         """
         returns = EXIT_KINDS[lease.reason or ExitReason.PREEMPTED].returns
         if (

@@ -1,6 +1,6 @@
-"""Estimate the starts of waiting requests from the history of ended workspaces, in a thread of its own.
+"""Estimates of the starts of waiting requests, from the history of ended workspaces, and the records of their outcome.
 
-The thread works on a snapshot of its own. No grant waits for it.
+They are made in a thread, from a snapshot of its own. No grant waits for it. Outcomes adjust later estimates.
 """
 
 from __future__ import annotations
@@ -8,16 +8,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import inf
+
+from prometheus_client import Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from gpuspawner.core import events
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.step_results import Note, Step
 from gpuspawner.core.leases.steps import note_near_start
-from gpuspawner.core.queue.calibration import Calibration, EstimateOutcome, ShownStart, shown_start
+from gpuspawner.core.queue.calibration import (
+    MOST_OUTCOMES,
+    Accuracy,
+    Calibration,
+    EstimateOutcome,
+    ShownStart,
+    accuracies,
+    shown_start,
+)
 from gpuspawner.core.queue.estimates import (
     MOST_DAYS,
     QueueState,
@@ -31,19 +44,126 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, extend_trace, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
 
 log = logging.getLogger("gpuspawner.estimates")
 
+KEPT_EVERY_SECONDS = 600.0
+"""The first estimate of a request is kept, and then one in ten minutes."""
+REPORT_SECONDS = 30 * 86400.0
+"""The report covers the outcomes of this period."""
+REPORTED_EVERY_SECONDS = 600.0
+"""The interval of a new report. Arbitrary: one start changes little in the report of a month."""
+ERROR_BOUNDS = (10, 60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
+
+
+@contextmanager
+def _logged_outage(effect: str) -> Iterator[None]:
+    """Log that the store does not answer, and the effect, instead of raising it."""
+    try:
+        yield
+    except Unavailable as error:
+        log.warning("%s: %s", effect, error)
+
+
+class EstimateRecords:
+    """The estimates of waiting requests, and the outcomes of earlier estimates."""
+
+    def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
+        """Start empty. :meth:`load` reads the stored records."""
+        self._registry, self._clock = registry, clock
+        self.past: list[EstimateOutcome] = []
+        """The outcomes of the last estimates, oldest first."""
+        self._pending: dict[str, list[tuple[float, EstimateOutcome]]] = {}
+        self.report: Sequence[Accuracy] = ()
+        """How often the estimates of the last 30 days were right, by horizon. Empty before the first report."""
+        self._reported_at = -inf
+        self._errors = Histogram(
+            "gpuspawner_queue_estimate_error_seconds",
+            "By how much starts came earlier or later than the first estimate.",
+            buckets=ERROR_BOUNDS,
+            registry=None,
+        )
+
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration by the outcomes so far."""
+        return Calibration(self.past)
+
+    async def load(self) -> None:
+        """Read the outcomes of earlier estimates, and the estimates of requests that still wait."""
+        store = self._registry.store
+        self.past = await store.read(store.estimates.latest)
+        self._pending = await store.read(store.estimates.pending)
+
+    async def note(self, made: Mapping[str, EstimateOutcome], at: float) -> None:
+        """Store estimates that are due, and forget those of requests that were withdrawn."""
+        store, pending = self._registry.store, self._pending
+        waiting = {lease.id for lease in self._registry if lease.phase in WAITING}
+        if gone := [name for name in pending if name not in waiting]:
+            await store.write(store.estimates.withdraw, gone)
+            for name in gone:
+                del pending[name]
+        due = {
+            name: one
+            for name, one in made.items()
+            if name in waiting
+            and one.point_seconds < inf
+            and (name not in pending or at - pending[name][-1][0] >= KEPT_EVERY_SECONDS)
+        }
+        if due:
+            await store.write(store.estimates.add, due, at, due.keys() - pending.keys())
+        for name, one in due.items():
+            pending.setdefault(name, []).append((at, one))
+
+    async def came(self, lease: Lease) -> None:
+        """Store when a granted request started, as the outcome of its estimates."""
+        made, now = self._pending.pop(lease.id, []), self._clock.now()
+        if not made:
+            return
+        outcomes = [replace(one, actual_seconds=now - at) for at, one in made]
+        self._errors.observe(abs(outcomes[0].actual_seconds - outcomes[0].point_seconds))
+        self.past = [*self.past, *outcomes][-MOST_OUTCOMES:]
+        with _logged_outage("the outcome of an estimate is not kept"):  # the grant stays
+            await self._registry.store.write(self._registry.store.estimates.start, lease.id, now)
+
+    @property
+    def is_report_due(self) -> bool:
+        """Whether a new report is due."""
+        return self._clock.now() >= self._reported_at + REPORTED_EVERY_SECONDS
+
+    async def make_report(self) -> None:
+        """Count the outcomes of the last 30 days, in a thread. Requests that are overdue now count as misses."""
+        store, now = self._registry.store, self._clock.now()
+        self._reported_at = now
+        with _logged_outage("the report of estimates is older"):
+            outcomes = await store.read(store.estimates.outcomes, now - REPORT_SECONDS, now)
+            self.report = await asyncio.to_thread(accuracies, outcomes)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the errors since the service started, and the report of the last 30 days."""
+        yield from self._errors.collect()
+        counts = GaugeMetricFamily(
+            "gpuspawner_queue_estimates",
+            "Estimates of the last 30 days by what was shown, upper end of the estimated wait, and outcome.",
+            labels=["shown", "upto_seconds", "outcome"],
+        )
+        for one in self.report:
+            upto = "+Inf" if one.upto_seconds == inf else f"{one.upto_seconds:g}"
+            for shown, count, right in (("time", one.shown, one.shown_near), ("range", one.ranges, one.within)):
+                counts.add_metric([shown, upto, "right"], right)
+                counts.add_metric([shown, upto, "wrong"], count - right)
+        yield counts
+
+
 EVERY_SECONDS = 120.0
-"""Estimates are made this often while requests wait."""
+"""How often estimates are made while requests wait."""
 MOST_PART = 0.1
 """Upper bound on the share of the time that goes into estimates of new requests."""
 READ_AT_ONCE = 200
-"""Number of ended workspaces that are read before each estimate. More end in two minutes nowhere."""
+"""Number of ended workspaces that are read before each estimate. Fewer end in two minutes."""
 
 
 class Estimator:
@@ -58,7 +178,7 @@ class Estimator:
         records: EstimateRecords,
         commits: LeaseCommits,
     ) -> None:
-        """Read the history with the first estimate. ``owns_queue`` tells whether another scheduler has the queue."""
+        """Read the history with the first estimate. ``owns_queue`` returns whether another scheduler owns the queue."""
         self._commits = commits
         self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
         self._records = records
@@ -74,7 +194,7 @@ class Estimator:
         """The idle time of each running workspace at each ten minutes of its age, by lease id."""
         self._noted_at = -inf
         self._told: dict[str, QueueState] = {}
-        """The state of the queue with the last estimate that its user knows, by lease id."""
+        """The state of the queue at the last estimate that the user knows, by lease id."""
 
     async def load(self) -> None:
         """Read the idle times of running workspaces."""
@@ -82,7 +202,7 @@ class Estimator:
         self._idle = {name: list(idle) for name, idle in (await store.read(store.idle_traces.of, names)).items()}
 
     async def look(self) -> None:
-        """Note idle times, and begin to make estimates and their report, if they are due."""
+        """Note idle times, and begin to make estimates and their report if they are due."""
         if self._clock.now() >= self._noted_at + TRACE_SECONDS:
             self._noted_at = self._clock.now()
             await self._note_idle_times()
@@ -112,7 +232,7 @@ class Estimator:
             await asyncio.gather(self._running, return_exceptions=True)
 
     def shown(self, lease_id: str) -> ShownStart | None:
-        """Return how the start of a request is shown now; None if it has no estimate."""
+        """Return the start of a request as it is shown now, None without an estimate."""
         estimate = self._estimates.get(lease_id)
         return None if estimate is None else shown_start(estimate).after(self._clock.now() - self._made_at)
 
@@ -124,14 +244,12 @@ class Estimator:
         return passed >= EVERY_SECONDS or any(name not in self._estimates for name in waiting)
 
     def _is_estimated(self, lease: Lease) -> bool:
-        """Return whether a request is estimated: not if a rule holds it back, or if its queue is not ours."""
+        """Return whether a request gets estimates: no rule holds it back, and gpuspawner owns its queue."""
         return lease.phase in WAITING and lease.wait_reason is None and not self._owns_queue(lease)
 
     async def _make(self) -> None:
-        try:
+        with _logged_outage("estimates use an older history"):
             await self._learn(READ_AT_ONCE if self._run_times.is_known else MOST_RUNS)
-        except Unavailable as error:
-            log.warning("estimates go by an older history: %s", error)
         if not self._run_times.is_known:
             self._made_at = self._clock.now()
             return
@@ -142,20 +260,18 @@ class Estimator:
             _estimate, seen, claims, self._run_times, self._past(seen), self._records.calibration
         )
         self._estimates, self._made_at = found, seen.now
-        try:
+        with _logged_outage("estimates are not kept"):
             await self._records.note(found, seen.now)
-        except Unavailable as error:
-            log.warning("estimates are not kept: %s", error)
         await self._tell_users(states)
 
     async def _tell_users(self, states: Mapping[str, QueueState]) -> None:
-        """Note for each waiting request whether its start is near, and whether and why it moved."""
+        """Tell the users of waiting requests that their start is near, or that it moved and why."""
         self._told = {name: state for name, state in self._told.items() if name in self._estimates}
         tell_if_moved = partial(self._tell_if_moved, states)
         for step, tell in (("telling of a near start", self._tell_if_near), ("telling of a move", tell_if_moved)):
             waiting = [lease for lease in self._registry if lease.id in self._estimates and lease.phase in WAITING]
-            if (away := await step_each(step, waiting, tell, self._registry.failures)) is not None:
-                log.warning("users are told later of their estimated start: %s", away)
+            with _logged_outage("users are told later of their estimated start"):
+                await step_each(step, waiting, tell, self._registry.failures)
 
     def _tell_if_moved(self, states: Mapping[str, QueueState], lease: Lease) -> asyncio.Future[None] | None:
         state = states.get(lease.id)
@@ -174,7 +290,7 @@ class Estimator:
         return None if step is None else self._commits.commit(lease, step)
 
     async def _learn(self, count: int) -> None:
-        """Read the last workspaces that ended, and learn from those that are new."""
+        """Read the last ended workspaces, and learn from the new ones."""
         leases = await self._registry.store.read(self._registry.store.leases.ended, None, count)
         new = [lease for lease in reversed(leases) if _end_of(lease) > self._last_end]
         idle = await self._registry.store.read(self._registry.store.idle_traces.of, [lease.id for lease in new])
@@ -188,7 +304,7 @@ class Estimator:
         self._requests = {name: claim for name, claim in self._requests.items() if claim.asked_at >= since}
 
     def _past(self, seen: Snapshot) -> list[Claim]:
-        """Return the requests of the last days, the oldest first."""
+        """Return the requests of the last days, oldest first."""
         live = {lease.id: claim_of(lease) for lease in seen.leases}
         return sorted({**self._requests, **live}.values(), key=lambda claim: claim.asked_at)
 
@@ -200,7 +316,7 @@ def _end_of(lease: Lease) -> tuple[float, str]:
 def _estimate(
     seen: Snapshot, claims: Sequence[Claim], run_times: RunTimes, past: Sequence[Claim], calibration: Calibration
 ) -> tuple[dict[str, EstimateOutcome], dict[str, QueueState], float]:
-    """Return the estimates, the state of the queue of each that has a time, and the CPU seconds that they took."""
+    """Return the estimates, the state of the queue for each finite one, and the CPU seconds that they took."""
     began = time.thread_time()
     found = estimate_starts(seen, Index(seen), claims, run_times, partial(later_requests, past, seen.now))
     estimates = {

@@ -28,7 +28,7 @@ from gpuspawner.core.quotas.usage import QuotaTally
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER, Answer, Grant, Preempted
 from gpuspawner.service.clock import Clock
-from gpuspawner.service.engine.allocation.estimate_records import EstimateRecords
+from gpuspawner.service.engine.allocation.estimates import EstimateRecords
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
@@ -46,7 +46,7 @@ HELD_BACK, PREEMPTED = "noting what holds it back", "noting that its scheduler e
 class GrantWriter:
     """Makes the grants of an answer that still count: the claim is unchanged, its GPUs are free, and quotas allow it.
 
-    Other grants are left: at the next sync their claims still wait, and the scheduler takes them back.
+    Other grants are ignored. At the next sync their claims still wait, and the scheduler takes the grants back.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class GrantWriter:
         clock: Clock,
         commits: LeaseCommits,
     ) -> None:
-        """Grant nothing yet. ``bounds`` are those that budgets set; ``commits`` writes steps."""
+        """Grant nothing yet. ``bounds`` are set by budgets."""
         self._estimate_records = estimate_records
         self._registry, self._observed, self._bounds = registry, observed, bounds
         self._catalog, self._clock, self._commits = catalog, clock, commits
         self._expiries: dict[str, float] = {}
-        """When the grants of what is reserved expire, by lease id."""
+        """When the grants of reserved leases expire, by lease id."""
         self.substitutions: Counter[tuple[str, str]] = Counter()
-        """How many times another kind was given since this service started, by the kinds asked for and given."""
+        """How many substitutes were granted since this service started, by the requested and the granted kind."""
 
     async def take(self, answer: Answer) -> None:
-        """Do what an answer says: all at once, and return when it is stored."""
+        """Apply an answer, all at once, and return when it is stored."""
         failures, begun = self._registry.failures, dict[str, dict[str, asyncio.Future[None]]]()
         stored = [
             self._commits.finish(lease, exits.refused(refusal.why))
@@ -108,9 +108,9 @@ class GrantWriter:
             await self._estimate_records.came(lease)
 
     def assign(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Grant a waiting request the GPUs that are held for it; None while processes still use them.
+        """Grant a waiting request the GPUs that are held for it. Return None while processes still use them.
 
-        If it does not get them in time, it waits like every other request.
+        If it does not get them in time, it waits like other requests.
         """
         seen = self._observed.snapshot()
         used = dict(used_shares(seen.leases, self._observed.others_than(lease.id)))
@@ -137,16 +137,16 @@ class GrantWriter:
         try:
             await self._registry.save(lapsed, audit=[self._line(lapsed, events.Requeued("expired"))])
         except BaseException:
-            self._expiries.setdefault(lease.id, expires_at)  # it is granted as before, or the next look finds it is not
+            self._expiries.setdefault(lease.id, expires_at)  # the grant still counts, or the next call forgets it
             raise
 
     def _grant(
         self, grant: Grant, seen: Snapshot, used: dict[str, Fraction], tally: QuotaTally
     ) -> asyncio.Future[None] | None:
-        """Make a grant that still counts; None where it does not."""
+        """Make a grant. Return None if it no longer counts."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
         kept = {} if lease is None else self._kept_from(lease)
-        asked = used_shares((), grant.slots)  # a GPU may be named twice
+        asked = used_shares((), grant.slots)  # a grant may have a GPU twice
         fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
         kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
         over = tally.find_block(grant.claim, kind) is not None
@@ -169,7 +169,7 @@ class GrantWriter:
         return self._registry.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
 
     def _note_passed(self, granted: Sequence[Lease], seen: Snapshot) -> list[asyncio.Future[None]]:
-        """Store of requests that were made earlier which grant went before them, and by which rule of the order."""
+        """Store for earlier requests which grants went before them, and by which rule of the order."""
         ours = [claim_of(lease) for lease in granted if self._observed.is_queue_ours(lease)]
         if not ours:
             return []
@@ -187,24 +187,24 @@ class GrantWriter:
         ]
 
     def _kept_from(self, lease: Lease) -> Mapping[str, Fraction]:
-        """Return how much of each GPU is kept for stronger claims of others."""
+        """Return the share of each GPU that is reserved for stronger claims of others."""
         theirs = (x for x in self._observed.kept() if x.account is None or not is_charged_to(lease, x.account))
         return used_shares((), (slot for kept in theirs for slot in kept.slots))
 
     def _as_claimed(self, claim: Claim) -> Lease | None:
-        """Return the lease that waits as this claim says; None where it changed since."""
+        """Return the waiting lease of a claim, None if it changed since."""
         lease = self._registry.get(claim.id)
         if lease is None or lease.phase not in WAITING or claim_of(lease).revision != claim.revision:
             return None
         return lease
 
     def _hold_back(self, by: BlockingRule | None, lease: Lease) -> asyncio.Future[None] | None:
-        """Write which rule holds a request back, if that has changed."""
+        """Store which rule holds a request back, if it changed."""
         rule, words = ("", "") if by is None else (by.rule, by.words)
         return self._written(lease, note_wait_reason(lease, rule, words, self._clock.now()))
 
     def _preempt(self, one: Preempted | None, lease: Lease) -> asyncio.Future[None] | None:
-        """Tell a user that a scheduler with its own queue ends their workspace, or spares it after all."""
+        """Warn a user that a scheduler with its own queue ends their workspace, or that it no longer does."""
         now, notice = self._clock.now(), lease.notice
         if lease.phase not in UP:
             return None
@@ -226,10 +226,9 @@ class GrantWriter:
 
 
 async def _all_ended(begun: Mapping[str, Mapping[str, asyncio.Future[None]]], failures: Failures) -> None:
-    """Await what was begun of each step. Raises Unavailable where some of it could not be stored."""
+    """Await the writes of each step. Raises Unavailable if some of them could not be stored."""
     for step, futures in begun.items():
-        if (away := await end_each(step, futures, failures)) is not None:
-            raise away
+        await end_each(step, futures, failures)
 
 
 def _is_closed(grant: Grant, seen: Snapshot) -> bool:

@@ -1,4 +1,4 @@
-"""The last observed state of hub, GPUs and workspaces, and the snapshot that decisions take."""
+"""The last observed state of hub, GPUs and workspaces, and the snapshot for decisions."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ class ObservedState:
         settings: Settings,
         restrictions: Restrictions,
     ) -> None:
-        """Know nothing yet: nothing is granted before the engine has looked at what runs."""
+        """Start without observations. Nothing is granted before the engine has observed the running workspaces."""
         self._registry, self._scheduler, self._clock, self._settings = registry, scheduler, clock, settings
         self._catalog, self._accounting, self._restrictions = catalog, accounting, restrictions
         self.kept: Callable[[], tuple[PreemptedGpus, ...]] = tuple
         """Returns the GPUs that are reserved for stronger claims."""
         self.hub_answers = False
         self.hub_outage: Outage | None = None
-        """Why the hub does not answer now; None also before it was asked."""
+        """Why the hub does not answer now, None also before it was asked."""
         self.boot_id = ""
-        """The hub process that asked for a lease last; "" before any did since this service started."""
+        """The hub process that made the last request for a lease, "" before the first since this service started."""
         self.processes_known = False
         self.given_back = 0
-        """How many grants were taken back since the service started, of which something may run."""
+        """How many leases released GPUs since the service started while processes may still use them."""
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
-        """The GPUs that each workspace was last seen to use, by lease id."""
+        """The GPUs that each workspace used at the last observation, by lease id."""
         self._stops: dict[Key, float] = {}
         self._holdings = QuotaUsageCache()
 
     @property
     def others(self) -> tuple[Slot, ...]:
-        """Slots that may not be granted: those in use that no lease holds, and those held for a change of size."""
+        """Slots that may not be granted: those in use without a lease, and those held for a change of size."""
         return self.others_than("")
 
     def others_than(self, lease_id: str) -> tuple[Slot, ...]:
-        """Return these slots without those that are held for a lease."""
+        """Return these slots without the ones that are held for a lease."""
         unleased = unleased_slots(self.seen, self._registry)
         assigned = (slot for one in self._registry if one.assigned and one.id != lease_id for slot in one.assigned)
         return (*unleased, *assigned)
 
     def snapshot(self) -> Snapshot:
-        """Return the state on which a decision is based now."""
+        """Return the present state for a decision."""
         scheduler, settings, catalog = self._scheduler, self._settings, self._catalog()
         return Snapshot(
             now=self._clock.now(),
@@ -113,38 +113,38 @@ class ObservedState:
         return self._scheduler.kinds
 
     def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
-        """Take in who was seen to run on which GPUs, by lease id. ``given_back`` is as it was before the look."""
+        """Store the observed GPUs of workspaces by lease id. ``given_back`` is the count before the observation."""
         self.seen = frozenset(slots)
         self.processes_known = given_back == self.given_back
 
     def give_back(self, lease: Lease) -> None:
-        """Note that this lease gives its GPUs back, and the backend was not asked whether anything runs on them.
+        """Note that a lease releases its GPUs before the backend was asked whether processes still use them.
 
-        Where a start was allowed to create something, nothing is granted before the next look.
+        If a start may have created processes, nothing is granted before the next observation.
         """
         if lease.token_hash:
             self.given_back += 1
             self.processes_known = False
 
     def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """Return which of these no other lease holds, and nothing of another lease is seen to use."""
+        """Return the slots that no other lease holds, and that no process of another lease uses."""
         rivals = [x for x in self._registry if x.id != lease.id]
         used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
     def stop_begins(self, key: Key) -> None:
-        """Note that the hub is asked to stop a server: until it answers, that may hit a start at any moment."""
+        """Note a stop request to the hub. Until the hub answers, it may hit a new start at any moment."""
         self._stops[key] = math.inf
 
     def stop_answered(self, key: Key) -> None:
-        """Note that the hub has answered."""
+        """Note that the hub has answered a stop request."""
         now = self._clock.now()
         self._stops[key] = now
         oldest = now - self._settings.stop_race_seconds
         self._stops = {one: answered_at for one, answered_at in self._stops.items() if answered_at >= oldest}
 
     def stopped_lately(self, key: Key) -> bool:
-        """Return whether a stop of ours probably hit a start that is cancelled now."""
+        """Return whether a stop by the service probably hit a start that is cancelled now."""
         answered_at = self._stops.get(key)
         return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds
 
@@ -153,7 +153,7 @@ CORRECTABLE = UP | {Phase.STARTING}
 
 
 def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tuple[Running, tuple[Slot, ...]]]:
-    """Return the slots that each attempt uses. If the backend counts no GPUs, the workspace's own claim is used."""
+    """Return the slots of each attempt. If the backend counts no GPUs, the claim of the workspace is used."""
     holding = {lease.id: lease for lease in leases if lease.phase in HOLDING}
     occupants, given = [], set()
     for one in running:
@@ -171,9 +171,9 @@ def assign_slots(running: Sequence[Running], leases: Iterable[Lease]) -> list[tu
 def corrected_leases(
     found: Iterable[tuple[Running, tuple[Slot, ...]]], leases: Iterable[Lease], pools: Mapping[Group, str]
 ) -> list[Lease]:
-    """Return the leases that hold other GPUs than were given, with those that were.
+    """Return the leases that got other GPUs than they hold, with the GPUs that they got.
 
-    ``pools`` are the kinds of the fleet's groups: a lease that was given one that its user takes instead is of it.
+    ``pools`` are the kinds of the fleet's groups. A lease that got an accepted substitute changes its kind.
     """
     known = {lease.id: lease for lease in leases if lease.phase in CORRECTABLE}
     return [
@@ -187,7 +187,7 @@ def corrected_leases(
 
 
 def _given(lease: Lease, pools: Mapping[Group, str]) -> Lease:
-    """Return a lease with the kind that its slots are of; where it had another, without a rate: that is another too."""
+    """Return a lease with the kind of its slots. If the kind changes, the lease loses its rate."""
     kind = next((pools.get(slot.group, "") for slot in lease.slots if slot.group), "")
     if kind == lease.kind or kind not in {lease.request.gpu, *lease.request.substitutes}:
         return lease

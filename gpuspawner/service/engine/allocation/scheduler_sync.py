@@ -17,14 +17,14 @@ from gpuspawner.service.store import Store
 from gpuspawner.service.store.idempotency import context_without_act
 
 ERRORS = ("not seen", "no answer", "failed")
-"""The view of the GPUs was not had; it did not answer; its answer could not be taken."""
+"""The GPUs could not be observed; the scheduler did not answer; its answer could not be applied."""
 
 STEP = "taking what the scheduler answers"
 
 T = TypeVar("T")
 
 
-def at_once(step: Coroutine[Any, Any, T]) -> T:
+def run_without_waiting(step: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits, and return its result. Raise RuntimeError if it waits."""
     try:
         step.send(None)
@@ -51,11 +51,10 @@ class SchedulerSync:
         failures: Failures,
         begin: Callable[[], Awaitable[None]],
     ) -> None:
-        """Ask nothing yet. ``take`` acts by an answer, and checks each grant against the claim as it stands then.
+        """Ask nothing yet. ``take`` applies an answer, and checks each grant against the present claim.
 
-        ``begin`` is awaited before each sync.
-
-        ``store`` tells whether this service still owns it. ``failures`` records what can't be taken.
+        ``begin`` is awaited before each sync. ``store`` tells whether this service still owns it. ``failures`` records
+        answers that can't be applied.
         """
         self._failures, self._begin = failures, begin
         self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
@@ -64,12 +63,12 @@ class SchedulerSync:
         self._asked: list[asyncio.Future[None]] = []
         """Futures that are done at the end of the next sync."""
         self.answer: Answer | None = None
-        """The last answer that was given."""
+        """The last answer."""
         self._outages = OutageLog()
         self.errors: Counter[str] = Counter()
-        """How often the scheduler failed: one of ERRORS."""
+        """How often the scheduler failed, by one of ERRORS."""
         self.told = 0
-        """How many times a scheduler that takes its time told something, or stopped answering."""
+        """How often a slow scheduler sent news, or stopped answering."""
 
     @property
     def outage(self) -> Outage | None:
@@ -83,7 +82,12 @@ class SchedulerSync:
             self._task = context_without_act().run(asyncio.create_task, self._run())
 
     def answered(self) -> asyncio.Future[None]:
-        """Ask, and return what may be awaited: of a scheduler that answers at once, that what it grants is stored."""
+        """Ask the scheduler.
+
+        Returns:
+            A future. If the scheduler answers at once, it is done when the grants of this answer are stored. Otherwise
+            it is done already.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._scheduler.capabilities.answers_at_once:
             self._asked.append(done)
@@ -96,10 +100,10 @@ class SchedulerSync:
         """Return the present answer without making grants. For a slow scheduler that is its last answer."""
         if not self._scheduler.capabilities.answers_at_once:
             return self.answer
-        return at_once(self._scheduler.sync(snapshot))
+        return run_without_waiting(self._scheduler.sync(snapshot))
 
     async def close(self) -> None:
-        """Ask no more."""
+        """End the running sync."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -115,7 +119,7 @@ class SchedulerSync:
                         done.set_result(None)
                     else:
                         done.set_exception(error)
-                        done.exception()  # callers may await it, and need not
+                        done.exception()  # callers need not await it
         finally:
             self._task = None
 
@@ -141,7 +145,7 @@ class SchedulerSync:
         await self._begin()
         snapshot = self._snapshot()
         if not snapshot.processes_known:
-            return  # a process that a crash left behind may use a GPU that no lease holds
+            return  # a process from before a crash may use a GPU that no lease holds
         try:
             answer = await self._scheduler.sync(snapshot)
         except Unavailable as error:

@@ -28,16 +28,16 @@ from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
 
 LOOK_SECONDS = 5.0
-"""Waiting changes are looked at again after this time even if nothing changed. The GPUs are observed as often."""
+"""Waiting changes are checked again after this time even if nothing changed. The GPUs are observed as often."""
 NOTICE_SECONDS = 600.0
-"""How long before the restart its user is told. Nobody uses the additional GPUs meanwhile. Arbitrary: long enough to
+"""How long before the restart the user is warned. The additional GPUs are unused meanwhile. Arbitrary: long enough to
 write a checkpoint."""
 SOONER_SECONDS = 60.0
-"""A change waits if its new size would have to end sooner than the workspace by more than this."""
+"""A change waits if the new size would have to end earlier than the workspace by more than this time."""
 
 
 def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
-    """Return the claim of a new size. Substitutes do not count: its user asks for this size."""
+    """Return the claim of a new size, without substitutes, because its user asks for this size."""
     request = replace(change.after.request, substitutes=())
     return Claim(
         successors.successor_id(lease),
@@ -52,7 +52,7 @@ def claim_of_change(lease: Lease, change: SizeChange) -> Claim:
 
 
 class SizeChanges:
-    """Begins the changes that can start now, and grants the GPUs that are held for those that have begun."""
+    """Begins the changes that can start now, and grants the GPUs that are held for begun changes."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class SizeChanges:
         """The last preview of each waiting change, by the id of the running lease."""
 
     def keeps_running(self, request: Request) -> bool:
-        """Return whether a workspace can run on until this size is free: only our own queue can hold GPUs for it."""
+        """Return whether a workspace can run on until this size is free. Only the own queue can hold its GPUs."""
         capabilities = self._scheduler.capabilities_of(request.gpu)
         return not capabilities.owns_queue and capabilities.pod_waits_seconds is None
 
     def ask(self) -> None:
-        """Look at the changes at the next sync, whether or not anything else changed."""
+        """Check the changes at the next sync, even if nothing else changed."""
         self._looked_at = -inf
 
     async def look(self) -> None:
-        """Do what can be done now. An error in one change keeps no other from it."""
+        """Begin or grant what is possible now. An error in one change does not affect others."""
         waiting = [lease for lease in self._registry if lease.assigned and lease.phase in WAITING]
         changing = [lease for lease in self._registry if lease.size_change is not None and lease.phase in UP]
         self.previews = {lease.id: self.previews[lease.id] for lease in changing if lease.id in self.previews}
@@ -100,7 +100,7 @@ class SizeChanges:
         await all_stored(stored)
 
     def _is_due(self) -> bool:
-        """Return whether something changed since the last look, or it was long ago."""
+        """Return whether something changed since the last check, or that was long ago."""
         now, basis = self._clock.now(), (self._scheduler.fleet, self._scheduler.room)
         is_same = self._changes == self._registry.changes and all(map(operator.is_, basis, self._basis))
         if is_same and 0 <= now - self._looked_at < LOOK_SECONDS:
@@ -109,9 +109,9 @@ class SizeChanges:
         return True
 
     async def _begin(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Look whether a new size can start, and do what follows. Return None if nothing follows now."""
+        """Check whether a new size can start, and take the next step. Return None without a step."""
         change = lease.size_change
-        assert change is not None, "only leases with a change of size are looked at"
+        assert change is not None, "only leases with a change of size are checked"
         try:
             self._check(change.after.request, lease.key)
         except RequestRefused as error:
@@ -127,10 +127,10 @@ class SizeChanges:
             return None
         if (newest := self._registry.get(lease.id)) is None or newest.size_change != change or newest.phase not in UP:
             return None
-        return self._go_on(newest, change, found)
+        return self._advance(newest, change, found)
 
-    def _go_on(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None] | None:
-        """Announce, begin or postpone a restart; None if it is not time yet."""
+    def _advance(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None] | None:
+        """Announce, begin or postpone a restart. Return None before its time."""
         if not starts_now(lease, found):
             return self._postpone(lease, change)
         if change.restarts_at is None:
@@ -157,7 +157,7 @@ class SizeChanges:
         return self._commits.commit(lease, Step(after, (Note(events.SizeChangeNear(seconds)),)))
 
     def _postpone(self, lease: Lease, change: SizeChange) -> asyncio.Future[None] | None:
-        """Release the GPUs of an announced restart, because they are not free for it any more."""
+        """Release the GPUs of an announced restart, because they are no longer free for it."""
         if change.restarts_at is None:
             return None
         after = replace(lease, size_change=replace(change, restarts_at=None), assigned=())

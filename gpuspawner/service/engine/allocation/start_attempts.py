@@ -1,4 +1,4 @@
-"""Start attempts: the lease protocol as the spawner speaks it, from the first request to the end of a server."""
+"""Start attempts: the lease protocol of the spawner, from the first request to the end of a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuspawner.core.leases.reports import bounded, storable
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.service.engine.allocation.allocator import Allocator
-from gpuspawner.service.lease_log import refusals_logged
+from gpuspawner.service.log import refusals_logged
 from gpuspawner.service.store import OutputRow
 
 WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token
@@ -26,10 +26,11 @@ WORKSPACE_TOKEN_PREFIX = "gpuws-"  # noqa: S105 - it marks a kind of token
 
 @dataclass(frozen=True)
 class StartRequest:
-    """One ``start()`` for ``user``: ``start_id`` is its own, ``boot_id`` the hub process that runs it.
+    """One ``start()`` for ``user``. ``start_id`` identifies it, ``boot_id`` the hub process that runs it.
 
-    ``by`` is the person who asks, if it is not the user. ``unattended``: no start waits in the hub, and the service
-    starts the granted workspace. ``where`` is from where it is requested. Its user comes at ``ready_at`` or later.
+    ``by`` is the person who makes the request, if it is not the user. If it is ``unattended``, no start waits in the
+    hub, and the service starts the granted workspace. ``where`` is the page or program of the request. The user comes
+    at ``ready_at`` or later.
     """
 
     key: Key
@@ -51,7 +52,7 @@ def hash_token(token: str) -> str:
 
 
 class StartAttempts:
-    """Moves leases on by what the spawner asks and reports of one start attempt."""
+    """Steps leases by the requests and reports of the spawner about one start attempt."""
 
     def __init__(self, allocator: Allocator) -> None:
         """Keep no state of its own."""
@@ -61,18 +62,20 @@ class StartAttempts:
     async def acquire(self, ask: StartRequest) -> Lease:
         """Return the lease of this start: a new one, or the live one of its key with a new attempt. Idempotent.
 
-        It is written together with what is granted at once.
+        It is written together with a grant that is possible at once.
 
         Raises:
-            RequestRefused: over the hard quota, more than a budget leaves, or more than the fleet or its cluster's
-                limits could ever give.
-            Conflict: an earlier workspace of this key still ends; ask again in a second.
+            RequestRefused: the request is over a hard quota, costs more than a budget leaves, or is larger than the
+                fleet or a limit of its cluster.
+            Conflict: an earlier workspace of this key still ends. Ask again in a second.
         """
         now, self._observed.boot_id = self._clock.now(), ask.boot_id or self._observed.boot_id
         lease = self._registry.of_key(ask.key)
         if lease is None or lease.phase not in JOINABLE or lease.request != ask.request:
             with refusals_logged(ask.user, ask.key.server, ask.request.gpu):
-                self._allocator.check(ask.request, ask.key)  # what has its place keeps it, also when its last node goes
+                self._allocator.check(
+                    ask.request, ask.key
+                )  # a waiting request keeps its position, even if its last node is removed
         if lease is None:
             lease = Lease(
                 ask.lease_id or uuid.uuid4().hex,
@@ -101,7 +104,7 @@ class StartAttempts:
                 self._observed.give_back(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
-                # The hub starts it again, so it does not know the running server any more.
+                # The hub starts it again, so it no longer has the running server.
                 await self._commits.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
         await asyncio.gather(stored, self._allocator.give())
@@ -110,24 +113,24 @@ class StartAttempts:
         return await self._as_stored(lease)
 
     async def _keep_title(self, lease: Lease) -> None:
-        """Give a new workspace the title that the last one of its server had."""
+        """Give a new workspace the title of the last workspace of its server."""
         last = await self._registry.store.read(self._registry.store.leases.last_ended, lease.key)
         newest = self._registry.get(lease.id)
         if last is not None and last.title and newest is not None and not newest.title:
             await self._registry.save(replace(newest, title=last.title))
 
     async def _as_stored(self, lease: Lease) -> Lease:
-        """Return a lease as it is now, once that is stored."""
+        """Return the present lease once it is stored."""
         await self._registry.stored(lease.id)
         return self._registry.get(lease.id) or lease
 
     async def current(self, lease_id: str, attempt: int) -> Lease:
-        """Return the live lease for a message of ``attempt``, as it is stored.
+        """Return the live lease for a message of ``attempt``, once it is stored.
 
         Raises:
-            Gone: it ends or has ended, or a newer attempt took over: the sender must stop.
+            Gone: the lease ends or has ended, or a newer attempt took over. The sender must stop.
         """
-        await self._registry.stored(lease_id)  # it may be told of it
+        await self._registry.stored(lease_id)  # the sender sees no unstored step
         lease = self._registry.get(lease_id)
         if lease is None:
             ended = await self._registry.store.read(self._registry.store.leases.get, lease_id)
@@ -139,7 +142,7 @@ class StartAttempts:
         return lease
 
     async def hear(self, lease_id: str, attempt: int) -> Lease:
-        """Note that the sender of this attempt lives. Return its lease, as it is stored."""
+        """Record a heartbeat of this start attempt. Return its lease once it is stored."""
         lease = await self.current(lease_id, attempt)
         now = self._clock.now()
         heard = transitions.note_heard(lease, now) if lease.phase in JOINABLE else lease
@@ -150,18 +153,18 @@ class StartAttempts:
         return await self._as_stored(lease)
 
     async def acknowledge(self, lease_id: str, attempt: int) -> tuple[Lease, str]:
-        """Reserved → starting. Return the lease and a fresh token for its workspace, which is stored hashed."""
+        """Begin to start a reserved lease. Return it, and a new token for its workspace, which is stored as a hash."""
         token = WORKSPACE_TOKEN_PREFIX + secrets.token_urlsafe(32)
-        await self._allocator.lapse_expired()
+        await self._allocator.granting.lapse_expired()
         current = await self.current(lease_id, attempt)
         lease = transitions.acknowledge(current, hash_token(token), self._clock.now())
         await self._registry.save(lease)
         if not self._allocator.scheduler.capabilities.answers_at_once:
-            self._allocator.syncs.ask()  # that it was taken is told before the grant expires
+            self._allocator.syncs.ask()  # the scheduler must know before the grant expires
         return lease, token
 
     async def park(self, lease_id: str, attempt: int) -> Lease:
-        """Park a waiting lease: its start stops waiting, its place stays. A grant made meanwhile is kept."""
+        """Park a waiting lease: its start stops waiting, and its position stays. A grant made meanwhile is kept."""
         lease = await self.current(lease_id, attempt)
         if lease.phase in WAITING:
             lease = transitions.park(lease, self._clock.now())
@@ -169,13 +172,13 @@ class StartAttempts:
         return lease
 
     async def requeue(self, lease_id: str, attempt: int, why: str, node: str = "") -> Lease:
-        """A start whose grant could not be had goes back to its place, and others pass for a while.
+        """Return a start whose GPUs were not available to its position. Others may go first for a while.
 
-        Nothing of it may be left where it was to run. ``node`` is where it found no room; "" where that has no part.
+        No process of it may be left. ``node`` is the node without room, "" if no node was the reason.
 
         Raises:
             Gone: as :meth:`current` does.
-            Conflict: it is not starting.
+            Conflict: the lease is not starting.
         """
         lease = await self.current(lease_id, attempt)
         back = steps.requeue(
@@ -189,19 +192,20 @@ class StartAttempts:
         return back.lease
 
     async def release(self, lease_id: str, attempt: int, outcome: str, message: str, output: str = "") -> None:
-        """The spawner tells how a start or a server ended. An older attempt is ignored, a repeated message harmless.
+        """Record how a start or a server ended. An older attempt is ignored. The message may be repeated.
 
-        ``outcome`` is one of ``core.leases.release.OUTCOMES``; ``output`` the last that its server wrote.
+        ``outcome`` is one of ``core.leases.reports.OUTCOMES``. ``output`` is the last output of the server.
         """
-        if output and self._is_of(lease_id, attempt):
+        known = self._registry.get(lease_id)
+        if output and known is not None and known.attempt == attempt:
             row = OutputRow(lease_id, self._clock.now(), bounded(output))
             await self._registry.store.write(self._registry.store.outputs.save, row)
-        await self._registry.stored(lease_id)  # else what is lost would have been heard
+        await self._registry.stored(lease_id)  # a report must not count for a lease that is not stored
         lease, now = self._registry.get(lease_id), self._clock.now()
         if lease is None or lease.attempt != attempt:
             return
         if outcome == "cancelled" and lease.phase in JOINABLE and self._observed.stopped_lately(lease.key):
-            # Our stop of the earlier workspace hit this start, which goes back to its place.
+            # The service's stop of the earlier workspace hit this start, which returns to its position.
             back = transitions.drop_start if lease.phase is Phase.STARTING else transitions.park
             await self._commits.commit(lease, Step(replace(back(lease, now), not_before=now)))
             return
@@ -211,12 +215,8 @@ class StartAttempts:
         how = exits.released(outcome, user=lease.user, up=up, disruption=lease.disruption, stopper=stopper)
         await self._allocator.dismiss(lease, replace(how, message=storable(message) or how.message), gone=True)
 
-    def _is_of(self, lease_id: str, attempt: int) -> bool:
-        lease = self._registry.get(lease_id)
-        return lease is not None and lease.attempt == attempt
-
     async def forget(self, key: Key) -> None:
-        """End a waiting request whose server or user the hub deletes, or whose start it cancels."""
+        """End a waiting request whose server or user the hub deletes, or whose start the hub cancels."""
         await self._registry.stored(key)
         lease = self._registry.of_key(key)
         if lease is None or lease.phase not in WAITING | {Phase.RESERVED}:

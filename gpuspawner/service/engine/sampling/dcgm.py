@@ -1,4 +1,4 @@
-"""Asks a Prometheus that scrapes DCGM exporter what it saw of the GPUs: once, for all workspaces."""
+"""Reads the values of DCGM exporter from Prometheus, once for all workspaces."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gpuspawner.service.engine.sampling.dcgm_values import SOURCE, ExporterValue
 log = logging.getLogger("gpuspawner.dcgm")
 
 LOOK_SECONDS = 30.0
-"""How often Prometheus is asked: exporters are scraped every 15 to 60 s."""
+"""How often Prometheus is asked. It scrapes exporters every 15 to 60 s."""
 ANSWER_SECONDS = 20.0
 LONGEST_ANSWER_BYTES = 256 * 1024 * 1024
-"""40,000 GPUs are half of it."""
+"""The values of 40,000 GPUs are half as long."""
 LONGEST_TOKEN_BYTES = 64 * 1024
 
 
 class Dcgm:
-    """Asks the catalog's Prometheus, and keeps what it told."""
+    """Asks the catalog's Prometheus, and keeps the values."""
 
     def __init__(self, in_force: InForce, clock: Clock) -> None:
         """Ask nothing yet."""
@@ -39,7 +39,7 @@ class Dcgm:
         self.values: ExporterValues | None = None
         """The newest values; None if the catalog names no Prometheus."""
         self.trouble = ""
-        """Why it tells nothing, or less than it could, in sentences for administrators; "" where all is well."""
+        """Why values are missing, in sentences for administrators; "" if all is well."""
 
     async def look(self) -> None:
         """Ask once, if the catalog names a Prometheus."""
@@ -52,7 +52,7 @@ class Dcgm:
         now = self._clock.now()
         try:
             body, ahead_seconds = await ask(exporter, self._clock, query_of(exporter))
-            # Thousands of GPUs would hold up the loop.
+            # The values of thousands of GPUs would block the event loop.
             values, trouble = await asyncio.to_thread(_with_answer, values, body, ahead_seconds, now)
         except Unavailable as error:
             values = values.with_look((), now)
@@ -64,21 +64,21 @@ class Dcgm:
     def readings(
         self, leased: Iterable[str], result: ProbeResult, shared: Collection[str], since: float
     ) -> tuple[SourceReading, ...]:
-        """Return the readings of a workspace's GPUs since then, or of the last look if that was earlier."""
+        """Return the readings of a workspace's GPUs since then, or since the last look if that was earlier."""
         if self.values is None:
             return ()
         return self.values.readings(leased, result, shared, since, self._clock.now())
 
 
 def _with_answer(values: ExporterValues, body: bytes, ahead_seconds: float, now: float) -> tuple[ExporterValues, str]:
-    """Return the values with those of an answer, and what is wrong with it, in sentences."""
+    """Return the values with those of an answer, and the faults of the answer in sentences."""
     found, refused = read(body, values.exporter, ahead_seconds, now)
     after = values.with_look(found, now)
     return after, " ".join(filter(None, (refused or missing_activity(values.exporter, found), after.stuck_sentence)))
 
 
 async def ask(exporter: Exporter, clock: Clock, query: str) -> tuple[bytes, float]:
-    """Return the answer of Prometheus to a query, and how far its clock is ahead of ours."""
+    """Return the answer of Prometheus to a query, and by how many seconds its clock is ahead of the service's."""
     headers = {}
     if exporter.token_file:
         headers["Authorization"] = f"Bearer {await asyncio.to_thread(_token, exporter.token_file)}"
@@ -101,7 +101,7 @@ async def ask(exporter: Exporter, clock: Clock, query: str) -> tuple[bytes, floa
 
 
 def _its_time(headers: Mapping[str, str], clock: Clock) -> float:
-    """Return the time at the server that answered, in seconds since the epoch; ours where it tells none."""
+    """Return the time of the server that answered, in seconds since the epoch; our own time if it sends none."""
     try:
         return parsedate_to_datetime(headers["Date"]).timestamp()
     except (KeyError, ValueError):
@@ -115,5 +115,5 @@ def _token(path: str) -> str:
     except (OSError, ValueError) as error:
         raise Unavailable(f"The token for Prometheus can't be read from {path} ({type(error).__name__}).") from error
     if not token.isascii() or not token.isprintable():
-        raise Unavailable(f"What stands in {path} is no token.")
+        raise Unavailable(f"The file {path} does not contain a token.")
     return token

@@ -1,12 +1,12 @@
-"""The values of DCGM exporter's metrics: read strictly, kept for some minutes, and made readings of GPUs.
+"""The values of DCGM exporter's metrics: parsed strictly, kept for some minutes, and converted to readings of GPUs.
 
-The exporter tells of each GPU and each MIG instance:
+The exporter has, for each GPU and each MIG instance:
 
 - its engine activity (``DCGM_FI_PROF_GR_ENGINE_ACTIVE``): the part of the exporter's interval in which its graphics or
   compute engine was active, as a ratio. An average has no gaps.
-- its utilization, and that of its encoder and decoder, in percent: of an instant, once in the interval. The exporter
-  tells none of MIG instances.
-- the energy used: a counter that stands still shows that the exporter, or DCGM, is frozen.
+- its utilization, and that of its encoder and decoder, in percent: of an instant, once in the interval. MIG instances
+  have none.
+- the energy used. If this counter does not change, the exporter or DCGM is frozen.
 
 Labels are those of NVIDIA's exporter: ``UUID``, ``GPU_I_ID`` of a MIG instance, ``pod`` and ``namespace``, which
 Prometheus calls ``exported_pod`` and ``exported_namespace`` unless it honours them. Pure: no clock, no request.
@@ -27,11 +27,11 @@ from gpuspawner.core.idle.readings import Measure, Source, SourceReading
 
 SOURCE = Source.EXPORTER.value
 WINDOW_SECONDS = 150
-"""How far back Prometheus is asked: a scrape may be a minute late, and a gap is seen from the value before it."""
+"""The period of a query. A scrape may be a minute late, and a gap is measured from the value before it."""
 KEPT_SECONDS = 900.0
 """How long values are kept: policies may sample every 15 minutes."""
 READ_SECONDS = 1.0
-"""The time that a value of an instant covers at most."""
+"""The longest time that a value of an instant covers."""
 JITTER = 1.2
 """Values that are this much further apart than the exporter's interval have no gap between them."""
 FROZEN_SECONDS, FROZEN_INTERVALS = 90.0, 3
@@ -68,12 +68,12 @@ class Series:
 
     @property
     def key(self) -> tuple[Metric, str, str, PodName | None]:
-        """The labels that tell it from other series."""
+        """The labels that distinguish it from other series."""
         return self.metric, self.uuid, self.instance, self.pod
 
 
 def metrics_of(exporter: Exporter) -> dict[str, Metric]:
-    """Return the metrics that the exporter is asked for, by the names that the catalog gives them."""
+    """Return the requested metrics, by their names in the catalog."""
     named = {
         exporter.activity: Metric(100.0, Measure.ENGINE),
         exporter.utilization: Metric(1.0, Measure.UTILIZATION),
@@ -85,7 +85,7 @@ def metrics_of(exporter: Exporter) -> dict[str, Metric]:
 
 
 def query_of(exporter: Exporter) -> str:
-    """Return the question, in PromQL: all values of the window, with their times."""
+    """Return the query in PromQL: all values of the window, with their times."""
     return f'{{__name__=~"{"|".join(metrics_of(exporter))}"}}[{WINDOW_SECONDS}s]'
 
 
@@ -94,12 +94,12 @@ def read(body: bytes, exporter: Exporter, ahead_seconds: float, learned_at: floa
 
     Args:
         body: the answer of Prometheus.
-        exporter: which metric is which.
-        ahead_seconds: how far the clock of Prometheus is ahead of ours.
-        learned_at: now, by our clock.
+        exporter: the names of the metrics.
+        ahead_seconds: by how much the clock of Prometheus is ahead of the service's.
+        learned_at: now, by the service's clock.
 
     Raises:
-        Unavailable: it is no answer of Prometheus.
+        Unavailable: the body is not an answer of Prometheus.
     """
     metrics, found = metrics_of(exporter), dict[tuple[Any, ...], Series]()
     try:
@@ -226,13 +226,13 @@ class ExporterValues:
 
     @property
     def stuck_sentence(self) -> str:
-        """Say which GPUs are stuck, for administrators; "" for none."""
+        """A sentence for administrators about the GPUs that are stuck, "" without any."""
         names = sorted({uuid for uuid, _ in self.stuck})
         if not names:
             return ""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return (
-            f"{SOURCE} tells no activity of {names[0]}{more}, though its utilization shows work, so short work is "
+            f"{SOURCE} reports no activity of {names[0]}{more}, although the utilization shows work. Short work is "
             "missed there. Restart DCGM on the node."
         )
 
@@ -241,9 +241,9 @@ class ExporterValues:
     ) -> tuple[SourceReading, ...]:
         """Return the readings of a workspace's GPUs since then, or of the last look if that was earlier.
 
-        1. A GPU, by its UUID. If others use the whole device too, its values are not the workspace's own.
-        2. Its pod. Nothing tells which of its GPUs a value is of, so it is for all of them. It covers nothing where
-           fewer GPUs are told than are leased.
+        1. By the UUID of a GPU. If others use the whole device too, its values are not the workspace's own.
+        2. By the pod. The GPU of such a value is unknown, so it counts for all GPUs of the workspace. It covers
+           nothing if the exporter has values of fewer GPUs than are leased.
         """
         names, since = tuple(dict.fromkeys(leased)), min(since, self.looked_at)
         found: list[SourceReading] = []
@@ -280,10 +280,10 @@ class ExporterValues:
             )
 
     def _of_one(self, series: Series, since: float, now: float) -> SourceReading | None:
-        """Return the reading of one series; None where nothing was learned.
+        """Return the reading of one series, None without a new value.
 
-        A value may be as old as the exporter's interval when it is scraped, and is of the interval before. So the
-        values tell of all work up to one interval before the newest.
+        A value may be as old as the exporter's interval when it is scraped, and covers the interval before. So the
+        values cover all work up to one interval before the newest.
         """
         new = sorted(at for at, (_, learned_at) in series.values.items() if learned_at >= since)
         if not new:
@@ -306,7 +306,7 @@ class ExporterValues:
         )
 
     def _is_frozen(self, series: Series) -> bool:
-        """Return whether the energy counters of a series' GPU and pod all stand still for long.
+        """Return whether all energy counters of a series' GPU and pod have not changed for long.
 
         A GPU may have no counter, or one that stays 0. The counter of a MIG device does not name the pods of its
         instances, so for an instance the counters of all pods count.
@@ -338,11 +338,11 @@ def _is_stuck(of_gpu: Iterable[Series], now: float, *, before: bool) -> bool:
 
 
 def missing_activity(exporter: Exporter, found: Sequence[Series]) -> str:
-    """Return a sentence where the exporter tells utilization and not the engine activity that is asked for."""
+    """Return a sentence if the exporter has utilization but not the requested engine activity, else ""."""
     measures = {series.metric.measure for series in found}
     if not exporter.activity or Measure.UTILIZATION not in measures or Measure.ENGINE in measures:
         return ""
     return (
-        f"{SOURCE} tells no {exporter.activity}, so it sees an instant of each interval only, and short "
-        "work is missed. Export it, or set readings.activity to none."
+        f"{SOURCE} does not report {exporter.activity}. So it sees one instant of each interval, and misses short "
+        "work. Export it, or set readings.activity to none."
     )

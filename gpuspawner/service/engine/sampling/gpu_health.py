@@ -1,7 +1,7 @@
 """The health of all GPUs: read from ``nvidia-smi`` on one machine and from DCGM exporter, and kept for an hour.
 
-An exporter names GPUs by UUID and node. A cluster that only counts its GPUs gives them names of its own, so such a GPU
-is found by its node alone.
+An exporter names GPUs by UUID and node. A cluster that only counts its GPUs names them itself, so its GPUs are found by
+their node alone.
 """
 
 from __future__ import annotations
@@ -41,21 +41,11 @@ HIGHEST = 1e9
 
 
 @dataclass(frozen=True)
-class ExportedHealth:
-    """The health of one GPU by an exporter. ``index`` is its number on the node, -1 if the exporter tells none."""
-
-    uuid: str
-    node: str
-    index: int
-    health: GpuHealth
-
-
-@dataclass(frozen=True)
 class HealthReading:
     """The newest health of a GPU.
 
-    ``gpu`` is its id in the fleet, or "" for one of a node that only counts its GPUs. ``fault`` is why it belongs in
-    quarantine, or "".
+    ``gpu`` is its id in the fleet, "" if its node only counts its GPUs. ``index`` is its number on the node, -1 if the
+    exporter has none. ``fault`` is the reason to quarantine it, or "".
     """
 
     uuid: str
@@ -63,17 +53,17 @@ class HealthReading:
     node: str
     index: int
     health: GpuHealth
-    at: float
+    at: float = 0.0
     fault: str = ""
 
 
-def read_exported(body: bytes) -> list[ExportedHealth]:
-    """Return the GPUs in an answer of Prometheus. Values of pods and MIG instances are not a GPU's own.
+def parse_exported_health(body: bytes) -> list[HealthReading]:
+    """Return the readings in an answer of Prometheus, without ``gpu``. Values of MIG instances are left out.
 
     Raises:
-        Unavailable: it is no answer of Prometheus.
+        Unavailable: the body is not an answer of Prometheus.
     """
-    found: dict[str, ExportedHealth] = {}
+    found: dict[str, HealthReading] = {}
     try:
         for one in json.loads(body)["data"]["result"]:
             labels, value = one["metric"], float(one["value"][1])
@@ -81,7 +71,7 @@ def read_exported(body: bytes) -> list[ExportedHealth]:
             if not uuid or labels.get("GPU_I_ID") or not math.isfinite(value) or not 0 <= value < HIGHEST:
                 continue
             index = int(labels["gpu"]) if str(labels.get("gpu", "")).isdecimal() else -1
-            before = found.get(uuid, ExportedHealth(uuid, str(labels.get("Hostname", "")), index, GpuHealth()))
+            before = found.get(uuid, HealthReading(uuid, "", str(labels.get("Hostname", "")), index, GpuHealth()))
             changed: dict[str, Any] = {field: int(value) if field in WHOLE_NUMBERS else value}
             found[uuid] = replace(before, health=replace(before.health, **changed))
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -106,15 +96,19 @@ class GpuHealthWatch:
         kept = self._kept.get(uuid or "")
         return kept[-1] if kept else None
 
+    def health_since(self, uuid: str, at: float) -> list[GpuHealth]:
+        """Return the health of a GPU at the looks since a time, of those in memory, the oldest first."""
+        return [one.health for one in self._kept.get(uuid, ()) if one.at >= at]
+
     async def look(self) -> None:
         """Read once. Sources that do not answer leave the earlier readings until they are an hour old."""
         now = self._clock.now()
         fleet = self._fleet()
         new: dict[str, HealthReading] = {}
         for one in await self._exported():
-            gpu = fleet.by_id.get(one.uuid)
-            where = (gpu.id, gpu.node, gpu.index) if gpu else ("", one.node, one.index)
-            new[one.uuid] = HealthReading(one.uuid, *where, one.health, now)
+            new[one.uuid] = replace(one, at=now)
+            if gpu := fleet.by_id.get(one.uuid):
+                new[one.uuid] = replace(one, gpu=gpu.id, node=gpu.node, index=gpu.index, at=now)
         for uuid, health in (await self._own()).items():
             if gpu := fleet.by_id.get(uuid):
                 exported = new.get(uuid)
@@ -132,13 +126,13 @@ class GpuHealthWatch:
             log.info("the health of GPUs can't be read: %s", error)
             return {}
 
-    async def _exported(self) -> Iterable[ExportedHealth]:
+    async def _exported(self) -> Iterable[HealthReading]:
         exporter = self._in_force.catalog.exporter
         if exporter is None:
             return ()
         try:
             body, _ = await ask(exporter, self._clock, QUERY)
-            return read_exported(body)
+            return parse_exported_health(body)
         except Unavailable as error:
             log.info("the health of GPUs can't be read: %s", error)
             return ()

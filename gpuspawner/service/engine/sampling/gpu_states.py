@@ -1,4 +1,4 @@
-"""The state of each GPU of the fleet: the one count behind pages and metrics."""
+"""The state of each GPU of the fleet, for pages and metrics."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.service.parts import Parts
 
 STATES = ("free", "busy", "idle", "unmeasured", "foreign", "suspect", "drained")
-"""free; held and computing; held but idle; held and not known; used by what is no workspace; not to be given; free, and
-closed by an administrator."""
+"""Free; allocated and busy; allocated and idle; allocated and unknown; used by a process without a lease; unhealthy;
+free and closed by an administrator."""
 NO_KIND = "none"
 """The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
 
 
 class SeenGpu(NamedTuple):
-    """One GPU of the fleet, what it is doing, and which leases hold it or a share of it."""
+    """One GPU of the fleet, its state, and the leases that hold it or a share of it."""
 
     gpu: Gpu
     state: str
     holders: tuple[Lease, ...]
 
 
-def seen_gpus(parts: Parts) -> list[SeenGpu]:
-    """Return every GPU with its state, in the fleet's order. Empty while they are unknown."""
+def observe_gpus(parts: Parts) -> list[SeenGpu]:
+    """Return every GPU with its state, in the fleet's order. Empty while the fleet is unknown."""
     fleet = parts.allocator.observed.fleet
     if not fleet.complete:
         return []
@@ -44,9 +44,9 @@ def seen_gpus(parts: Parts) -> list[SeenGpu]:
     return found
 
 
-def gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
-    """Return how many GPUs of each kind are in each of STATES: (kind, state) → count. Empty while they are unknown."""
-    return Counter((one.gpu.pool or NO_KIND, one.state) for one in seen_gpus(parts))
+def count_gpu_states(parts: Parts) -> Counter[tuple[str, str]]:
+    """Count the GPUs by kind and state, one of STATES. Empty while the fleet is unknown."""
+    return Counter((one.gpu.pool or NO_KIND, one.state) for one in observe_gpus(parts))
 
 
 def _state(parts: Parts, gpu: Gpu, holders: list[Lease], *, left_over: bool) -> str:
@@ -68,7 +68,7 @@ MODELS_SHOWN = 10
 
 
 def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
-    """Return, in a sentence each for administrators, which kinds no GPU of a complete view matches.
+    """Return a sentence for administrators about each kind that no GPU of a complete view matches.
 
     A kind whose nodes are started on demand may have no GPU now. A share is judged by the kind of its devices.
     """
@@ -80,7 +80,7 @@ def find_unmatched_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, .
 
 
 def find_unmeasured_kinds(kinds: Iterable[GpuKind], fleet: Fleet) -> tuple[str, ...]:
-    """Return, in a sentence each for administrators, which kinds have GPUs of vendors that are not known here."""
+    """Return a sentence for administrators about each kind with GPUs of an unknown vendor."""
     resources = {kind.name: counting_resource(kind, fleet) for kind in kinds}
     return tuple(
         f"GPUs of the kind {name}: {measurement_note(resource)} Give their templates a short lifetime."

@@ -1,4 +1,4 @@
-"""Measures every running workspace at its policy's period, and keeps its streak with what follows from it."""
+"""The sampler: it probes every running workspace at its policy's period, and has the engine judge each sample."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.core.idle.readings import Sample
+from gpuspawner.core.idle.readings import GpuState, Measure, Sample, Source
 from gpuspawner.core.idle.verdicts import next_sample_seconds
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.observations import TakenSample
+from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.engine import LeaseEngine
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
-from gpuspawner.service.engine.sampling.sample_watches import MonitorWatch, SourceDisagreements
+from gpuspawner.service.engine.sampling.dcgm_values import SOURCE
+from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
@@ -35,19 +37,19 @@ log = logging.getLogger("gpuspawner.sampler")
 
 BECAUSE_CHARACTERS = 255
 SOFT_CHARACTERS = 120
-"""The longest stored text of one soft evidence: the names of two notebooks."""
+"""The longest stored text of one piece of soft evidence: the names of two notebooks."""
 DEADLINE_PERIODS = 2.5
-"""A probe's deadline where periods are shortened (FAST): a busy machine takes twice the time of a quiet one. The pauses
-between its readings follow its deadline, so a longer one would outlast the shortest periods."""
+"""A probe's deadline in periods, if periods are shortened (FAST). A busy machine takes twice the time of a quiet one.
+The pauses between its readings depend on its deadline, so a longer one would exceed the shortest periods."""
 LONG_CHARACTERS = 16_384
 """The longest output of a probe that is read in the event loop. A longer one is read in a thread."""
 SLEPT_SECONDS = 30.0
-"""More than this between the two clocks is a suspension: a probe that waits for its place starts up to 20 s late."""
+"""A larger difference between the two clocks is a suspension. A waiting probe starts up to 20 s late."""
 
 
 @dataclass(frozen=True)
 class _ProbedSample:
-    """The result of one probe, and when it was started."""
+    """The result of one probe, and its start."""
 
     sample: Sample
     taken: TakenSample
@@ -55,7 +57,7 @@ class _ProbedSample:
 
 
 class Sampler:
-    """Probes each workspace whose policy judges it, and has the engine judge each sample."""
+    """Probes each workspace that a policy judges, and has the engine judge each sample."""
 
     def __init__(
         self,
@@ -68,11 +70,7 @@ class Sampler:
         engine: LeaseEngine,
         dcgm: Dcgm,
     ) -> None:
-        """Probe through ``backend``, by the policies of the catalog in force.
-
-        ``dcgm`` tells what DCGM exporter saw of its GPUs, ``last_activity`` when the hub last noted activity of a
-        lease's server, None where that is unknown.
-        """
+        """Probe through ``backend``, by the policies of the catalog in force. ``dcgm`` has the exporter's values."""
         self._registry, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
         self._scheduler, self._settings, self._engine = scheduler, settings, engine
         self.dcgm = dcgm
@@ -80,7 +78,7 @@ class Sampler:
         self._tables: dict[str, _Tables] = {}
         self._due_at: dict[str, float] = {}
         self._slots = asyncio.Semaphore(settings.probes_at_once)
-        # A probe that failed may hang again, until its deadline: those wait for each other alone.
+        # A probe that failed may hang again until its deadline, so failed probes wait for each other only.
         self._slow_slots = asyncio.Semaphore(settings.probes_at_once)
         self._failed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -88,7 +86,7 @@ class Sampler:
         self.counts: Counter[str] = Counter()
 
     def start_due(self) -> None:
-        """Start a probe of every workspace that is due and not being probed. Returns at once."""
+        """Start a probe of every due workspace without a running probe. Return at once."""
         now = self._clock.now()
         up = {lease.id: lease for lease in self._registry if lease.phase in UP}
         policies: dict[str, IdlePolicy] = {}
@@ -121,10 +119,7 @@ class Sampler:
 
     async def close(self) -> None:
         """Cancel the probes under way."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._tasks.values())
 
     async def _sample(self, lease_id: str) -> None:
         try:
@@ -135,7 +130,7 @@ class Sampler:
         except Unavailable as error:
             self._registry.failures.note_wait("sampling", lease_id, error)
         except Exception as error:  # noqa: BLE001 - recorded, with its traceback
-            # One workspace's bad probe must not end the sampling of the others; nothing is judged by it.
+            # A defect in the probe of one workspace must not end the sampling of others.
             self._registry.failures.note("sampling", lease_id, error)
         else:
             self._registry.failures.clear("sampling", lease_id)
@@ -187,9 +182,9 @@ class Sampler:
         return _ProbedSample(sample, taken, now)
 
     def _spread(self, new: Sequence[tuple[str, float]], now: float) -> None:
-        """Give each of these leases its moment within its period, where they are more than can be probed at once.
+        """Spread the probes of these leases over their period, if they are more than can be probed at once.
 
-        After a restart all are new: they would crowd into one moment of every minute, and keep it.
+        After a restart all leases are new, and would otherwise be probed at one moment of every minute.
         """
         if len(new) > self._settings.probes_at_once:
             for number, (lease_id, period_seconds) in enumerate(new):
@@ -222,7 +217,7 @@ class Sampler:
 def _parsed(
     result: ProbeResult, leased: tuple[str, ...], previous: ProcessTable | None, **seen: Any
 ) -> tuple[Sample, ProcessTable | None]:
-    """Return the sample of a probe. Output of the workspace that cannot be read gives an unknown sample."""
+    """Return the sample of a probe. If its output cannot be read, the sample is unknown."""
     try:
         return parse_probe(result, leased, previous, **seen)
     except Exception:
@@ -238,9 +233,9 @@ class _Tables:
         self._kept: deque[tuple[ProcessTable, float]] = deque()
 
     def previous(self, before: float) -> ProcessTable | None:
-        """Return the newest table from ``before``, else the oldest, with what the newest of all says of monitors.
+        """Return the newest table from ``before``, else the oldest, with the monitors of the newest of all.
 
-        CPU use is averaged over a period: over the seconds of a closer look, steady use would look like none.
+        CPU use is averaged over a period. Over a few seconds, steady use would look like no use.
         """
         if not self._kept:
             return None
@@ -251,7 +246,7 @@ class _Tables:
     def add(self, table: ProcessTable, at: float) -> float:
         """Keep a table. Return how long the machine was suspended since the last one.
 
-        Its own clock went on then, and ours did not. CPU use spread over both would be none.
+        Its own clock went on then, and the service's did not. CPU use averaged over both would look like no use.
         """
         before, before_at = self._kept[-1] if self._kept else (table, at)
         self._kept.append((table, at))
@@ -259,7 +254,7 @@ class _Tables:
 
 
 def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdlePolicy, at: float) -> list[ReadingRow]:
-    """Return the rows to store of a sample: one for each GPU, or one for a workspace without a GPU."""
+    """Return the rows to store for a sample: one for each GPU, or one for a workspace without a GPU."""
     seen = {gpu.gpu: gpu for gpu in evidence.gpus}
     read = {reading.gpu: reading for reading in sample.gpus}
     told = [one for one in sample.soft if one.active is not False]
@@ -308,3 +303,77 @@ def reading_rows(lease: Lease, sample: Sample, evidence: Evidence, policy: IdleP
             )
         )
     return rows
+
+
+TOLD_SECONDS = 2 * 3600.0
+"""How long the sources may disagree. Each measures at other moments, so a shorter disagreement is no fault."""
+
+
+class SourceDisagreements:
+    """Since when only DCGM exporter has seen work, by workspace.
+
+    One of exporter and probe is wrong: a frozen exporter shows work for ever, and a forged nvidia-smi shows none. Work
+    that only one of them saw counts all the same, and an administrator finds out which is right. The times are kept in
+    memory, so they begin again after a restart.
+    """
+
+    def __init__(self) -> None:
+        """Start without a disagreement."""
+        self._since: dict[str, tuple[float, str]] = {}
+
+    def see(self, lease: Lease, evidence: Evidence, at: float) -> None:
+        """Note which sources saw work in a sample."""
+        if evidence.problem:
+            return
+        intervals = [one for gpu in evidence.gpus for one in gpu.intervals if one.state is GpuState.BUSY]
+        if intervals and all(one.source is Source.EXPORTER for one in intervals):
+            self._since.setdefault(lease.id, (at, lease.user))
+        else:
+            self.forget(lease.id)
+
+    def forget(self, lease_id: str) -> None:
+        """Forget a workspace that has ended, or whose sources agree."""
+        self._since.pop(lease_id, None)
+
+    def sentences(self, now: float) -> tuple[str, ...]:
+        """Return a sentence for administrators about each workspace with a disagreement for hours."""
+        return tuple(
+            f"{SOURCE} sees work in the workspace {lease_id} of {user}, and nvidia-smi in it has seen none for "
+            f"{show_duration(now - since)}. One of both is wrong: look whether the exporter still renews its values, "
+            "and whether the workspace has an nvidia-smi of its own."
+            for lease_id, (since, user) in self._since.items()
+            if now - since >= TOLD_SECONDS
+        )
+
+
+SAMPLES = 3
+"""The monitor does not run if it is missing in this many samples. A Jupyter server takes a minute to start."""
+
+
+class MonitorWatch:
+    """Counts for each workspace the samples in a row in which no source covered all of the time."""
+
+    def __init__(self) -> None:
+        """Start without samples."""
+        self._without: dict[str, int] = {}
+        self._with: set[str] = set()
+
+    def see(self, lease_id: str, sample: Sample) -> None:
+        """Note the sources of a sample."""
+        if sample.problem or not sample.gpus:
+            return
+        has_monitor = any(one.source is Source.MONITOR for one in sample.sources)
+        is_averaged = any(one.measure is Measure.ENGINE for one in sample.sources)
+        (self._with.add if has_monitor else self._with.discard)(lease_id)
+        self._without[lease_id] = 0 if has_monitor or is_averaged else self._without.get(lease_id, 0) + 1
+
+    def forget(self, lease_id: str) -> None:
+        """Forget a workspace that has ended."""
+        self._without.pop(lease_id, None)
+        self._with.discard(lease_id)
+
+    def runs(self, lease_id: str) -> bool | None:
+        """Return whether the monitor runs, None if it is unknown, or not needed because DCGM exporter has activity."""
+        if lease_id in self._with:
+            return True
+        return False if self._without.get(lease_id, 0) >= SAMPLES else None

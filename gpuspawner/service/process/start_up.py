@@ -16,13 +16,14 @@ from gpuspawner.catalog.watched_file import OF_SERVICE, PROBLEM, CatalogFile, Pr
 from gpuspawner.core.errors import CatalogError, Unavailable
 from gpuspawner.schedulers.base import UnusableScheduler
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
-from gpuspawner.service.app import Options, Service
-from gpuspawner.service.backend_choice import BackendError, Chosen, choose_backend
-from gpuspawner.service.log import TEXT, begin_log, show_times_in
+from gpuspawner.service.app import Options
+from gpuspawner.service.log import TEXT, set_up_log, show_times_in
 from gpuspawner.service.notifications.sender import check_targets
-from gpuspawner.service.serve_options import ServeOptions, Start, read_hub_start, read_own_start
-from gpuspawner.service.settings import Settings, changed
-from gpuspawner.service.store.backup import note_address
+from gpuspawner.service.process.backend_choice import BackendChoice, BackendError, choose_backend
+from gpuspawner.service.process.serve_options import ServeOptions, Start, read_hub_start, read_own_start
+from gpuspawner.service.process.service import Service
+from gpuspawner.service.settings import Settings, change_settings
+from gpuspawner.service.store.database.backup import note_address
 
 log = logging.getLogger("gpuspawner")
 
@@ -35,20 +36,20 @@ def run_service(options: ServeOptions) -> None:
         StartError, BackendError, SettingsError: an option, a file or a setting is wrong.
         NoPort: the service cannot listen.
     """
-    begin_log(options.log_format or TEXT)
+    set_up_log(options.log_format or TEXT)
     is_hub_start = not options.hub and "JUPYTERHUB_SERVICE_URL" in os.environ
     catalog = _load_first_catalog(options, by_hub=is_hub_start)
     show_times_in(catalog.rules.timezone)  # before the first line of the log
     read = read_hub_start if is_hub_start else read_own_start
     start = read(options, os.environ)
-    begin_log(options.log_format or changed(Settings(), start.settings).log_format)
+    set_up_log(options.log_format or change_settings(Settings(), start.settings).log_format)
     chosen, file, settings = _prepare(options, start, catalog)
-    look_seldom()
+    collect_garbage_seldom()
     _note_store(start.options)
     asyncio.run(_run(start.options, chosen, file, settings))
 
 
-async def _run(options: Options, chosen: Chosen, file: CatalogFile, settings: Settings) -> None:
+async def _run(options: Options, chosen: BackendChoice, file: CatalogFile, settings: Settings) -> None:
     try:
         await _meet_scheduler(chosen)
         await Service(options, file, chosen.backend, settings, chosen.scheduler, chosen.resources).run()
@@ -80,7 +81,7 @@ def _load_first_catalog(options: ServeOptions, *, by_hub: bool) -> Catalog:
             raise error from None
 
 
-def _prepare(options: ServeOptions, start: Start, catalog: Catalog) -> tuple[Chosen, CatalogFile, Settings]:
+def _prepare(options: ServeOptions, start: Start, catalog: Catalog) -> tuple[BackendChoice, CatalogFile, Settings]:
     """Return the backend and scheduler, the catalog file that is followed, and the service's settings."""
     data = Path(options.data)
     shortened = _shorten(options.fast, catalog)
@@ -98,7 +99,7 @@ def _prepare(options: ServeOptions, start: Start, catalog: Catalog) -> tuple[Cho
         source=start.catalog_source,
         keeps=True,
     )
-    settings = changed(Settings(**chosen.settings), start.settings)
+    settings = change_settings(Settings(**chosen.settings), start.settings)
     check_targets(settings, start.options.public_url)
     if chosen.resources is not None and not start.options.public_url:
         log.warning(
@@ -112,15 +113,15 @@ def _shorten(factor: float | None, catalog: Catalog) -> Catalog:
     return catalog if factor is None else scaled(catalog, factor)
 
 
-def _prepare_catalog(options: ServeOptions, chosen: Chosen, written: Catalog) -> Prepared:
-    """Return a later catalog for this backend, if the hub would start with it. Raises CatalogError."""
+def _prepare_catalog(options: ServeOptions, chosen: BackendChoice, written: Catalog) -> Prepared:
+    """Return a later catalog for this backend. Raises CatalogError if the hub would not start with it."""
     if problems := refused(options.catalog, written, makes_pods=chosen.makes_pods):
         raise CatalogError(problems)
     return chosen.prepare(_shorten(options.fast, written))
 
 
-async def _meet_scheduler(chosen: Chosen) -> None:
-    """Ask the scheduler what it is. The service waits for one that does not answer.
+async def _meet_scheduler(chosen: BackendChoice) -> None:
+    """Connect to the scheduler. The service also starts if the scheduler does not answer.
 
     Raises:
         BackendError: the scheduler cannot be used.
@@ -134,11 +135,11 @@ async def _meet_scheduler(chosen: Chosen) -> None:
 
 
 OBJECTS = 50_000
-"""The number of new objects that starts a search. Python's default is 700. With it, one of fifteen decisions in a fleet
-of 10,000 nodes waited 4 ms for the search. A page of the console waited longer."""
+"""The number of new objects that starts a garbage collection. With Python's default of 700, one of fifteen decisions in
+a fleet of 10,000 nodes waited 4 ms for it. A page of the console waited longer."""
 
 
-def look_seldom() -> None:
-    """Leave alone what is loaded, which stays, and look at the rest once there is much of it."""
+def collect_garbage_seldom() -> None:
+    """Exclude the loaded modules from garbage collections, and make collections less frequent."""
     gc.freeze()
     gc.set_threshold(OBJECTS)

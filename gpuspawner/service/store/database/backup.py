@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuspawner.core.errors import Conflict, Unavailable, quoted
-from gpuspawner.service.store.condition import Condition, condition_of_file
-from gpuspawner.service.store.schema import newer_words
+from gpuspawner.service.store.database.schema import Condition, condition_of_file, newer_words
 
 DATABASE, HUB_ID, SECRET = "gpuspawner.sqlite", "hub-id", "secret"
 IDENTITY = (HUB_ID, SECRET)
@@ -29,12 +28,12 @@ MAX_FILE_BYTES = 64 * 2**30
 ADDRESS_NOTE = "store-address"
 """A file in the folder of a service that keeps its store in a database elsewhere."""
 MAX_NUMBER = 2**31 - 1
-"""Of openings and writes: as much as the column holds."""
+"""The largest number of openings and writes that the column holds."""
 _EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
 
 
 def note_address(folder: Path, url: str) -> None:
-    """Note where a service keeps its store. A file in the folder needs no note. Raises OSError."""
+    """Note the address of a service's store. A file in the folder needs no note. Raises OSError."""
     note = folder / ADDRESS_NOTE
     if url.startswith("sqlite:"):
         note.unlink(missing_ok=True)
@@ -79,7 +78,7 @@ def back_up(data: Path, out: IO[bytes]) -> tuple[str, ...]:
         with tarfile.open(fileobj=out, mode="w|") as archive:
             for name, path in found.items():
                 with path.open("rb") as file:
-                    member = archive.gettarinfo(arcname=name, fileobj=file)  # of a link, what it names
+                    member = archive.gettarinfo(arcname=name, fileobj=file)  # follows links
                     member.type, member.linkname = tarfile.REGTYPE, ""
                     member.mode, member.uid, member.gid, member.uname, member.gname = 0o600, 0, 0, "", ""
                     archive.addfile(member, file)
@@ -94,7 +93,7 @@ def restore(source: IO[bytes], data: Path, is_used: Callable[[], str]) -> str:
     Args:
         source: the archive.
         data: the folder, which is made if it does not exist.
-        is_used: says who uses the folder, "" if it is not used.
+        is_used: returns the user of the folder in a sentence, "" if it is not used.
 
     Raises:
         Unavailable: it is not a backup, or is damaged.
@@ -208,7 +207,7 @@ def _unpacked(source: IO[bytes], folder: Path) -> dict[str, Path]:
 
 
 def _check_plain(database: sqlite3.Connection) -> None:
-    """Refuse a database that does more than hold rows. Raises Unavailable."""
+    """Refuse a database with triggers or views. Raises Unavailable."""
     found = database.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
     if found is not None:
         raise Unavailable(f"This is no backup of gpuspawner: it has the {found[0]} {quoted(found[1])}.")
@@ -238,7 +237,7 @@ def _epoch_of(path: Path) -> int:
 
 
 def _take_over(database: sqlite3.Connection, epoch: int) -> None:
-    """Make older services end, and let no newer one wait for a heartbeat."""
+    """Raise the epoch so that older services end, and remove the heartbeat so that no new one waits."""
     with database:
         own = _number(database, _EPOCH)
         database.execute("DELETE FROM meta WHERE name IN ('epoch', 'beat')")
@@ -248,7 +247,7 @@ def _take_over(database: sqlite3.Connection, epoch: int) -> None:
 def _set_aside(data: Path) -> str:
     """Copy the present database aside, and leave it as one file without a log. Return the name of the copy.
 
-    SQLite applies a log that it finds to any database of that name, so none may be left when another one comes.
+    SQLite applies an existing log to any database of that name, so no log may be left for the restored one.
     """
     path = data / DATABASE
     logs = {end: path.with_name(path.name + end) for end in ("-wal", "-shm")}
@@ -273,7 +272,7 @@ def _set_aside(data: Path) -> str:
 
 
 def _unused(path: Path) -> Path:
-    """Return a name that no file has: two restores may come within a second."""
+    """Return an unused file name. Two restores may happen within a second."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
     return next(name for name in names if not any(path.parent.glob(f"{name.name}*")))
 

@@ -1,8 +1,8 @@
 """Standby: two services share one store, each in its own process. One waits until the other has ended.
 
 The active service counts heartbeats in the store. The standby service measures the time without a heartbeat by its own
-clock. So the clocks of two machines are never compared. An active service that was only slow is superseded too. It
-learns this at its next write.
+clock. So the clocks of two machines are never compared. An active service that was only slow is superseded too. Its
+next write fails.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from gpuspawner.service.store import Store
 log = logging.getLogger("gpuspawner")
 
 BEAT_SECONDS = 1.5
-"""Each is a small write to the disk."""
+"""The interval of heartbeats. Each is a small write to the disk."""
 SILENT_SECONDS = 6.0
 """A service without a heartbeat for this time has ended. With the time to open a store, another works within 10 s."""
 LOOK_SECONDS = 0.5
 SLOWER = 3.0
 """The longest duration of a heartbeat, in durations of a look. On a slow database, the allowed silence is longer."""
 WAITS = (
-    "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by: it takes over once "
-    "that one has ended, or was silent for {seconds:.0f} s."
+    "Another GPU service works on this store (epoch {epoch}, as its log says). This one stands by. It takes over when "
+    "the other one has ended, or was silent for {seconds:.0f} s."
 )
 
 
 async def stand_by(store: Store, tell: Callable[[str], None], stopped: asyncio.Event) -> int:
-    """Return once no other service works on the store, or this one is stopped: the epoch of the one that has ended.
+    """Wait until no other service works on the store, or this one is stopped. Return the epoch of the ended service.
 
-    ``tell`` is told why it waits.
+    ``tell`` is called with the reason of the wait.
 
     Raises:
         Unavailable: the store does not answer.
     """
     seen, took, told = *await _look(store), False
     since = time.monotonic()
-    # Where looking is slow, so is beating, which takes more than one step.
+    # On a database with slow reads, heartbeats are slow too.
     while seen[1] and time.monotonic() - since < SILENT_SECONDS + SLOWER * took and not stopped.is_set():
         if not told:
             words = WAITS.format(epoch=seen[0], seconds=SILENT_SECONDS)
@@ -63,20 +63,20 @@ async def _look(store: Store) -> tuple[tuple[int, int], float]:
     return await store.read(store.seen_owner), time.monotonic() - began
 
 
-class Heart:
+class Heartbeat:
     """Writes heartbeats for standby services."""
 
     def __init__(self, store: Store) -> None:
-        """Beat at once when asked first."""
+        """Write the first heartbeat at the first call."""
         self._store, self._at = store, -BEAT_SECONDS
 
     async def beat(self) -> None:
-        """Beat where it is time. Raises what the store raises."""
+        """Write a heartbeat if it is due. Raises what the store raises."""
         if time.monotonic() - self._at >= BEAT_SECONDS:
             await self._store.write(self._store.beat)
             self._at = time.monotonic()
 
     async def stop(self) -> None:
-        """Let others take over at once. Where the store does not answer, they see the silence."""
+        """Let others take over at once. If the store does not answer, they notice the missing heartbeats."""
         with contextlib.suppress(GpuspawnerError):
             await self._store.write(self._store.leave)

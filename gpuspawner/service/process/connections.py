@@ -1,4 +1,4 @@
-"""The service's port, taken once an older service has gone, and limits on connections before they are signed in."""
+"""The service's port, taken once an older service has ended, and limits on unauthenticated connections."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from gpuspawner.core.errors import NoPort
 log = logging.getLogger("gpuspawner")
 
 WAITING_SECONDS = 20.0
-"""How long a connection may take for its next headers: longer than proxies keep an unused one, and no more."""
+"""How long a connection may take to send its next headers. Proxies keep an unused connection less long."""
 BODY_SECONDS = 10.0
 LARGEST_HEADERS_BYTES = 32768
-"""Twice what the hub's own proxy lets pass."""
+"""Twice the limit of the hub's own proxy."""
 LARGEST_DISCARDED_BYTES = 4 * 2**20
-"""A larger body is not read, not even to throw it away: its sender may miss the answer."""
+"""A larger body is not even read to discard it, so its sender may miss the answer."""
 LARGEST_BUFFER_BYTES = 262144
 MOST_STRANGERS = 2048
-"""Half of them for the streams of open pages, whose number has a limit of its own. Others are answered soon."""
+"""Half of them are for the streams of open pages, which have a limit of their own. Other requests end soon."""
 DESCRIPTORS = 8192
 """The number of open files that the service requests from the operating system. Each waiting spawner needs one."""
 TOLD_SECONDS = 60.0
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open more files than systems allow by default; return how many it may have at least."""
+    """Raise the number of files that this process may open. Return how many it may open at least."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -66,10 +66,10 @@ class PublicServer(HTTPServer):
         is_spawner: Callable[[HTTPHeaders], bool],
         most_strangers: int,
     ) -> None:
-        """Serve by ``request_callback``."""
+        """Let ``request_callback`` answer requests."""
         super().initialize(
             request_callback,
-            xheaders=False,  # anybody can write them, and no bound goes by an address that they name
+            xheaders=False,  # any client can write them, so no limit depends on them
             idle_connection_timeout=WAITING_SECONDS,
             body_timeout=BODY_SECONDS,
             max_header_size=LARGEST_HEADERS_BYTES,
@@ -83,14 +83,14 @@ class PublicServer(HTTPServer):
         self._told_at = -TOLD_SECONDS
 
     def start_request(self, server_conn: Any, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """Count a connection before its first request, and look at the headers of each."""
+        """Count a connection before its first request, and look at the headers of each request."""
         if server_conn not in self._spawners and server_conn not in self._strangers:
             if len(self._strangers) >= self._most_strangers:
                 self._drop_one()
             address = server_conn.context.remote_ip
             self._strangers[server_conn] = address
             self._by_address.setdefault(address, {})[server_conn] = None
-        return _Headers(super().start_request(server_conn, request_conn), partial(self._look, server_conn))
+        return _HeadersWatch(super().start_request(server_conn, request_conn), partial(self._look, server_conn))
 
     def on_close(self, server_conn: object) -> None:
         """Forget a connection."""
@@ -122,43 +122,57 @@ class PublicServer(HTTPServer):
         oldest.stream.close()
 
 
-class _Headers(HTTPMessageDelegate):
-    """Shows headers on their way."""
+class ForwardingDelegate(HTTPMessageDelegate):
+    """Passes the events of a request on to another delegate, if it has one."""
+
+    def __init__(self, to: HTTPMessageDelegate | None = None) -> None:
+        """Pass on to ``to``."""
+        self._to = to
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Pass a part of the body on."""
+        return self._to.data_received(chunk) if self._to is not None else None
+
+    def finish(self) -> None:
+        """Pass the end of the request on."""
+        if self._to is not None:
+            self._to.finish()
+
+    def on_connection_close(self) -> None:
+        """Pass the end of the connection on."""
+        if self._to is not None:
+            self._to.on_connection_close()
+
+
+class _HeadersWatch(ForwardingDelegate):
+    """Shows the headers of each request to a function."""
 
     def __init__(self, to: HTTPMessageDelegate, look: Callable[[HTTPHeaders], None]) -> None:
-        self._to, self._look = to, look
+        super().__init__(to)
+        self._look = look
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
         self._look(headers)
-        return self._to.headers_received(start_line, headers)
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        return self._to.data_received(chunk)
-
-    def finish(self) -> None:
-        self._to.finish()
-
-    def on_connection_close(self) -> None:
-        self._to.on_connection_close()
+        return self._to.headers_received(start_line, headers) if self._to is not None else None
 
 
 BIND_SECONDS = 10.0
-"""How long a new service, once it owns the store, waits for its port while the old one, seeing that, goes away."""
+"""How long a new service that owns the store waits for its port, which the old service leaves."""
 
 
 async def listen(
     server: HTTPServer, address: str, opened_at: Callable[[], float | None], *, by_hub: bool = True
 ) -> None:
-    """Listen at the address, an http URL, as soon as that is possible.
+    """Listen at the address, an http URL, as soon as possible.
 
-    The address may be one by which a cluster reaches this machine, and none of its own: then it listens on all of
-    these. ``opened_at`` tells since when the service owns the store, by the loop's time; ``by_hub`` whether the hub
-    starts it.
+    If it is no address of this machine, but one by which a cluster reaches it, listen on all addresses.
+    ``opened_at`` returns since when the service owns the store, by the loop's time. ``by_hub`` is whether the hub
+    starts the service.
 
     Raises:
-        NoPort: it owns the store for BIND_SECONDS, and has no port.
+        NoPort: the service has owned the store for BIND_SECONDS, and has no port.
     """
     url = urlparse(address)
     host, port = url.hostname or "127.0.0.1", url.port or 80

@@ -1,4 +1,4 @@
-"""PostgreSQL: a server, or several of which one takes writes.
+"""PostgreSQL: one server, or several with one that takes writes.
 
 Its tables are like SQLite's: texts of any length, ordered by code points; whole numbers of 64 bits.
 """
@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumper
 from sqlalchemy.dialects.postgresql.base import PGDDLCompiler, PGTypeCompiler
 
-from gpuspawner.service.store.databases import Database, is_ours
+from gpuspawner.service.store.database.dialects import Database, is_ours
 
 CONNECTIONS = 10
-"""The most that are open: those that read, the one that writes, and one that checks whether a write arrived."""
+"""The largest number of connections: readers, the writer, and one that checks whether a write is stored."""
 DEAD_SECONDS = 5
 """After this time, the server rolls back the transaction of a service that does nothing more, and its lock is free
 before another service takes over. A server that does not answer at all counts as gone after the same time."""
@@ -41,7 +41,7 @@ ADVICE = {
     "one that takes writes is found: postgresql://USER@ONE,TWO/DATABASE.",
     "42501": "Let the role make and change tables: ALTER DATABASE ... OWNER TO it, or GRANT ALL ON SCHEMA public.",
     "42P01": "The tables of the database are gone: it was emptied, or another one answers. Restore it, "
-    "or start the service again to begin with an empty one: workspaces that run are taken on.",
+    "or start the service again to begin with an empty one. Running workspaces are then taken over.",
     "53100": "Its disk is full.",
     "55P03": "Another service is writing, or another program holds its tables.",
     "57014": f"It took longer than {READ_SECONDS} s: another program may hold its tables. pg_stat_activity shows it.",
@@ -49,17 +49,17 @@ ADVICE = {
 """Advice by SQLSTATE."""
 NO_CONNECTION = f"The service uses up to {CONNECTIONS}: raise the server's max_connections, or end other programs'."
 OF_OURS = {"42501", "42P01"}
-"""States that SQLAlchemy counts as faults in our statements, but that depend on rights and on what is there."""
+"""States that SQLAlchemy counts as wrong statements, but that depend on rights and on existing tables."""
 
 
 class Postgresql(Database):
-    """PostgreSQL, reached by libpq. Addresses may say whatever libpq understands."""
+    """PostgreSQL through libpq. Addresses may have everything that libpq understands."""
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         """Connect nowhere yet.
 
         Raises:
-            ValueError: it is no address.
+            ValueError: ``url`` is not an address.
         """
         self._url, self._password_file = url, password_file
         try:
@@ -117,7 +117,7 @@ class Postgresql(Database):
         )
 
     def trouble(self, error: sa.exc.DBAPIError) -> str | None:
-        """Return the server's words, and what to do."""
+        """Return the server's message, and advice."""
         state = getattr(error.orig, "sqlstate", None) or ""
         if is_ours(error) and state not in OF_OURS:
             return None
@@ -150,7 +150,7 @@ class _Tables(PGDDLCompiler):
 
 
 class _Text(StrDumper):
-    """A text without the characters that PostgreSQL cannot hold."""
+    """Replaces the characters in a text that PostgreSQL cannot store."""
 
     def dump(self, obj: str) -> Any:
         return super().dump(obj.replace(NUL, INSTEAD))

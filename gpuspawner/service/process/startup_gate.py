@@ -1,11 +1,10 @@
-"""The startup gate: it answers requests from the start of the service, while the store is still loaded.
+"""The startup gate: it answers requests while the service starts and the store is loaded.
 
 A request's body is read only if it is short and its sender may use the service.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from tornado.http1connection import HTTP1Connection
@@ -22,17 +21,17 @@ from tornado.web import Application, HTTPError, stream_request_body
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, TooLarge, Unavailable
 from gpuspawner.service.api.base import BaseHandler, is_spawner
 from gpuspawner.service.api.internal import CALLBACK_PATH
-from gpuspawner.service.connections import LARGEST_DISCARDED_BYTES
 from gpuspawner.service.custom_resources.relay import OPERATOR_PATH
-from gpuspawner.service.health import ALIVE, READY
+from gpuspawner.service.loops import ALIVE, READY
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.process.connections import LARGEST_DISCARDED_BYTES, ForwardingDelegate
 from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
 STARTING = "The GPU service is starting."
-GOES_ON = "Until then workspaces run on, and nothing is lost."
-TO_MEND = "Until it can be read and written, workspaces run on, and none is started or stopped: tell an administrator."
+GOES_ON = "Workspaces keep running meanwhile, and nothing is lost."
+TO_MEND = "Until it answers, workspaces keep running, and none is started or stopped. Tell an administrator."
 AGAIN_SECONDS = 5
-"""When to ask again. Arbitrary: the store is tried every second, and a page should not flicker."""
+"""When clients ask again. Arbitrary: the service tries the store every second, and a page should not flicker."""
 LARGEST_SHOWN_BYTES = 32 * 2**20
 """The largest report of a separate operator process: 5,000 workspaces, and those that ended. The operator is
 authenticated before its report is read."""
@@ -40,15 +39,15 @@ NO_LENGTH = "Send the request with its length (Content-Length), not in chunks."
 
 
 class StartupGate(Router):
-    """Leads requests to the application, or, while ``waits_for`` says what is missing, to an answer that tells it."""
+    """Routes requests to the application, or to an answer with the reason while ``waits_for`` names a missing part."""
 
     def __init__(self, application: Application, parts: Parts) -> None:
-        """Wait: an empty ``waits_for`` opens."""
+        """Start closed. An empty ``waits_for`` opens the gate."""
         self._application, self._parts = application, parts
         self.waits_for = STARTING
         prefix = parts.prefix.rstrip("/")
         self._signed = prefix + CALLBACK_PATH
-        """Senders to this path sign the body, which is short."""
+        """Requests to this path have a short, signed body."""
         self._operator = prefix + OPERATOR_PATH
         """The operator process sends all resources of a cluster to this path."""
         self._always = (f"{prefix}/static/", f"{prefix}/oauth_callback", ALIVE, READY)
@@ -69,22 +68,22 @@ class StartupGate(Router):
             if large and isinstance(request.connection, HTTP1Connection):
                 request.connection.set_max_body_size(largest)
             if not self.waits_for and request.path != self._signed:
-                await Sender(self._application, request, parts=self._parts).check()
-        except Exception as error:  # noqa: BLE001 - told as the answer
+                await SenderCheck(self._application, request, parts=self._parts).check()
+        except Exception as error:  # noqa: BLE001 - it becomes the answer
             unread = size is None or size > LARGEST_DISCARDED_BYTES or "Expect" in request.headers
             arguments = {"parts": self._parts, "error": error, "unread": unread}
-            return self._application.get_handler_delegate(request, Refused, arguments)
+            return self._application.get_handler_delegate(request, RefusedRequest, arguments)
         return self._lead(request)
 
     def _lead(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
         if not self.waits_for or request.path.startswith(self._always):
             return self._application.find_handler(request, **kwargs)
         arguments = {"parts": self._parts, "waits_for": self.waits_for}
-        return self._application.get_handler_delegate(request, Waiting, arguments)
+        return self._application.get_handler_delegate(request, StartupAnswer, arguments)
 
 
 def _body_bytes(headers: HTTPHeaders) -> int | None:
-    """Return how long a request's body is to be; None where it says so in no way that can be trusted."""
+    """Return the announced length of a request's body, None without a length that can be trusted."""
     length = headers.get("Content-Length", "0")
     known = length.isdecimal() and len(length) <= 12 and "Transfer-Encoding" not in headers  # noqa: PLR2004
     return int(length) if known else None
@@ -97,37 +96,23 @@ def _check_size(size: int | None, largest: int) -> None:
         raise TooLarge
 
 
-class Admission(HTTPMessageDelegate):
-    """Finds out who sends a body before it is read; then leads to what answers."""
+class Admission(ForwardingDelegate):
+    """Authenticates the sender of a body before it is read, and then passes the request on."""
 
     def __init__(self, gate: StartupGate, request: HTTPServerRequest) -> None:
-        """Nothing is asked yet."""
+        """Pass nothing on before the headers."""
+        super().__init__()
         self._gate, self._request = gate, request
-        self._to: HTTPMessageDelegate | None = None
 
     async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
-        """Choose who answers."""
+        """Choose the delegate that answers."""
         self._to = await self._gate.admit(self._request)
         ready = self._to.headers_received(start_line, headers)
         if ready is not None:
             await ready
 
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Pass it on."""
-        return self._to.data_received(chunk) if self._to is not None else None
 
-    def finish(self) -> None:
-        """Pass it on."""
-        if self._to is not None:
-            self._to.finish()
-
-    def on_connection_close(self) -> None:
-        """Pass it on."""
-        if self._to is not None:
-            self._to.on_connection_close()
-
-
-class Sender(BaseHandler):
+class SenderCheck(BaseHandler):
     """Authenticates the sender of a body. It sends no answer.
 
     The handler of the request checks the permission and the token of a form.
@@ -156,11 +141,11 @@ class Sender(BaseHandler):
 
 
 @stream_request_body
-class Refused(NotFound):
-    """Any method: an error, without keeping what is sent.
+class RefusedRequest(NotFound):
+    """Any method: an error. The body is discarded.
 
-    At once where the body is to stay ``unread``, which ends the connection. Else after the body, which goes nowhere:
-    clients and proxies that are still sending would miss an answer.
+    If the body stays ``unread``, the error is sent at once and the connection ends. Otherwise it is sent after the
+    body, because clients and proxies that are still sending would miss it.
     """
 
     def initialize(self, parts: Parts, error: Exception, *, unread: bool) -> None:  # type: ignore[override]
@@ -174,7 +159,7 @@ class Refused(NotFound):
             raise self._error
 
     def data_received(self, chunk: bytes) -> None:
-        """Keep nothing."""
+        """Discard a part of the body."""
 
     def _tell(self) -> None:
         raise self._error
@@ -182,11 +167,11 @@ class Refused(NotFound):
     get = head = post = put = patch = delete = options = _tell
 
 
-class Waiting(PageHandler):
-    """Any method: 503 with the reason, in JSON for programs, as a page that loads itself again for people.
+class StartupAnswer(PageHandler):
+    """Any method: 503 with the reason, in JSON for programs, and as a page that reloads itself for people.
 
-    People sign in first, as ever. So the hub's own look at a service that it starts is answered by a redirect: it takes
-    no 5xx for an answer, and after 30 s (10 s before JupyterHub 6) without one it ends itself.
+    People sign in first. So the hub's own check of a service that it starts gets a redirect. The hub does not accept a
+    5xx status, and ends after 30 s (10 s before JupyterHub 6) without another answer.
     """
 
     def initialize(self, parts: Parts, waits_for: str = STARTING) -> None:
@@ -199,7 +184,7 @@ class Waiting(PageHandler):
         if not self._is_for_programs():
             await super().prepare()
             if self.person is None:
-                return  # on the way to sign in
+                return  # redirected to the login page
         raise Unavailable(f"{self._waits_for} {GOES_ON if self._waits_for == STARTING else TO_MEND}")
 
     def _is_for_programs(self) -> bool:
@@ -207,7 +192,7 @@ class Waiting(PageHandler):
         return path.startswith(("/api/", "/internal/", "/metrics"))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say when to ask again."""
+        """Add the headers that say when to ask again."""
         if isinstance(kwargs.get("exc_info", (None, None))[1], Unavailable):
             self.set_header("Retry-After", AGAIN_SECONDS)
             if not self._is_for_programs():

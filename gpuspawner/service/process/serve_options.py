@@ -1,4 +1,4 @@
-"""The options of the service, of its command, of the hub that starts it and of files: checked and put together."""
+"""The options of the service, from its command, the hub that starts it, and files. They are checked here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import yaml
@@ -15,9 +15,9 @@ import yaml
 from gpuspawner.backends.machine import make_identity
 from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.service.app import Options
-from gpuspawner.service.backend_choice import BACKEND, CLUSTER
-from gpuspawner.service.store.backup import DATABASE
-from gpuspawner.service.store.databases import database_of
+from gpuspawner.service.process.backend_choice import BACKEND, CLUSTER
+from gpuspawner.service.store.database.backup import DATABASE
+from gpuspawner.service.store.database.dialects import database_of
 
 SERVICE = "services/gpu"
 OAUTH_CLIENT = "service-gpu"
@@ -25,7 +25,7 @@ OAUTH_CLIENT = "service-gpu"
 ACCESS_SCOPES = frozenset({"access:services", "access:services!service=gpu"})
 """Scopes of JupyterHub of which a visitor needs one."""
 SHORTEST_TOKEN = 32
-"""Letters of a token of Prometheus. Arbitrary: as many as of a hub's token."""
+"""The shortest token of Prometheus. Arbitrary: as long as a hub's token."""
 LAST_PORT = 65535
 CATALOG_SOURCE = "GPUSPAWNER_CATALOG"
 """The variable in which a hub names the catalog's file. The service reads a copy that the hub has checked."""
@@ -34,7 +34,7 @@ ADDRESSES = {"http": "http://127.0.0.1:8081/hub/api", "https": "https://hub.exam
 
 
 class StartError(Exception):
-    """The service cannot start so. The message says what is wrong, and what is right."""
+    """The service cannot start. The message has the fault and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,14 @@ class Start:
     catalog_source: Path | None = None
 
 
-def read_secret(path: Path) -> bytes:
-    """Return the secret that spawner and service share. Raises OSError and ValueError."""
-    return bytes.fromhex(path.read_text().strip())
-
-
 def read_hub_start(options: ServeOptions, environment: Mapping[str, str]) -> Start:
-    """Return the start by a hub, whose variables say the rest. Raises StartError."""
+    """Return the start by a hub, from its variables. Raises StartError."""
     names = ("JUPYTERHUB_API_URL", "JUPYTERHUB_API_TOKEN", "JUPYTERHUB_SERVICE_PREFIX")
     if missing := [name for name in names if name not in environment]:
         raise StartError(f"{', '.join(missing)} not set. JupyterHub sets them when it starts the service.")
     data, secret = Path(options.data), Path(options.data) / "secret"
     try:
-        known = read_secret(secret), secret.stat().st_mtime, _read(data / "hub-id")
+        known = bytes.fromhex(_read(secret)), secret.stat().st_mtime, _read(data / "hub-id")
     except (OSError, ValueError) as error:
         words = f"--data: {data} is not the folder that configure() made for the hub ({error})."
         raise StartError(words) from error
@@ -114,7 +109,7 @@ def read_hub_start(options: ServeOptions, environment: Mapping[str, str]) -> Sta
 
 
 def read_own_start(options: ServeOptions, environment: Mapping[str, str]) -> Start:
-    """Return the start of a process of its own, by options and files. Raises StartError."""
+    """Return the start of a process of its own, from options and files. Raises StartError."""
     if not options.hub:
         raise StartError(
             "--hub is missing: the hub's API, such as http://127.0.0.1:8081/hub/api. Or let JupyterHub start the "
@@ -186,7 +181,7 @@ def _origins(options: ServeOptions) -> tuple[str, str]:
 
 
 def _public_url(options: ServeOptions, prefix: str, origin: str) -> str:
-    """Return where people open the service's pages, or "" if it is not known."""
+    """Return the address of the service's pages for people, "" if it is not known."""
     if origin:
         return f"{origin}{prefix.rstrip('/')}"
     return f"{options.public_url.rstrip('/')}/{SERVICE}" if options.public_url else ""
@@ -208,10 +203,10 @@ def _identity(options: ServeOptions, data: Path) -> tuple[bytes, float, str]:
         raise StartError(f"--data: {data} cannot be made ({error.strerror}). Name another folder.") from error
     if options.secret_file:
         secret = secret_in(options.secret_file)
-        # The age of the secret says what may be rebuilt with it. A mounted file is as old as its mount.
+        # The age of the secret decides what may be rebuilt. A mounted file is only as old as its mount.
         return secret, 0.0, options.hub_id or derive_hub_id(secret)
     try:
-        text, hub_id = make_identity(data, options.hub_id)  # the first of hub and service makes them
+        text, hub_id = make_identity(data, options.hub_id)  # hub or service makes them, whichever starts first
     except SystemExit as error:
         raise StartError(str(error).removeprefix("gpuspawner: ")) from None
     return bytes.fromhex(text), (data / "secret").stat().st_mtime, hub_id
@@ -278,8 +273,7 @@ def _settings_in(environment: Mapping[str, str]) -> dict[str, Any]:
         raise StartError("GPUSPAWNER_SETTINGS is not a JSON object: configure() writes it.") from error
 
 
-@dataclass(frozen=True)
-class StoreAddress:
+class StoreAddress(NamedTuple):
     """The address of the store, and the file with its password."""
 
     url: str

@@ -12,13 +12,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.service.store import schema, tables
-from gpuspawner.service.store.backup import DATABASE, check_there, copy_database
-from gpuspawner.service.store.databases import Database, database_of
+from gpuspawner.service.store import tables
+from gpuspawner.service.store.database import schema
+from gpuspawner.service.store.database.backup import DATABASE, check_there, copy_database
+from gpuspawner.service.store.database.dialects import Database, database_of
 
 ROWS_AT_ONCE = 2000
 NUL, INSTEAD = "\\u0000", "\\ufffd"
-"""The character that PostgreSQL cannot hold, and what it holds instead, as JSON writes both."""
+"""The character that PostgreSQL cannot store, and its replacement, as JSON writes both."""
 
 
 def copy_store(
@@ -32,10 +33,10 @@ def copy_store(
 
     Args:
         data: the folder.
-        url: where the empty database is.
+        url: the address of the empty database.
         password_file: the password for it.
-        is_used: says who uses the folder, "" if it is not used.
-        show_progress: is called with the table, and how many of how many rows are copied.
+        is_used: returns the user of the folder in a sentence, "" if it is not used.
+        show_progress: is called with the table, the number of copied rows, and the number of all rows.
 
     Raises:
         Unavailable: there is no store, it is damaged, or the other database does not answer.
@@ -65,7 +66,7 @@ def copy_store(
                     table.name: _copy_table(one, other, table, show_progress) for table in tables.metadata.sorted_tables
                 }
         except sa.exc.DBAPIError as error:
-            raise Unavailable(f"The store cannot be copied ({_words(target, error)}). Nothing of it was.") from error
+            raise Unavailable(f"The store cannot be copied ({_words(target, error)}). Nothing was copied.") from error
         finally:
             source.engine.dispose()
             target.engine.dispose()

@@ -1,10 +1,11 @@
-"""The hub as the service sees it: its list of servers, a start, a stop."""
+"""JupyterHub's REST API: users, groups, and the list, start and stop of servers."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -21,11 +22,11 @@ PAGE = "application/jupyterhub-pagination+json"
 STRICT_SINCE = 6
 """The version of JupyterHub that restricts the names of servers."""
 OF_NAMES = ("named servers", "server_name")
-"""In what the hub says where the name is in the way."""
+"""The words of the hub's message if it refuses the name of a server."""
 OF_USER = re.compile(r"user|\w+_user")
 """The keys under which authenticators keep a user's data: oauth_user, github_user. Others are not the user's."""
 LONGEST_MESSAGE = 300
-"""Characters of what the hub says. Arbitrary: a sentence or two."""
+"""Characters of a message of the hub. Arbitrary: a sentence or two."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,16 @@ class HubClient:
         return tuple(_server(user, server) for user in users for server in _servers_of(user).values())
 
     async def created(self, user: str) -> str | None:
-        """Return when the user of this name was created, as a key has it; None where the hub has no such user."""
-        try:
-            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
-        except _NotFoundError:
-            return None
-        return model.get("created") or None
+        """Return when a user was created, in the format of a lease's key; None if the hub has no such user."""
+        model = await self._user(user)
+        return (model.get("created") or None) if model is not None else None
 
     async def groups(self, user: str, user_created: str) -> frozenset[str]:
         """Return the groups of the user with this name and creation time; no groups if the hub has no such user."""
-        try:
-            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
-        except _NotFoundError:
+        model = await self._user(user)
+        if model is None:
             return frozenset()
-        if not {"groups", "created"} <= model.keys():  # JupyterHub leaves out what it may not tell
+        if not {"groups", "created"} <= model.keys():  # JupyterHub leaves out fields that a token may not read
             raise Unavailable(
                 "The hub does not tell who is in which group: the role of this service lacks read:users:groups."
             )
@@ -84,13 +81,12 @@ class HubClient:
         return [HubUser(one["name"], one["created"], frozenset(one.get("groups") or ())) for one in listed]
 
     async def email(self, user: str) -> str | None:
-        """Return a user's mail address as the authenticator stored it, or the name where it is one; None for none.
+        """Return a user's mail address as the authenticator stored it, or a name that is an address, else None.
 
         The hub must keep authentication state, and the service needs the scope ``admin:auth_state``.
         """
-        try:
-            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
-        except _NotFoundError:
+        model = await self._user(user)
+        if model is None:
             return None
         state = model.get("auth_state") or {}
         inner = [value for key, value in state.items() if OF_USER.fullmatch(key) and isinstance(value, Mapping)]
@@ -119,31 +115,25 @@ class HubClient:
 
     async def server(self, user: str, name: str) -> HubServer | None:
         """Return one server; None if the hub says that it does not exist."""
-        try:
-            model = await self._fetch("GET", f"/users/{quote(user, safe='')}")
-        except _NotFoundError:
-            return None
-        server = _servers_of(model).get(name)
-        return _server(model, server) if server else None
+        model = await self._user(user)
+        server = None if model is None else _servers_of(model).get(name)
+        return _server(model, server) if model is not None and server else None
 
     async def takes_name(self, user: str, name: str) -> bool:
         """Return whether the hub accepts a server name that JupyterHub 6 refuses for new servers.
 
-        An older hub does, and a newer one for a server that its user has had since then.
+        An older hub accepts it. A newer hub accepts it for a server that the user has had since before the upgrade.
         """
         if int(str((await self._fetch("GET", "/"))["version"]).partition(".")[0]) < STRICT_SINCE:
             return True
-        try:
-            model = await self._fetch("GET", f"/users/{quote(user, safe='')}?include_stopped_servers")
-        except _NotFoundError:
-            return False
-        return name in _servers_of(model)
+        model = await self._user(user, "?include_stopped_servers")
+        return model is not None and name in _servers_of(model)
 
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:
-        """Ask for a start with the bare options (5.x knows no other form). Read the server back to see what came of it.
+        """Ask for a start with the bare options, the only form that 5.x knows. Read the server later to see the result.
 
-        201, 202, 400-pending and a time-out all mean "look again", so they are treated alike. Return why the hub can
-        have no such server for any user: it allows no named servers, no more of them, or not this name; else "".
+        201, 202, 400 for a pending server and a time-out all mean "look again", so they are treated alike. Return why
+        the hub refuses such a server for every user: no named servers, no more of them, or not this name; else "".
         """
         try:
             await self._fetch("POST", _server_path(user, name), dict(options), timeout_seconds=20.0)
@@ -154,11 +144,16 @@ class HubClient:
         return ""
 
     async def stop(self, user: str, name: str) -> None:
-        """Ask for a stop. A server that is not there is stopped."""
-        try:
+        """Ask for a stop. Treat 404 as already stopped."""
+        with suppress(_NotFoundError):
             await self._fetch("DELETE", _server_path(user, name), timeout_seconds=20.0)
+
+    async def _user(self, name: str, query: str = "") -> Mapping[str, Any] | None:
+        try:
+            found: Mapping[str, Any] = await self._fetch("GET", f"/users/{quote(name, safe='')}{query}")
         except _NotFoundError:
-            return
+            return None
+        return found
 
     async def _fetch(self, method: str, path: str, body: Any = None, timeout_seconds: float = 10.0) -> Any:
         request = HTTPRequest(
@@ -192,7 +187,7 @@ class _NotFoundError(Exception):
 
 
 class _BadRequestError(Unavailable):
-    """The hub's own words for a request that it refuses."""
+    """The hub refuses a request. The message is the hub's own."""
 
 
 def _message_of(body: bytes) -> str:
@@ -208,11 +203,11 @@ def _server_path(user: str, name: str) -> str:
 
 
 def _servers_of(user: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a user's servers. JupyterHub leaves out what it may not tell, which must not look like "no servers"."""
+    """Return a user's servers. JupyterHub leaves them out if a token may not read them, which must not mean "none"."""
     if not {"servers", "created"} <= user.keys():
         raise Unavailable(
-            f"The hub tells nothing of {user['name']}'s servers: the role of this service lacks read:servers, or "
-            "read:users."
+            f"The hub does not show the servers of {user['name']}. Give the role of this service the scopes "
+            "read:servers and read:users."
         )
     return user["servers"] or {}
 

@@ -1,6 +1,6 @@
 """The differences between SQLite and PostgreSQL: connections, transactions, functions, errors in words.
 
-Each difference is here, or in ``postgresql``, once. Queries of tables are the same for both.
+Each difference is written once, here or in ``postgresql``. Queries of tables are the same for both.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sqlalchemy.ext.compiler import compiles
 
 POSTGRESQL_SCHEMES = ("postgresql", "postgres")
 PATIENCE_SECONDS = 1.0
-"""How long a write waits for another process that writes. A second service's write takes milliseconds. While one
-write waits, no other can go on."""
+"""How long a write waits for another process that writes. A write of a second service takes milliseconds. A waiting
+write blocks all others."""
 NOT_IN_ADDRESS = (
     "The address has a password in it, which lists of processes and logs would show. Write it into a file that only "
     "the service may read, and name that as the store's password file."
@@ -40,7 +40,7 @@ class Database(ABC):
     engine: sa.Engine
 
     def __init__(self, engine: sa.Engine) -> None:
-        """Begin the transactions of an engine: those with the option ``writes`` as the only writer."""
+        """Begin the transactions of an engine. Those with the option ``writes`` are the only writer."""
         self.engine = engine
         self._patience_seconds = PATIENCE_SECONDS
         self._generation = 0
@@ -59,7 +59,7 @@ class Database(ABC):
 
     @contextmanager
     def _patience(self) -> Iterator[float]:
-        """Give the first write that must wait its time, and those behind it none until one succeeds."""
+        """Let the first blocked write wait, and the writes behind it fail at once until one succeeds."""
         seconds, self._patience_seconds = self._patience_seconds, 0.0
         yield seconds
         self._patience_seconds = PATIENCE_SECONDS
@@ -70,14 +70,14 @@ class Database(ABC):
 
     @abstractmethod
     def begin_to_write(self, connection: sa.Connection, patience_seconds: float) -> None:
-        """Begin as the only writer, or fail after that time."""
+        """Begin as the only writer, or fail after ``patience_seconds``."""
 
     @abstractmethod
     def trouble(self, error: sa.exc.DBAPIError) -> str | None:
-        """Return in words why the database does not answer. Return None for a fault of ours, which would come again."""
+        """Return the reason why the database does not answer, None for a defect of the service."""
 
     def lose(self) -> None:
-        """Stop using the present connections, because they lead to the wrong one of several servers."""
+        """Close the present connections, because they lead to the wrong one of several servers."""
         self._generation += 1
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Database(ABC):
 
     def _checked_out(self, _connection: object, record: Any, _proxy: object) -> None:
         if record.info["generation"] != self._generation:
-            raise sa.exc.DisconnectionError("it leads to what was lost")  # SQLAlchemy makes another
+            raise sa.exc.DisconnectionError("it leads to a lost server")  # SQLAlchemy makes another
 
     def _checked_in(self, connection: object, record: Any) -> None:
         if self._closed and connection is not None:
@@ -98,7 +98,7 @@ class Database(ABC):
 
 
 def is_ours(error: sa.exc.DBAPIError) -> bool:
-    """Return whether an error is a fault of ours, which another try would not mend."""
+    """Return whether an error is a defect of the service, so that another try would fail too."""
     return isinstance(error, (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.DataError)) or not isinstance(
         error, sa.exc.DatabaseError
     )
@@ -126,7 +126,7 @@ class Sqlite(Database):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def _check_file(self) -> None:
-        """Fail if the file was removed or replaced: SQLite would go on with the removed one until the restart."""
+        """Fail if the file was removed or replaced. SQLite would use the removed file until the restart."""
         try:
             found = Path(self._path).stat()
         except OSError as error:
@@ -176,7 +176,7 @@ def database_of(url: str, password_file: Path | None = None) -> Database:
     if password_file is not None:
         _refuse_shared(password_file)
     try:
-        from gpuspawner.service.store.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
+        from gpuspawner.service.store.database.postgresql import Postgresql  # noqa: PLC0415 - its driver is an extra
     except ImportError as error:
         raise ValueError(NO_CLIENT) from error
     found = Postgresql(url, password_file)
@@ -213,7 +213,7 @@ def _refuse_password(url: str) -> None:
 
 
 class WholePart(sa.sql.functions.GenericFunction[int]):
-    """The whole part of a number that is not negative. SQLite's cast cuts, PostgreSQL's rounds."""
+    """The whole part of a number that is not negative. SQLite's cast truncates, PostgreSQL's rounds."""
 
     inherit_cache = True
     type = sa.BigInteger()
@@ -230,7 +230,7 @@ def _floor(element: WholePart, compiler: Any, **how: Any) -> str:
 
 
 class IsJson(sa.sql.functions.GenericFunction[bool]):
-    """Whether a stored document is JSON. SQLite's is text, and its functions fail on a damaged one."""
+    """Whether a stored document is JSON. In SQLite it is text, and its functions fail on a damaged one."""
 
     inherit_cache = True
     type = sa.Boolean()
@@ -247,26 +247,26 @@ def _is_there(element: IsJson, compiler: Any, **how: Any) -> str:
 
 
 class Upsert:
-    """The statement that writes a row, or changes the one with its key. Making it is slow, so it is made once.
+    """The statement that writes a row, or changes the row with its key. It is slow to build, so it is built once.
 
     ``changed`` returns the columns to set, given the new row's.
     """
 
     def __init__(self, table: sa.Table, changed: Callable[[Any], Mapping[str, Any]]) -> None:
-        """Make it for both databases."""
+        """Build it for both databases."""
         key = [column.name for column in table.primary_key]
         self._of: dict[str, sa.Insert] = {}
         for name, insert in (("sqlite", sqlite.insert(table)), ("postgresql", postgresql.insert(table))):
             self._of[name] = insert.on_conflict_do_update(index_elements=key, set_=changed(insert.excluded))
 
     def execute(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
-        """Write rows one after the other, so that a statement binds the values of one row only."""
+        """Write rows one by one, so that a statement binds the values of one row only."""
         if rows:
             connection.execute(self._of[connection.dialect.name], rows)
 
 
 def allow_long_transaction(connection: sa.Connection) -> None:
-    """Give a migration time: it waits for readers of the tables that it changes, and works between its statements."""
+    """Give a migration more time. It waits for readers of its tables, and computes between its statements."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '5min'")
         connection.exec_driver_sql("SET LOCAL lock_timeout = '2min'")

@@ -1,4 +1,4 @@
-"""Reads the recorded history of a service that may be running. The service is not stopped, superseded or changed."""
+"""Reads the recorded history of a service that may be running, without any effect on the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuspawner.core.idle.readings import CPU, PROBED, GpuReading, GpuState, Sam
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.store import ReadingRow, tables
-from gpuspawner.service.store.databases import engine_to_read
+from gpuspawner.service.store.database.dialects import engine_to_read
 from gpuspawner.service.store.readings import BUCKET_SECONDS, RAW_SECONDS
 from gpuspawner.simulate.replay import Step
 from gpuspawner.simulate.timeline import Timeline, merged
@@ -27,7 +27,7 @@ _source_json: TypeAdapter[SourceReading] = TypeAdapter(SourceReading)
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedLease:
     """A lease that ran, and its readings, oldest first. Times in seconds since the epoch."""
 
     lease: Lease
@@ -35,8 +35,8 @@ class Recorded:
     start: float
     end: float
     absent_until: float | None = None
-    """The time until which the user had not opened the workspace, which was granted while they were away. None if they
-    were there, or if this is unknown."""
+    """The time until which the user had not opened the workspace, if it was granted while they were away. None if they
+    were present, or if it is unknown."""
 
     def opened(self, at: float) -> bool | None:
         """Return whether the user had opened the workspace by then, None if unknown."""
@@ -52,9 +52,9 @@ class Recorded:
         )
 
 
-def recorded(
+def read_recordings(
     url: str, since: float, told: Callable[[int, int], None], password_file: Path | None = None
-) -> Iterator[Recorded]:
+) -> Iterator[RecordedLease]:
     """Yield each lease with GPU readings after ``since``, ordered by its first reading.
 
     ``told`` is called with the number of leases that were read, and with their total.
@@ -94,21 +94,22 @@ def recorded(
         engine.dispose()
 
 
-def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> Recorded:
+def _recorded(lease: Lease, rows: tuple[ReadingRow, ...], since: float, over_at: float | None) -> RecordedLease:
     began = rows[0].at - rows[0].seconds
     start = max(lease.running_at if lease.running_at is not None else began, since)
     end = max(rows[-1].at, lease.ended_at or 0.0)
     nobody = lease.arrival is not None or lease.reason is ExitReason.NOBODY_CAME
-    last = end if nobody else over_at  # the last time at which the user had not come
+    last = end if nobody else over_at  # the last time without the user
     absent_until = lease.claimed_at if lease.claimed_at is not None else None if last is None else last + 1.0
-    seen = lease.running_at is not None and lease.running_at >= since  # else its beginning is not known
-    return Recorded(lease, rows, min(start, began), end, absent_until if seen else None)
+    seen = lease.running_at is not None and lease.running_at >= since  # otherwise the beginning is unknown
+    return RecordedLease(lease, rows, min(start, began), end, absent_until if seen else None)
 
 
-def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
-    """Return when any GPU was at work, in seconds since the start: as the live policy saw it when it was measured.
+def busy_timeline(history: RecordedLease, period_seconds: float, now: float) -> Timeline:
+    """Return when any GPU was busy, in seconds since the start, as the policy judged each measurement at its time.
 
-    Of readings older than a day it is the ten minutes around it, as in :func:`steps_of`: the rest is not known.
+    Readings older than a day are stored for ten minutes each, as in :func:`replay_steps`. Work in them lasts ten
+    minutes. The rest is unknown.
     """
     return merged(
         Timeline([(max(0.0, at - seconds - history.start), at - history.start, 1.0)])
@@ -117,13 +118,13 @@ def work_of(history: Recorded, period_seconds: float, now: float) -> Timeline:
     )
 
 
-def not_recorded(history: Recorded) -> frozenset[str]:
-    """Return the softer evidence of which nothing was recorded, by the names that a policy has for it."""
+def missing_evidence(history: RecordedLease) -> frozenset[str]:
+    """Return the names of soft evidence without any recorded reading."""
     cpu = () if any(row.cpu_cores is not None for row in history.rows) else (CPU,)
     return frozenset((*cpu, *(() if any(row.soft is not None for row in history.rows) else PROBED)))
 
 
-def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[Step]:
+def replay_steps(history: RecordedLease, period_seconds: float, now: float) -> Iterator[Step]:
     """Yield the samples of a history. Their ``at`` counts from its start.
 
     For readings older than a day, only the highest of each ten minutes is stored. It is repeated at the sampling period
@@ -139,7 +140,7 @@ def steps_of(history: Recorded, period_seconds: float, now: float) -> Iterator[S
 
 
 def _instants(
-    history: Recorded, period_seconds: float, now: float
+    history: RecordedLease, period_seconds: float, now: float
 ) -> Iterator[tuple[float, float, dict[str, ReadingRow]]]:
     """Yield each time at which the workspace was sampled, the seconds it covers, and the reading of each GPU."""
     raw_from = now - RAW_SECONDS - BUCKET_SECONDS  # a bucket is thinned whole only once all of it is old
@@ -165,7 +166,7 @@ def _strength(row: ReadingRow) -> tuple[bool, float]:
     return row.kind == GpuState.BUSY.value, -1.0 if row.utilization_percent is None else row.utilization_percent
 
 
-def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
+def _sample(history: RecordedLease, rows: dict[str, ReadingRow], interval: float, at: float) -> Sample:
     known = [row for row in rows.values() if row.cpu_cores is not None]
     return Sample(
         leased=history.gpus,
@@ -181,7 +182,7 @@ def _sample(history: Recorded, rows: dict[str, ReadingRow], interval: float, at:
 
 
 def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
-    """Return the softer evidence of a sample: what is not stored was quiet, unless nothing was read at all."""
+    """Return the soft evidence of a sample. Evidence that is not stored was inactive, unless none was read."""
     if stored is None:
         return ()
     return tuple(SoftReading(name, **stored.get(name, {"active": False})) for name in PROBED)
@@ -222,18 +223,18 @@ SOURCES: dict[str, Callable[[Sample], Sample]] = {
 """The sources in addition to the probe. Each function returns a sample without its source."""
 
 
-class Looking:
+class RecordedSamples:
     """The sample source of :func:`simulate.replay.simulate`. It returns samples at their recorded times."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
-        """Begin at the first."""
+        """Begin at the first sample."""
         self._rest = iter(steps)
         self._from = 0.0
 
-    def __call__(self, seconds: float) -> Step | None:  # noqa: ARG002 - the past was sampled as it was
+    def __call__(self, seconds: float) -> Step | None:  # noqa: ARG002 - the samples have their own times
         """Return the next sample."""
         return next((step for step in self._rest if step.at >= self._from), None)
 
     def resume(self, at: float) -> None:
-        """Skip what comes before."""
+        """Skip earlier samples."""
         self._from = at

@@ -1,4 +1,4 @@
-"""The backend and the scheduler that variables and catalog name: this machine, or Kubernetes clusters."""
+"""The backend and the scheduler of the environment and the catalog: this machine, or Kubernetes clusters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gpuspawner.catalog import Catalog, Cluster, HttpSchedulerAddress, KueueQueu
 from gpuspawner.catalog.requests.profile_options import FILE, read_menus
 from gpuspawner.catalog.watched_file import Prepared
 from gpuspawner.core.errors import CatalogError, Problem
+from gpuspawner.core.rules import Rules
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.clusters import BoundedScheduler, ClusterScheduler, ClustersScheduler, SharedGpus
 from gpuspawner.schedulers.http.client import SchedulerClient
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
     from gpuspawner.backends.kubernetes.backend import KubernetesBackend
     from gpuspawner.backends.kubernetes.settings import ClusterSettings
 
-Believes = Callable[[str, Mapping[str, str]], bool]
+SignatureCheck = Callable[[str, Mapping[str, str]], bool]
 BACKEND = "GPUSPAWNER_BACKEND"
 """``local`` (the default) or ``kubernetes``."""
 CLUSTER = "GPUSPAWNER_KUBERNETES"
-"""The settings of the cluster as JSON, by the names of ``backends.kubernetes.settings.ClusterSettings``."""
+"""The settings of the cluster as JSON, with the names of ``backends.kubernetes.settings.ClusterSettings``."""
 CLUSTER_TIMES = {"fleet_seconds": 1.0, "probes_at_once": 256}
-"""Settings that differ on a cluster: its view is followed, so that reading it is cheap, and probes run elsewhere."""
+"""Settings that differ on a cluster, where observations are cheap, and probes run on other machines."""
 
 
 Connect = Callable[[], Awaitable[None]]
 
 
 class BackendError(Exception):
-    """The backend cannot be used as configured. The message says what is wrong, and what is right."""
+    """The backend cannot be used as configured. The message has the fault and the remedy."""
 
 
 async def _nothing() -> None:
@@ -50,7 +51,7 @@ async def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BackendChoice:
     """The backend and scheduler with the catalog, settings and custom resources that fit them."""
 
     catalog: Catalog
@@ -68,7 +69,7 @@ class Chosen:
 
 def choose_backend(
     catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str], secret: bytes = b""
-) -> Chosen:
+) -> BackendChoice:
     """Return the backend that the environment names, and the scheduler that the catalog names.
 
     ``secret`` is the key with which the service signs leases.
@@ -92,7 +93,7 @@ def choose_backend(
         raise BackendError(str(error)) from error
 
 
-def _with_owners(chosen: Chosen, queues: KueueQueues | PodQueues | None, hub_id: str) -> Chosen:
+def _with_owners(chosen: BackendChoice, queues: KueueQueues | PodQueues | None, hub_id: str) -> BackendChoice:
     """Add the schedulers that own the queues of clusters."""
     owned = {name: one.scheduler for name, one in chosen.catalog.clusters.items() if one.scheduler is not None}
     if queues is None and not owned:
@@ -138,8 +139,8 @@ def _queue_owner(
 
 
 def _with(
-    chosen: Chosen, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, connect: Connect = _nothing
-) -> Chosen:
+    chosen: BackendChoice, scheduler: HttpScheduler | ClusterScheduler | ClustersScheduler, connect: Connect = _nothing
+) -> BackendChoice:
     """Add the scheduler that owns the queue."""
 
     async def close() -> None:
@@ -154,26 +155,28 @@ def _same_scheduler(
     prepare: Callable[[Catalog], Prepared],
     catalog: Catalog,
 ) -> Prepared:
-    """Adapt a later catalog. The scheduler is chosen once, at the start."""
+    """Adapt a later catalog. The scheduler is chosen at the start only."""
     prepared, waits = prepare(catalog)
     if catalog.scheduler == address:
         return prepared, waits
     return replace(prepared, scheduler=address), (*waits, "Another scheduler takes effect after a restart of the hub.")
 
 
-def _backend(catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str], believes: Believes) -> Chosen:
+def _backend(
+    catalog: Catalog, data: Path, hub_id: str, environment: Mapping[str, str], believes: SignatureCheck
+) -> BackendChoice:
     name = environment.get(BACKEND, "local")
     if name == "local" and catalog.clusters:
         raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
     if name == "local":
         backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
-        return Chosen(catalog, partial(_on_this_machine, catalog.simulated), backend)
+        return BackendChoice(catalog, partial(_on_this_machine, catalog.simulated), backend)
     if name != "kubernetes":
         raise BackendError(f"{BACKEND}={name!r} is not a backend: local or kubernetes.")
     return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""), believes)
 
 
-def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Believes) -> Chosen:
+def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: SignatureCheck) -> BackendChoice:
     try:
         from gpuspawner.backends.custom_resources.cluster import CustomResources  # noqa: PLC0415
         from gpuspawner.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 - an extra
@@ -204,7 +207,8 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
             if kind.resource and not is_gpu_resource(kind.resource, named)
         )
         waits = (f"GPUs that nodes call {', '.join(new)} are seen after a restart of the hub.",) if new else ()
-        return replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=menus), waits
+        rules = _rules_in_namespace(catalog.rules, settings)
+        return replace(catalog, gpus=cluster_kinds(catalog.gpus), menus=menus, rules=rules), waits
 
     try:
         catalog, _ = prepare(catalog)
@@ -222,7 +226,21 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Bel
             await resources.close()
         await backend.close()
 
-    return Chosen(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+    return BackendChoice(catalog, prepare, backend, scheduler, resources, makes_pods=True, settings=times, close=close)
+
+
+def _rules_in_namespace(rules: Rules, settings: ClusterSettings) -> Rules:
+    """Return the rules for the workspaces' namespace.
+
+    Raises:
+        CatalogError: a quota names a namespace, and each user has one.
+    """
+    if settings.all_namespaces and rules.quotas_of_namespaces:
+        first = next(iter(rules.quotas_of_namespaces.values()))[0].name
+        wrong = "each user has a namespace of their own here (enable_user_namespaces)"
+        problem = Problem("catalog", None, f"quotas.{first}.namespace", wrong, "Limit the user by user: instead.")
+        raise CatalogError((problem,))
+    return rules.in_namespace(settings.namespace)
 
 
 def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: ClusterSettings) -> ClusterBackend:
@@ -242,7 +260,7 @@ def _clusters(catalog: Catalog, make: Callable[..., ClusterBackend], settings: C
 
 
 def _on_this_machine(simulated: Mapping[str, int], catalog: Catalog) -> Prepared:
-    """Adapt a later catalog on one machine. Its simulated GPUs are made once."""
+    """Adapt a later catalog on one machine. Its simulated GPUs are made at the start only."""
     if catalog.simulated == simulated:
         return catalog, ()
     waits = "Other numbers of simulated GPUs take effect after a restart of the hub."

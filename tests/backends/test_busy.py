@@ -61,7 +61,7 @@ def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
 
 def test_an_unlocked_record_is_ignored(folder: Path) -> None:
     record = folder / "holders" / f"123.{UUIDS[0]}"
-    record.write_text(records.written({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
+    record.write_text(records.to_lines({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
     assert records.holders(folder, UUIDS[0]) == ()
 
 

@@ -12,7 +12,7 @@ import pytest
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, resolve_all
 from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.pages import TEMPLATES, Live, PageView, ServiceView, of_server
+from gpuspawner.spawner.web.pages import TEMPLATES, LiveAnswers, PageView, ServiceView, of_server
 
 CATALOG = load_text("""
 version: 1
@@ -87,7 +87,7 @@ def workspace(server="", end=None, user="alice"):
 
 
 def live(*offers, sentence="Starts now.", refused=False, **known):
-    return Live({one["kind"]: one for one in offers}, sentence, refused, **known)
+    return LiveAnswers({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
 def test_an_untouched_form_requests_the_defaults():

@@ -14,10 +14,10 @@ from gpuspawner.spawner.kubernetes import volumes as waits
 from gpuspawner.spawner.kubernetes.volumes import (
     Holder,
     claims_of,
-    for_one_pod,
+    describe_holder,
     holder_of,
-    holder_words,
     is_attached_elsewhere,
+    is_for_one_pod,
 )
 from gpuspawner.spawner.waiting import StartEnded
 
@@ -57,8 +57,8 @@ def test_the_pod_that_mounts_the_claim_is_found_the_oldest_first():
     assert holder_of(own, (), pods) is None
     assert holder_of(own, {"home-alice"}, pods[:3]) is None
     words = "Your home is mounted by one workspace at a time, and your workspace train has it since 10:02, on node-7."
-    assert holder_words(found, "alice", "10:02") == words
-    assert "and another pod has it since" in holder_words(found, "bob", "10:02"), "whose it is is not for others"
+    assert describe_holder(found, "alice", "10:02") == words
+    assert "and another pod has it since" in describe_holder(found, "bob", "10:02"), "whose it is is not for others"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_pod_that_mounts_the_claim_is_found_the_oldest_first():
     [(["ReadWriteOncePod"], True), (["ReadWriteOnce"], False), (["ReadWriteMany"], False), ([], False)],
 )
 def test_one_pod_alone_is_what_the_claim_says(modes, alone):
-    assert for_one_pod({"spec": {"accessModes": modes}}) is alone
+    assert is_for_one_pod({"spec": {"accessModes": modes}}) is alone
 
 
 def test_a_volume_that_is_attached_elsewhere_is_known_by_the_last_that_its_node_said():

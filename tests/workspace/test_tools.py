@@ -13,7 +13,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from gpuspawner.workspace.home import packages as module
 from gpuspawner.workspace.home.own_files import Notes
-from gpuspawner.workspace.home.packages import TOOLS_VARIABLE, install_tool, ticked
+from gpuspawner.workspace.home.packages import TOOLS_VARIABLE, install_tool, selected_tools
 from gpuspawner.workspace.home.start import begin
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -85,19 +85,19 @@ def test_a_failure_is_told_and_passed_over_and_the_next_tool_is_made(environ, tm
 
 
 def test_an_interrupted_install_is_made_again_and_another_list_is_kept_next_to_it(environ, tmp_path):
-    (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
+    (tool,) = selected_tools(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     tool.folder.mkdir(parents=True)
     (tool.folder / "bin").write_text("of a start that was cut off")
     assert asyncio.run(install_tool(tool, environ)).failure == ""
     assert tool.is_whole
-    (other,) = ticked(with_tools(environ, mine=["atool", "more"]), tmp_path / ".gpuspawner")
+    (other,) = selected_tools(with_tools(environ, mine=["atool", "more"]), tmp_path / ".gpuspawner")
     assert other.folder.parent == tool.folder.parent
     assert other.folder != tool.folder
 
 
 def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
+    (tool,) = selected_tools(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     made = []
 
     async def counted(program, *_):

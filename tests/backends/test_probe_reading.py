@@ -56,7 +56,7 @@ def test_golden() -> None:
     assert sample.cpu_cores is None, "CPU use needs a probe before"
     assert first.holders_cpu_cores is None
     assert table is not None
-    assert replace(table, followed=None) == ProcessTable(
+    assert replace(table, monitor_state=None) == ProcessTable(
         1000.0, 100, {(10, 500): ProcessTime(1, 1200, 300), (11, 600): ProcessTime(10, 400, 0)}
     )
 

@@ -36,9 +36,7 @@ def world(make_web_world):
 
 
 def post(world, path, status=200, name="admin", **body):
-    response = api(world, name, f"admin/{path}", "POST", {"reason": WHY, **body})
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, name, f"admin/{path}", "POST", {"reason": WHY, **body}, status=status).json()
 
 
 def restrict(world, what, status=201, **body):
@@ -47,9 +45,7 @@ def restrict(world, what, status=201, **body):
 
 def lift(world, made, status=200):
     (one,) = made["restrictions"]
-    response = api(world, "admin", f"admin/restrictions/{one['id']}", "DELETE", {"reason": "done"})
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, "admin", f"admin/restrictions/{one['id']}", "DELETE", {"reason": "done"}, status=status).json()
 
 
 def audit_of(world, lease=None):
@@ -278,6 +274,14 @@ def test_budget_hours_taken_meanwhile_are_not_granted_twice(make_web_world):
     (refused,) = post(world, "workspaces/extend", ids=["one", "two"], until="17h")["refused"]
     assert (refused["id"], refused["words"].startswith("It ends at")) == ("two", True)
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
+
+
+def test_a_restriction_that_many_lift_at_one_moment_is_lifted_once(world):
+    made = restrict(world, "pause", kind="a100", until="2h")
+    with ThreadPoolExecutor(8) as pool:
+        lifted = list(pool.map(lambda _: lift(world, made), range(8)))
+    assert {one["state"] for one in lifted} == {"lifted"}
+    assert [line[1] for line in audit_of(world)].count("lifted") == 1
 
 
 def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restores_it(world):

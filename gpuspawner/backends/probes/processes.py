@@ -43,7 +43,8 @@ class ProcessTime:
 class ProcessTable:
     """The processes of a workspace at one time: ``times`` by (pid, start time in ticks since boot).
 
-    It is kept for the next probe, and the difference is the CPU use. ``monitor_state`` is for the workspace's GPU monitor.
+    It is kept for the next probe, and the difference is the CPU use. ``monitor_state`` is for the workspace's GPU
+    monitor.
     """
 
     clock_seconds: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from kubernetes_asyncio.client import ApiException, models
+from kubernetes_asyncio.client import models
 
 from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
 from gpuspawner.core.errors import Conflict
@@ -23,7 +22,7 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
     faults_of_server,
     is_privileged,
 )
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
 
 
 def apply_changes(value: Any, before: Any, after: Any, kind: str) -> Any:
@@ -391,11 +390,3 @@ def _restrict(spec: Json) -> None:
         if "seccompProfile" not in said:
             own["seccompProfile"] = {"type": "RuntimeDefault"}
         one["securityContext"] = own
-
-
-def message_of(error: ApiException) -> str:
-    """Return the message of the API server."""
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
-        return short(str(error.reason))

@@ -19,7 +19,8 @@ from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Container, Volume
 from gpuspawner.core.units import show_time
-from gpuspawner.spawner.kubernetes.manifests import container, message_of
+from gpuspawner.spawner.kubernetes.manifests import container
+from gpuspawner.spawner.kubernetes.pod_ends import message_of
 from gpuspawner.spawner.kubernetes.pod_states import Stage, last_event, short
 from gpuspawner.spawner.waiting import ended_start
 

@@ -53,7 +53,7 @@ def start(environ):
     return list(dict.fromkeys(filter(None, seen))), notes.view()["notes"], KernelSpecManager(kernel_dirs=folders)
 
 
-def test_a_ticked_tool_becomes_a_kernel_of_its_own_once_and_is_found_again(environ, tmp_path):
+def test_a_selected_tool_becomes_a_kernel_once_and_is_found_again(environ, tmp_path):
     environ = with_tools(environ, mine=["atool==1.0"])
     shown, told, kernels = start(environ)
     assert (shown, told) == (["Installing the tool mine into your home…"], [])
@@ -70,7 +70,7 @@ def test_a_ticked_tool_becomes_a_kernel_of_its_own_once_and_is_found_again(envir
     assert (shown, told, "mine" in kernels.find_kernel_specs()) == ([], [], True), "it is not made again"
 
 
-def test_a_failure_is_told_and_passed_over_and_the_next_tool_is_made(environ, tmp_path):
+def test_a_failure_is_reported_and_the_next_tool_is_made(environ, tmp_path):
     shown, told, kernels = start(with_tools(environ, lost=["no-such-package"], mine=["atool"]))
     assert shown == ["Installing the tool lost into your home…", "Installing the tool mine into your home…"]
     (failure,) = told

@@ -60,7 +60,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
     """
     key, now = Key(*person.owner, server), state.clock.now()
     groups = await state.members.lately(person.name, person.owner)
-    request = await state.allocator.asking.resolve(options, person.name, person.owner, groups)
+    request = await state.allocator.resolver.resolve(options, person.name, person.owner, groups)
     mine = state.registry.of_key(key)
     if mine is not None and mine.phase in UP | {Phase.STARTING}:
         raise Conflict("This workspace runs already. You find it among your workspaces.")
@@ -107,7 +107,7 @@ async def _volume_words(state: Parts, claim: Claim, kind: str | None) -> str:
     template = state.catalog.templates.get(claim.request.template)
     makes_one = template is not None and any(one.per_user_bytes for one in template.volumes.values())
     owner = Owner(state.hub_id, claim.user_created)
-    if not full or (not makes_one and await state.allocator.asking.has_started_before(owner)):
+    if not full or (not makes_one and await state.allocator.resolver.has_started_before(owner)):
         return ""
     return f" {full} If this workspace needs a new one, it cannot start. Ask an administrator to raise the quota."
 

@@ -8,8 +8,7 @@ from collections import defaultdict
 from fractions import Fraction
 
 import pytest
-import requests
-from page_world import NOW, Browser, api, running
+from page_world import NOW, Browser, api, asked, running
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuspawner.backends.base import ProbeResult
@@ -53,12 +52,6 @@ async def sampled(sampler):
         await task
 
 
-def asked(world, path, who="admin"):
-    answer = requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
-    assert answer.status_code == 200, answer.text
-    return answer
-
-
 def counted(world, path, name):
     """A metric's hours, by user or kind, then by state."""
     found = defaultdict(float)
@@ -83,7 +76,10 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
     assert rows["bob"]["idle"] == pytest.approx(MINUTES / 60, abs=0.05)
 
     assert json.loads(cli("admin", "report", "--by", "user", "--json")) == document
-    for text in (asked(world, "console/usage.csv?by=user").text, cli("admin", "report", "--by", "user", "--csv")):
+    for text in (
+        asked(world, "console/usage.csv?by=user").text,
+        cli("admin", "report", "--by", "user", "--csv"),
+    ):
         lines = {line["name"]: line for line in csv.DictReader(io.StringIO(text))}
         for name in COLUMNS:
             assert {who: float(line[name]) for who, line in lines.items()} == {who: rows[who][name] for who in rows}

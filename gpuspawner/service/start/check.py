@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import Catalog, Cluster, understood, visible
-from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpus_asked
+from gpuspawner.catalog.requests.visibility import cluster_words, given_instead, gpu_title, gpus_asked
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
@@ -211,6 +211,8 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
     if would.says:
         yield would.says
+    elif words := cluster_words(catalog, request, would.kind or request.gpu or ""):
+        yield words
     if would.beyond_share:
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # no extension goes beyond it

@@ -49,7 +49,7 @@ def fail_always(*_arguments, **_named):
 
 
 @pytest.mark.parametrize("error", FAULTS)
-@pytest.mark.parametrize("listener", ["start_times.note", "told", "charging.keep", "messages_of"])
+@pytest.mark.parametrize("listener", ["start_times.note", "on_stored", "charging.keep_stored", "messages_of"])
 async def test_a_fault_of_a_listener_of_a_commit_fails_no_write(world, listener, error):
     registry = world.registry
     owner, name = (registry, listener) if "." not in listener else (getattr(registry, listener.split(".")[0]), "note")

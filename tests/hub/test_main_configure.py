@@ -118,7 +118,7 @@ def test_a_file_system_without_locks_is_told_and_no_reason_to_refuse(tmp_path, m
     monkeypatch.setattr(settings.fcntl, "flock", flock)
     with contextlib.nullcontext() if goes_on else pytest.raises(SystemExit, match=r"hub\.lock cannot be"):
         settings.lock_data_folder(tmp_path, "http://127.0.0.1:8000/")
-    assert ("has no locks (No locks available). Only one" in capsys.readouterr().err) == goes_on
+    assert ("has no locks (No locks available). Make sure" in capsys.readouterr().err) == goes_on
 
 
 def test_a_restart_of_the_hub_ends_no_workspace_unless_its_administrator_says_so(configured, capsys):

@@ -21,8 +21,8 @@ from gpuspawner.service.workspaces.warnings import awaited_words, grace_end
 
 NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
 NO_MONITOR_IN_IMAGE = (
-    "The GPU monitor does not run in this workspace, because its image has no nvidia-ml-py. GPU work of a few seconds "
-    "may be missed."
+    "The GPU monitor does not run in this workspace, because its Python has no nvidia-ml-py. GPU work of a few "
+    "seconds may be missed."
 )
 
 

@@ -109,10 +109,13 @@ class Backend(Protocol):
         """
         ...
 
-    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
+    def patch(
+        self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = (), *, one_domain: bool = False
+    ) -> dict[str, Any]:
         """Return the JSON patch with which the spawner gives a workspace exactly these slots.
 
-        For claimed GPUs, ``instead`` are kinds that the cluster may allocate instead, the first that is free.
+        For claimed GPUs, ``instead`` are kinds that the cluster may allocate instead, the first that is free. With
+        ``one_domain`` the cluster may only allocate GPUs of one NVLink or NUMA domain.
 
         Each backend returns ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
         ``"pod"`` in the API's own format, without empty parts::

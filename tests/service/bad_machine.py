@@ -31,6 +31,7 @@ class BadMachine(World):
 
     def __init__(self, folder, *, disk=None, gpus=1, policy=None, **settings):
         self.hub_id = f"hub-{uuid.uuid4().hex}"  # /proc shows the workspaces of other tests too
+        folder.mkdir(exist_ok=True)
         self.folder, self.processes, self.environments = folder, {}, {}
         policy = {**POLICY, **(policy or {})}
         super().__init__((disk or folder) / "service.sqlite", gpus=gpus, policy=policy, templates=SIXTEEN, **settings)

@@ -19,6 +19,10 @@ from gpuspawner.service.api.rest.document import route_of
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
 
+import page_world  # noqa: E402 - found only through the path above
+from bad_machine import BadMachine  # noqa: E402 - as above
+from service_process import Process  # noqa: E402 - as above
+from service_world import World  # noqa: E402 - as above
 
 KEPT_IN = os.environ.get("GPUSPAWNER_TEST_STORE", "sqlite")
 """The database of these tests, except the tests in ON_BOTH: sqlite or postgresql."""
@@ -121,20 +125,23 @@ def _is_caller(file):
     return is_ours or "/tests/" in file
 
 
+def _made_by(make, close):
+    """Yield a function that makes objects by their number and its arguments, and close them all afterwards."""
+    made = []
+
+    def one(*arguments, **named):
+        made.append(make(len(made), *arguments, **named))
+        return made[-1]
+
+    yield one
+    for each in made:
+        close(each)
+
+
 @pytest.fixture
 def make_world(tmp_path):
     """Return a function that makes a world with the given GPUs, policy and settings."""
-    from service_world import World  # noqa: PLC0415 - found only through the path above
-
-    made = []
-
-    def make(**which):
-        made.append(World(tmp_path / f"service-{len(made)}.sqlite", **which))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.crash()
+    yield from _made_by(lambda number, **which: World(tmp_path / f"service-{number}.sqlite", **which), World.crash)
 
 
 @pytest.fixture
@@ -146,17 +153,8 @@ def world(make_world):
 @pytest.fixture
 def make_web_world(tmp_path, monkeypatch):
     """Return a function that serves the service's pages with a fake hub and the given catalog, or the default one."""
-    import page_world  # noqa: PLC0415 - found only through the path above
-
-    made = []
-
-    def make(catalog=None):
-        made.append(page_world.World(tmp_path, monkeypatch, catalog))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.close()
+    pages = page_world.World
+    yield from _made_by(lambda _number, catalog=None: pages(tmp_path, monkeypatch, catalog), pages.close)
 
 
 @pytest.fixture
@@ -168,21 +166,9 @@ def store(database):
 @pytest.fixture
 def make_machine(tmp_path, monkeypatch):
     """Return a function that makes a machine with real processes and probes, and simulated GPUs."""
-    from bad_machine import BadMachine  # noqa: PLC0415 - found only through the path above
-
     monkeypatch.setattr(nvidia, "find", lambda: None)
     monkeypatch.setattr(nvidia, "has_devices", lambda: False)
-    made = []
-
-    def make(**which):
-        folder = tmp_path / f"machine-{len(made)}"
-        folder.mkdir()
-        made.append(BadMachine(folder, **which))
-        return made[-1]
-
-    yield make
-    for machine in made:
-        machine.close()
+    yield from _made_by(lambda number, **which: BadMachine(tmp_path / f"machine-{number}", **which), BadMachine.close)
 
 
 @pytest.fixture
@@ -200,16 +186,8 @@ def port():
 @pytest.fixture
 def serve(tmp_path, port):
     """Return a function that starts the service as a process."""
-    from service_process import Process  # noqa: PLC0415 - found only through the path above
 
-    started = []
+    def start(number, folder=tmp_path, **which):
+        return Process(tmp_path / f"log-{number}.txt", folder, port, **which)
 
-    def start(folder=tmp_path, **which):
-        started.append(Process(tmp_path / f"log-{len(started)}.txt", folder, port, **which))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+    yield from _made_by(start, Process.kill)

@@ -332,12 +332,20 @@ class Browser(requests.Session):
         return response
 
 
-def api(world, name, path="workspaces?ended=5", method="GET", body=None):
-    """Return the API's answer to a user's token."""
+def api(world, name, path="workspaces?ended=5", method="GET", body=None, status=None):
+    """Return the API's answer to a user's token, and check its status if one is given."""
     headers = {"Authorization": f"token {world.token(name)}"}
-    return requests.request(
-        method, f"{world.home}api/v1/{path}", headers=headers, data=json.dumps(body or {}), timeout=20
-    )
+    address = f"{world.home}api/v1/{path}"
+    answer = requests.request(method, address, headers=headers, data=json.dumps(body or {}), timeout=20)
+    assert status in {None, answer.status_code}, answer.text
+    return answer
+
+
+def asked(world, path, who="admin", status=200):
+    """Return the service's answer to a user's token at any address, and check its status."""
+    answer = requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
+    assert status in {None, answer.status_code}, answer.text
+    return answer
 
 
 def spawner(world, path, body=None, method="POST"):

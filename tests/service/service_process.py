@@ -60,6 +60,12 @@ class Process:
     def says(self, text, seconds=40.0):
         eventually(lambda: text in self.text, seconds, f"{text!r} is not in:\n{self.text}")
 
+    def kill(self):
+        """Kill the process, unless it has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
     def ends(self, seconds=40.0):
         return eventually(lambda: self.process.poll() is not None, seconds) and self.process.returncode
 

@@ -36,9 +36,7 @@ def world(make_web_world):
 
 
 def post(world, path, status=200, name="admin", **body):
-    response = api(world, name, f"admin/{path}", "POST", {"reason": WHY, **body})
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, name, f"admin/{path}", "POST", {"reason": WHY, **body}, status=status).json()
 
 
 def restrict(world, what, status=201, **body):
@@ -47,9 +45,7 @@ def restrict(world, what, status=201, **body):
 
 def lift(world, made, status=200):
     (one,) = made["restrictions"]
-    response = api(world, "admin", f"admin/restrictions/{one['id']}", "DELETE", {"reason": "done"})
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, "admin", f"admin/restrictions/{one['id']}", "DELETE", {"reason": "done"}, status=status).json()
 
 
 def audit_of(world, lease=None):

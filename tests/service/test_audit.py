@@ -25,9 +25,7 @@ def act(world, path, reason="The driver is changed", **body):
 
 
 def found(world, query="", status=200):
-    response = api(world, "admin", f"admin/audit?{query}")
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, "admin", f"admin/audit?{query}", status=status).json()
 
 
 def test_the_audit_has_actor_address_target_reason_and_outcome_of_each_action(world):

@@ -19,9 +19,9 @@ world = world_fixture(catalog=load_catalog({**CATALOG, "teams": {"vision": {}}, 
 
 
 def restrict(world, what, **body):
-    answer = api(world, "admin", "admin/restrictions", "POST", {"what": what, "reason": "final projects", **body})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["restrictions"][0]
+    return api(
+        world, "admin", "admin/restrictions", "POST", {"what": what, "reason": "final projects", **body}, status=201
+    ).json()["restrictions"][0]
 
 
 def planned(world, name, **query):

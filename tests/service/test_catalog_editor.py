@@ -45,9 +45,7 @@ def follow(world, path):
 
 
 def ask(world, path="", method="GET", body=None, name="admin", status=200):
-    response = api(world, name, f"admin/catalog{path}", method, body)
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, name, f"admin/catalog{path}", method, body, status=status).json()
 
 
 def preview(world, status=200, **change):

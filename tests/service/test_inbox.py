@@ -33,21 +33,15 @@ def ended_idle(world):
 
 
 def inbox(world, name="alice", query=""):
-    answer = api(world, name, f"inbox{query}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return api(world, name, f"inbox{query}", status=200).json()
 
 
 def read(world, name="alice", **body):
-    answer = api(world, name, "inbox/read", "POST", body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return api(world, name, "inbox/read", "POST", body, status=200).json()
 
 
 def send(world, to="all", text="Maintenance on Friday.", until="2h", name="admin", status=201, **more):
-    answer = api(world, name, "messages", "POST", {"to": to, "text": text, "until": until, **more})
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(world, name, "messages", "POST", {"to": to, "text": text, "until": until, **more}, status=status).json()
 
 
 def told(document):

@@ -6,8 +6,7 @@ from html import unescape
 
 import page_world
 import pytest
-import requests
-from page_world import NOW, Browser, world_fixture
+from page_world import NOW, Browser, asked, world_fixture
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Unavailable
@@ -25,10 +24,7 @@ world = world_fixture()
 
 
 def overview(world, query=""):
-    headers = {"Authorization": f"token {world.token('admin')}"}
-    answer = requests.get(f"{world.home}console/{query}", headers=headers, timeout=20)
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    return asked(world, f"console/{query}").text
 
 
 def section(page, name):

@@ -17,9 +17,7 @@ NAME = "my 4 \N{MULTIPLICATION SIGN} A100 for nightly?"
 
 
 def ask(world, path="presets", who="alice", status=200, method="GET", **body):
-    response = api(world, who, path, method, body)
-    assert response.status_code == status, response.text
-    return response.json()
+    return api(world, who, path, method, body, status=status).json()
 
 
 def save(world, name=NAME, who="alice", status=201, **options):

@@ -27,9 +27,7 @@ def world(make_web_world, monkeypatch):
 
 def reorder(world, lease="of-robin", place=1, name="admin", status=200, **more):
     body = {"ids": [lease], "place": place, "reason": WHY, **more}
-    answer = api(world, name, "admin/workspaces/reorder", "POST", body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(world, name, "admin/workspaces/reorder", "POST", body, status=status).json()
 
 
 def order(world):

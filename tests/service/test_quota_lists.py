@@ -6,8 +6,7 @@ import re
 from fractions import Fraction
 
 import pytest
-import requests
-from page_world import CATALOG, GPUS, NOW, Browser, api, running
+from page_world import CATALOG, GPUS, NOW, Browser, api, asked, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.rules import Rate
@@ -26,12 +25,6 @@ def world(make_web_world):
     for user, gpus, hours in (("alice", (0, 1), 19), ("bob", (2,), 1)):
         made.save(running(user, user, gpus, rate=Rate(Fraction(len(gpus))), deadline_at=NOW + 3600 * hours))
     return made
-
-
-def asked(world, path):
-    answer = requests.get(world.home + path, headers={"Authorization": f"token {world.token('admin')}"}, timeout=20)
-    assert answer.status_code == 200, answer.text
-    return answer
 
 
 def test_every_limit_and_budget_of_everybody_is_in_one_list(world):
@@ -100,7 +93,10 @@ def test_page_json_and_csv_say_the_same(world, name):
     api(world, "admin", "quota-grants", "POST", {"user": "bob", "what": "2 GPUs", "until": "3d", "why": "=1+1"})
     body = {"what": "pause", "kind": "a100", "reason": "=1+1", "until": "2h"}
     api(world, "admin", "admin/restrictions", "POST", body)
-    page, document = asked(world, f"console/{name}").text, asked(world, f"console/{name}.json").json()
+    page, document = (
+        asked(world, f"console/{name}").text,
+        asked(world, f"console/{name}.json").json(),
+    )
     lines = list(csv.DictReader(io.StringIO(asked(world, f"console/{name}.csv").text)))
     assert len(lines) == document["found"] == page.count("data-key=") > 0
     for line, row in zip(lines, document["rows"], strict=True):

@@ -33,15 +33,11 @@ def world(make_web_world, monkeypatch):
 
 
 def ask(world, name="alice", status=201, **body):
-    answer = api(world, name, "quota-requests", "POST", {**ASK, **body})
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(world, name, "quota-requests", "POST", {**ASK, **body}, status=status).json()
 
 
 def answer(world, request, act, name="admin", status=200, **body):
-    found = api(world, name, f"quota-requests/{request['id']}/{act}", "POST", body)
-    assert found.status_code == status, found.text
-    return found.json()
+    return api(world, name, f"quota-requests/{request['id']}/{act}", "POST", body, status=status).json()
 
 
 def listed(world, name, query=""):

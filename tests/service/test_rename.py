@@ -18,9 +18,7 @@ def web(make_web_world):
 
 
 def rename(web, title, who="alice", status=200):
-    answer = api(web, who, "workspaces/runs/rename", "POST", {"title": title})
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(web, who, "workspaces/runs/rename", "POST", {"title": title}, status=status).json()
 
 
 def test_pages_show_the_title_and_the_server_keeps_its_name(web):

@@ -11,8 +11,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-import requests
-from page_world import CATALOG, GPUS, Browser, api, running
+from page_world import CATALOG, GPUS, Browser, api, asked, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
@@ -73,12 +72,6 @@ def end(world, name, reason=ExitReason.STOPPED):
 def later(world, *parts):
     world.clock.at = at(*parts)
     world.call(close_months, world.parts)
-
-
-def asked(world, path, who="admin", status=200):
-    answer = requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
-    assert answer.status_code == status, answer.text
-    return answer
 
 
 def statement(world, month="2027-01", team="vision", who="admin"):

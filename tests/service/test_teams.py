@@ -46,9 +46,7 @@ def world(make_web_world):
 
 
 def check(world, name="alice", status=200, **options):
-    answer = api(world, name, "check", "POST", options)
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(world, name, "check", "POST", options, status=status).json()
 
 
 def acquire(world, name="alice", status=200, start_id="s1", server="", **options):
@@ -182,9 +180,9 @@ def queued(world, **options):
 
 
 def consent(world, lease, *kinds, status=200, name="alice"):
-    answer = api(world, name, f"workspaces/{lease['id']}/consent", "POST", {"substitutes": list(kinds)})
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return api(
+        world, name, f"workspaces/{lease['id']}/consent", "POST", {"substitutes": list(kinds)}, status=status
+    ).json()
 
 
 def consented(document):

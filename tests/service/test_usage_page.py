@@ -10,8 +10,7 @@ from fractions import Fraction
 
 import page_world
 import pytest
-import requests
-from page_world import NOW
+from page_world import NOW, asked
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.cli.main import main
@@ -48,10 +47,6 @@ def test_the_currency_precedes_the_cost(make_web_world):
     figures = asked(world, "console/usage").text.partition('id="usage-figures"')[2].partition("</dl>")[0]
     assert '<dt>Cost</dt><dd class="gs-value"><small>EUR</small> 0.00</dd>' in figures
     assert "Idle hours: EUR 0.00" in figures
-
-
-def asked(world, path, who="admin"):
-    return requests.get(world.home + path, headers={"Authorization": f"token {world.token(who)}"}, timeout=20)
 
 
 @pytest.mark.postgresql
@@ -117,8 +112,7 @@ def test_usage_adds_up_in_each_grouping(world):
     ],
 )
 def test_invalid_days_and_groupings_are_refused(world, query, said):
-    answer = asked(world, f"console/usage.json?{query}")
-    assert answer.status_code == 400
+    answer = asked(world, f"console/usage.json?{query}", status=400)
     assert said.removeprefix("write ") in answer.json()["error"]["message"]
 
 
@@ -133,7 +127,7 @@ def test_the_page_of_a_user_has_workspaces_usage_and_ends(world):
     assert re.search(r"Stopped 1\W", page)
     assert "No workspace of carol is running." in asked(world, "console/people/carol").text, "the hub has her"
     world.created["stranger"] = None
-    assert asked(world, "console/people/stranger").status_code == 404
+    asked(world, "console/people/stranger", status=404)
 
 
 def test_no_rounding_error_of_a_sum_is_exported(world):

@@ -152,7 +152,7 @@ def _of_holding_back(shown: models.Workspace) -> Iterator[str]:
     if held.owner:
         yield f"Held back by {held.owner}{since}, by its rule {held.rule}."
     else:
-        yield f"Held back by the rule {held.rule}{since}. That time does not count as waited."
+        yield f"Held back by the rule {held.rule}{since}. That time does not count as waiting time."
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

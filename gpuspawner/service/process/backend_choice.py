@@ -82,7 +82,8 @@ def choose_backend(
     chosen = replace(chosen, prepare=partial(_same_scheduler, address, chosen.prepare))
     if isinstance(address, HttpSchedulerAddress):
         mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
-        http = HttpScheduler(SchedulerClient(address, hub_id), mine)
+        home = chosen.backend.home if isinstance(chosen.backend, ClustersBackend) else ""
+        http = HttpScheduler(SchedulerClient(address, hub_id), mine, home=home)
         return _with(chosen, http, http.connect)
     if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"

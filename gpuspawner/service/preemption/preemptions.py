@@ -296,15 +296,15 @@ class Preemptions:
         )
         where = " on one node" if claim.one_node and claim.count > 1 else ""
         title = gpu_title(claim.kind, self._allocator.catalog)
-        sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
+        sentence = f"You asked for {claim.asked} {title}{where}. At most {most} can be freed now."
         pool = seen.kinds[claim.kind].pool
         here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
         young = (x for x in seen.leases if x.phase in UP and is_protected(x, seen))
         protected = [self._protected_until(x, seen) for x in young if any(slot.gpu in here for slot in x.slots)]
         if protected:
             until = show_time(min(protected), seen.now)
-            sentence += f" Others run too briefly to be ended, the first of them until {until}."
-        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
+            sentence += f" Other workspaces started recently and are protected, the first of them until {until}."
+        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or try again later."
 
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)

@@ -195,7 +195,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Sig
 
     def prepare(catalog: Catalog) -> Prepared:
         if catalog.clusters != clusters:
-            right = "Restart the hub: until then the catalog from before holds."
+            right = "Restart the hub. The previous catalog stays in force until then."
             raise CatalogError((Problem("catalog", None, "clusters", "it was changed while the hub runs", right),))
         try:
             menus = read_menus(data)

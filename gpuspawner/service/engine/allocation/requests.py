@@ -235,7 +235,7 @@ class Feasibility:
         limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
         if not offer.largest:
             limit = f"no {title} is there now"
-            remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
+            remedy = "Ask for another GPU, or tell an administrator. The page Admin shows which GPUs the service sees."
         raise RequestRefused("count", str(request.count), limit, remedy, status=403)
 
     def _check_topology(self, request: Request) -> None:

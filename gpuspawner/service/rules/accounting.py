@@ -267,6 +267,7 @@ def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], nod
             _node(lease, node_of) if lease else "",
             UsageAmounts(charged=charged, credited=-charged if is_credit else 0.0, cost=cost),
             price_of(lease.rate) if lease else "",
+            line.lease,
         )
 
 
@@ -337,7 +338,7 @@ def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) ->
     request = lease.request
     whose = (lease.key.user_created, lease.user, request.team)
     return UsagePart(
-        day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts, price_of(lease.rate)
+        day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts, price_of(lease.rate), lease.id
     )
 
 

@@ -31,7 +31,7 @@ def world(make_web_world):
     made.save(running("runs", "alice", gpus=(0, 1)))
     made.save(running("other", "bob", gpus=(2,)))
     made.told = []
-    made.parts.registry.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
+    made.parts.registry.on_stored = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
     return made
 
 
@@ -57,7 +57,7 @@ def titles(world):
 
 
 def give(world):
-    world.call(world.parts.allocator.give)
+    world.call(world.parts.allocator.grant_waiting)
 
 
 @pytest.mark.parametrize("name", ["alice", "robot", "mallory"])
@@ -310,6 +310,12 @@ def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restor
         ("admin", "lifted", "the API, as administrator", NODE),
         ("admin", "drained", "the API, as administrator", NODE),
     ]
+
+
+def test_a_workspace_that_ends_before_a_maintenance_is_not_concerned(world):
+    assert world.lease("runs").deadline_at < NOW + 5 * 86400
+    planned = restrict(world, "drain", node=NODE, begins="5d", until="6d")
+    assert (planned["affected"], titles(world)) == ([], [])
 
 
 def test_its_user_may_move_off_a_drained_node(world):

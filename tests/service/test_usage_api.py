@@ -251,7 +251,7 @@ def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
         world, "quota-grants", "admin", 201, "POST", team="vision", user="alice", what="2 GPUs", until="3d", why="x"
     )
     assert both["words"].startswith("2 GPUs more for alice in vision until")
-    assert "it adds nothing as the catalog stands" in both["note"]  # no entry for each user of vision
+    assert "so it changes nothing now" in both["note"]  # no entry for each user of vision
     everybody = ask(world, "quota-grants", "admin", 201, "POST", everybody=True, what="1 GPU", until="3d", why="x")
     assert "for everybody" in everybody["words"]
     late = ask(
@@ -415,7 +415,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert out.startswith(f"3 GPU h credited to alice.\n{after}")
     assert out.endswith(f"\n{COST_STAYS} {TEAM_STAYS}\n")
     code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--reason", "x")
-    assert "No entry of quotas bounds this for everybody" in out
+    assert "No quota of the catalog limits this for everybody" in out
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 

@@ -24,7 +24,7 @@ class Field(namedtuple("Field", "unit value")):
 
 
 class UnknownFieldError(ValueError):
-    """A field that the real tool does not know, either."""
+    """A field that nvidia-smi does not know."""
 
 
 def _table(text: str, value: Callable[[Board, int], object]) -> dict[str, Field]:

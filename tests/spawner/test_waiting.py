@@ -190,7 +190,7 @@ async def test_a_new_start_knows_nothing_of_the_one_before(start):
     for _ in range(2):  # the hub may give up between the hook and start(), too
         await start.run_pre_spawn_hook()
         assert start._gpu_attempt == Attempt(own_timeout_seconds=60)
-        assert (start._gpu_heartbeat_task, start._gpu_steps.told) == (None, [])
+        assert (start._gpu_heartbeat_task, start._gpu_steps.shown) == (None, [])
         assert start.start_timeout == prolonged > 60
 
 

@@ -119,7 +119,7 @@ def _gpu(path: str) -> SimulatedGpu | None:
 
 
 def _from_lines(lines: Iterable[str]) -> dict[str, str]:
-    """Return the values that :func:`written` wrote. Raises ValueError for any other line."""
+    """Return the values that :func:`to_lines` made. Raises ValueError for any other line."""
     return dict(line.rstrip("\n").split("=", 1) for line in lines)
 
 

@@ -39,6 +39,7 @@ from gpuspawner.spawner.hub.settings import (
     refuse_taken_port,
     refuse_unknown,
     refuse_unknown_of_spawner,
+    warn,
 )
 from gpuspawner.spawner.kubernetes.configuration import read_setting, service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import find_conflicts, find_weaknesses, read_menus
@@ -108,7 +109,7 @@ def _report_domain(c: Any) -> None:
     """Print the options that tell a separate service its domain."""
     if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
-        print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+        warn(f"c.JupyterHub.subdomain_host: {told}")
 
 
 def _browser_prefix(c: Any, prefix: str) -> str:
@@ -275,7 +276,7 @@ def _report_cullers(c: Any, spawner: type) -> None:
     arguments = dict(read_setting(c, spawner, name, []) for name in ("args", "cmd"))
     roles = configured_value(c.JupyterHub, "load_roles", [])
     for sentence in other_cullers(services, roles, c, arguments, folders):
-        print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+        warn(sentence)
 
 
 def _base_url(c: Any) -> str:
@@ -355,7 +356,7 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
         if found:
             raise SystemExit("\n".join(found))
         for sentence in find_weaknesses(c, spawner, catalog):
-            print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+            warn(sentence)
 
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:

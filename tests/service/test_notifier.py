@@ -1,6 +1,7 @@
 """Messages outside the pages: who is told what, once; and what becomes of targets that are slow, broken or secret."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from harness.waiting import until
@@ -242,6 +243,15 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     await world.registry.save(lease, audit=[world.allocator.commits.line(lease, "root", events.Answered("Yes."))])
     await until(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
+
+
+async def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent(world, mailbox):
+    (row,) = world.parts.notifier.rows_of(Message("lease of ann", "ann", "warned", "Title", "Text"))
+    month = 30 * 86400
+    late = replace(row, at=row.at + month, attempts=1, not_before=row.at + month + 20)
+    await world.parts.store.write(world.parts.store.outbox.add, [late])
+    world.parts.notifier.wake()
+    await until(lambda: mailbox.received("ann@example.org"))
 
 
 async def test_a_message_is_sent_once_its_server_answers_again_and_only_once(world, mailbox):

@@ -26,7 +26,7 @@ async def test_promise_6_a_kind_seen_within_a_day_can_be_waited_for(world, resta
     sentence = present_workspace(world.parts, lease).queue.sentence
     assert sentence.startswith("No A100 80 GB is there now")
     assert "You are 1st in line. We do not know yet how long it takes." in sentence
-    with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or an administrator"):
+    with pytest.raises(RequestRefused, match=r"no A100 80 GB is there now\. Ask for another GPU, or tell an administrator"):
         await world.start("bob", count=3)  # more than there ever was
     world.backend.gpus = gpus
     await world.go_on(6, step=1)

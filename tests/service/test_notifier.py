@@ -83,7 +83,7 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     (warned, text), (ended, why) = mailbox.received("ann@example.org")
     assert (warned, ended) == ("Your workspace is idle", "Your workspace was ended")
     assert "The GPU has been idle for 5 min" in text
-    assert "Opening the page does nothing by itself: it asks." in text
+    assert "Its page shows what you can do. Opening the page changes nothing." in text
     assert page(world, lease) in text
     assert "We stopped it because its GPU was idle for" in why
     assert page(world, lease) in why
@@ -147,7 +147,7 @@ async def test_a_queue_grant_is_mailed_once_to_users_who_do_not_wait_on_the_page
     await world.go_on(10 * 60)  # its start is dropped, and granted again
     assert world.did(lease).count("granted") > 1
     mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
-    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace's turn has come"]
+    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace starts now"]
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
 
 
@@ -228,8 +228,8 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
     line = world.allocator.commits.line(lease, "ann", events.Disputed("No."))
     await world.registry.save(world.now_of(lease), audit=[line])
     await until(lambda: counts(world) == {"failed": 2})
-    assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
-    assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
+    assert f"no message to ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
+    assert f"no message to the administrators (disputed of {lease.id}, by json)" in caplog.text
     assert SECRET not in caplog.text
 
 
@@ -399,7 +399,7 @@ async def parked(world):
 async def told_of_its_end(mailbox, why):
     await until(lambda: len(mailbox.received("bob@example.org")) == 2)
     (granted, _), (ended, text) = mailbox.received("bob@example.org")
-    assert (granted, ended) == ("Your workspace's turn has come", "Your workspace was ended")
+    assert (granted, ended) == ("Your workspace starts now", "Your workspace was ended")
     assert why in text
 
 

@@ -128,7 +128,7 @@ class Start(KubePods, GPUSpawnerMixin, Kube):
 
     @property
     def told(self):
-        return [step["message"] for step in self._gpu_steps.told]
+        return [step["message"] for step in self._gpu_steps.shown]
 
 
 def manifest(mark="", **settings):

@@ -81,7 +81,7 @@ class Watch(Generic[T]):
 
         Args:
             describe: returns ``limit`` from the API server's refusal.
-            meanwhile: a watch of a part of the collection, see :meth:`_wait_until_allowed`.
+            meanwhile: a watch of a part of the collection, which runs until then.
             then: called once the collection is listed.
         """
         await self.run(until_refused=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import namedtuple
 
-from gpuspawner.backends.local.standin.board import DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
+from gpuspawner.backends.local.records import DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -52,6 +52,8 @@ NO_MENUS = (
 )
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Spawners whose servers read the configuration files of the hub's machine."""
+ELSEWHERE = {"batchspawner.batchspawner.BatchSpawnerBase", "dockerspawner.swarmspawner.SwarmSpawner"}
+"""Spawners whose servers run on machines that the GPU service does not see."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
@@ -309,7 +311,11 @@ def _wrap_class(configured: Any) -> type[Spawner]:
 
 
 def _is_pods(spawner: type) -> bool:
-    return any(f"{base.__module__}.{base.__name__}" == "kubespawner.spawner.KubeSpawner" for base in spawner.__mro__)
+    return "kubespawner.spawner.KubeSpawner" in _names_of_bases(spawner)
+
+
+def _names_of_bases(spawner: type) -> set[str]:
+    return {f"{base.__module__}.{base.__name__}" for base in spawner.__mro__}
 
 
 def _import_class(name: str) -> Any:
@@ -327,6 +333,12 @@ def _import_class(name: str) -> Any:
 
 def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool) -> None:
     _refuse_other_ways_to_the_service(c, started=started)
+    if ELSEWHERE & _names_of_bases(spawner):
+        raise SystemExit(
+            f"gpuspawner: c.JupyterHub.spawner_class is {spawner.__name__.removeprefix('GPU')}, which starts servers "
+            "on other machines. The GPU service does not see their GPUs. Set a class of "
+            "docs/how-to/administrators/spawners.md before configure(), for example DockerSpawner or KubeSpawner."
+        )
     if c.JupyterHub.get("active_server_limit", 0):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
@@ -380,6 +392,6 @@ def _keep_servers(c: Any) -> None:
     if "cleanup_servers" not in c.JupyterHub:
         c.JupyterHub.cleanup_servers = False
         print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces run on when the hub ends. "
+            "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces keep running when the hub ends. "
             "To end them with the hub, set it to True before configure()."
         )

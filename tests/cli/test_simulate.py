@@ -344,7 +344,7 @@ def test_another_program_s_database_is_told(draft, tmp_path, capsys):
     with closing(sqlite3.connect(tmp_path / "gpuspawner.sqlite")) as other:
         other.execute("create table theirs (a)")
     code, _, told = run(capsys, draft, "--data", str(tmp_path))
-    assert (code, "It is none of gpuspawner: name the one that its service writes." in told) == (AWAY, True)
+    assert (code, "It is not gpuspawner's: name the database that its service writes." in told) == (AWAY, True)
 
 
 def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_made(draft, data, tmp_path, capsys):

@@ -7,7 +7,7 @@ import requests
 from page_world import NOW, api, command_fixture, running, world_fixture
 
 from gpuspawner.schedulers.base import Capabilities
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 
 EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
 
@@ -126,7 +126,7 @@ def test_a_claim_says_if_only_this_queue_reserves_its_gpus(world):
 def test_outcomes_of_claims_are_counted(world):
     made = ask(world, **EXTERNAL)
     api(world, "admin", f"preemptions/{made['id']}", "DELETE")
-    world.call(keep, world.parts)  # as it is done every ten seconds
+    world.call(store_counters, world.parts)  # as it is done every ten seconds
     headers = {"Authorization": f"token {world.token('prometheus')}"}
     text = requests.get(f"{world.home}metrics", headers=headers, timeout=20).text
     assert 'gpuspawner_preemptions_total{outcome="given up",source="claim"} 1.0' in text

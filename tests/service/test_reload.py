@@ -54,7 +54,7 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock)
+    return CatalogReload(parts.allocator, parts.engine)
 
 
 def audited(world):

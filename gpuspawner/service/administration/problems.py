@@ -100,7 +100,11 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
     if state.engine.observer.orphans.alert:
         yield Problem(state.engine.observer.orphans.alert)
     dcgm = (state.sampler.dcgm.trouble, *state.sampler.doubts.sentences(now))
-    for sentence in (*state.engine.observer.orphans.lost_identities, *state.members.missing(), *filter(None, dcgm)):
+    for sentence in (
+        *state.engine.observer.orphans.lost_identities,
+        *state.members.find_missing(),
+        *filter(None, dcgm),
+    ):
         yield Problem(sentence)
 
 

@@ -110,7 +110,7 @@ async def preview_size(parts: Parts, lease: Lease, asked: SizeQuery) -> models.S
         RequestRefused: the size is not allowed.
     """
     require_running(lease)
-    after = resolve_size(parts, lease, asked, await parts.members.now(lease.user, lease.key.owner))
+    after = resolve_size(parts, lease, asked, await parts.members.fetch(lease.user, lease.key.owner))
     parts.allocator.check(after.request, lease.key)
     change = SizeChange(after, _asked_at(parts, lease, after), lease.user, "")
     keeps_running = parts.allocator.size_changes.keeps_running(after.request)
@@ -183,7 +183,7 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     if lease.reason is exits.ExitReason.CHANGED and lease.goes_on is not None and lease.goes_on.asked_at is not None:
         return  # a second click: it restarts already
     require_running(lease)
-    after = resolve_size(parts, lease, asked, await parts.members.now(lease.user, lease.key.owner))
+    after = resolve_size(parts, lease, asked, await parts.members.fetch(lease.user, lease.key.owner))
     parts.allocator.check(after.request, lease.key)
     keeps_running = parts.allocator.size_changes.keeps_running(after.request)
     change = SizeChange(after, _asked_at(parts, lease, after), actor, where)

@@ -26,7 +26,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import LeaseRegistry, wait_for_all
 
 LOOK_SECONDS = 5.0
 """Waiting changes are checked again after this time even if nothing changed. The GPUs are observed as often."""
@@ -98,7 +98,7 @@ class SizeChanges:
             for lease in sorted(changing, key=lambda one: one.size_change.asked_at if one.size_change else 0.0):
                 with failures.isolating("changing the size", lease.id, raises=()):
                     stored.append(await self._begin(lease))
-        await all_stored(stored)
+        await wait_for_all(stored)
 
     def _is_due(self) -> bool:
         """Return whether something changed since the last check, or that was long ago."""
@@ -142,14 +142,17 @@ class SizeChanges:
 
     def _keep_announcement(self, lease: Lease, change: SizeChange, at: float) -> asyncio.Future[None] | None:
         """Begin an announced restart when it is time, whoever asked meanwhile. Its GPUs must still be in service."""
-        known = self._observed.fleet.by_id
-        gpus = [known.get(slot.gpu) for slot in change.after.slots]
-        if not all(gpu is not None and gpu.healthy and not gpu.closed for gpu in gpus):
+        if not all(map(self._is_in_service, change.after.slots)):
             return self._postpone(lease, change)
         return self._stop(lease, change, change.after.slots) if self._clock.now() >= at else None
 
+    def _is_in_service(self, slot: Slot) -> bool:
+        """Return whether a GPU can still be granted. The node of one that is coming starts only for its pod."""
+        gpu = self._observed.fleet.by_id.get(slot.gpu)
+        return slot.is_coming or (gpu is not None and gpu.healthy and not gpu.closed)
+
     async def preview(self, lease: Lease, change: SizeChange) -> Preview:
-        """Return what the scheduler can give for a new size. GPUs that are held for it count as free.
+        """Return the scheduler's preview of a new size. GPUs that are held for it count as free.
 
         Raises:
             Unavailable: the scheduler does not answer.

@@ -96,6 +96,8 @@ class OneLineRefusals(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the traceback by the reason. A 4xx is logged as information."""
         error = record.exc_info[1] if record.exc_info else sys.exc_info()[1]
+        if error is None:  # JupyterHub 5 asks for a traceback after the exception was handled: there is none
+            record.exc_info = None
         if not isinstance(error, StartEnded):
             return True
         if record.exc_info:

@@ -50,3 +50,8 @@ def test_an_unrelated_error_stays_unchanged(log, caplog):
         log.exception("Unhandled error")
     assert caplog.records[0].levelname == "ERROR"
     assert caplog.records[0].exc_info
+
+
+def test_an_error_told_after_it_was_handled_leaves_no_empty_traceback(log, caplog):
+    log.exception("Error starting server ada: You are 1st in line.")  # noqa: LOG004 - as JupyterHub 5 does
+    assert not caplog.records[0].exc_info

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 
 from databases import Database
@@ -20,6 +21,7 @@ from gpuspawner.service.engine.lease_documents import claimed_slots, lease_varia
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 SECRET = b"s" * 32
 
@@ -251,6 +253,20 @@ class World:
         self.hub.put(user, server)
         return await self.ask(user, server, **options)
 
+    async def park(self, lease):
+        """Park a request: its spawner in the hub no longer waits."""
+        await self.parts.attempts.park(lease.id, lease.attempt)
+        self.hub.forget(lease.user, lease.key.server)
+
+    async def parked(self, user, **options):
+        """Return a parked request for a free GPU, which the next round grants."""
+        self.backend.complete = False
+        await self.round()
+        lease = await self.start(user, **options)
+        await self.park(lease)
+        self.backend.complete = True
+        return lease
+
     async def acknowledge(self, lease):
         """Acknowledge the grant, as the spawner does."""
         heard = await self.parts.attempts.hear(lease.id, lease.attempt)
@@ -293,6 +309,11 @@ class World:
         result = probe_text(percents, clock_seconds=100.0 + self.probes, memory_mib=100, holders=list(percents))
         self.backend.probes[lease.id] = [ProbeResult(result if text is None else text, problem)]
 
+    def change_process(self, lease, **changes):
+        """Change what the backend reports of the process of a lease."""
+        key = lease.id, lease.attempt
+        self.backend.running[key] = replace(self.backend.running[key], **changes)
+
     # Queries
 
     def overused(self):
@@ -308,6 +329,10 @@ class World:
     def now_of(self, lease):
         """Return the stored state of a lease."""
         return self.parts.store.leases.get(lease.id)
+
+    def view(self, lease):
+        """Return what pages show of the stored state of a lease."""
+        return present_workspace(self.parts, self.now_of(lease))
 
     def phase(self, lease):
         return self.now_of(lease).phase

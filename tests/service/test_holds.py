@@ -58,7 +58,7 @@ async def test_a_request_with_less_than_the_minimum_time_waits_and_is_told_until
     alice = await world.start("alice")
     assert alice.phase is Phase.QUEUED
     await world.round()
-    told = present_workspace(world.parts, world.now_of(alice)).queue.sentence
+    told = world.view(alice).queue.sentence
     assert told.startswith("2 A100 80 GB are reserved for cs231 from ")
     world.clock.advance(2.5 * HOUR)
     await world.parts.attempts.hear(alice.id, alice.attempt)

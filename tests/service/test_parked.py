@@ -13,12 +13,7 @@ from gpuspawner.service.workspaces.actions import act
 
 
 async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice", lifetime="2h")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice", lifetime="2h")
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=10)
     assert world.now_of(lease).phase is Phase.PARKED
@@ -31,12 +26,7 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
 
 
 async def test_a_start_that_the_hub_refuses_does_not_end_the_next_start_of_its_user(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice", lifetime="2h")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice", lifetime="2h")
 
     async def refused(*_):
         world.hub.start = lambda *_: asyncio.sleep(0, "")
@@ -69,9 +59,8 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
     world.backend.complete = False
     await world.round()
     leases = {name: await world.start(name) for name in ("alice", "bob")}
-    for name, lease in leases.items():
-        await world.parts.attempts.park(lease.id, 1)
-        world.hub.forget(name)
+    for lease in leases.values():
+        await world.park(lease)
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
     world.backend.complete = True
@@ -83,8 +72,7 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
     """promise 3: it would return as a new lease, and hold a GPU that its user does not want."""
     holder, lease = await world.up("holder", count=2), await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
+    await world.park(lease)
     name_of = world.hub.name_of
 
     async def slow(*who):
@@ -99,12 +87,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
 
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     """The parked lease is granted, the start answered 202, and the hub dies before it uses the grant."""
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice")
     await world.go_on(2, step=1)
     assert world.now_of(lease).phase is Phase.RESERVED
     world.hub.unreachable = "The hub does not answer."
@@ -121,8 +104,7 @@ async def test_a_hanging_start_does_not_block_the_next_start(world):
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
+    await world.park(lease)
     started, never = [], asyncio.Event()
 
     async def slow(*_):
@@ -154,8 +136,7 @@ async def test_the_wait_of_a_parked_request_ends_with_its_first_grant(make_world
     alice = await world.up("alice")
     world.shows(alice, 80)
     bob = await world.start("bob")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     await world.go_on(3600)
     await world.hub_stops(alice)
     await world.go_on(4, step=1)
@@ -230,12 +211,7 @@ async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
 
 
 async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts_as_no_failed_start(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice")
     while world.phase(lease) is not Phase.RESERVED:
         await world.round()
     world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server

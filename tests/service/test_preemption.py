@@ -17,8 +17,7 @@ WHY = "The cluster needed its GPU for work with a higher priority."
 
 
 async def disrupted(world, lease, **changes):
-    key = lease.id, lease.attempt
-    world.backend.running[key] = replace(world.backend.running[key], disruption=WHY, **changes)
+    world.change_process(lease, disruption=WHY, **changes)
     await world.round()
     return world.now_of(lease)
 
@@ -64,8 +63,7 @@ async def test_an_earlier_preemption_is_announced_again(world):
 async def test_a_withdrawn_preemption_has_no_warning(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
-    key = alice.id, alice.attempt
-    world.backend.running[key] = replace(world.backend.running[key], disruption="", ends_in_seconds=None)
+    world.change_process(alice, disruption="", ends_in_seconds=None)
     await world.round()
     await world.round()
     spared = world.now_of(alice)
@@ -81,7 +79,7 @@ async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     await world.go_on(60, step=10)
-    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    warning = world.view(alice).warning
     assert "but we cannot see that it is gone. Its node may not answer. Nobody else gets its GPUs" in warning.text
     assert "Save now" not in warning.text
     assert "starts again by itself" in warning.text
@@ -169,17 +167,16 @@ async def test_other_ends_do_not_restart(world, reason):
 
 async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(world):
     alice = await world.up("alice", count=2)
-    key = alice.id, alice.attempt
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=("GPU-1",))
+    world.change_process(alice, unhealthy=("GPU-1",))
     await world.round()
-    told = present_workspace(world.parts, world.now_of(alice)).warning
+    told = world.view(alice).warning
     assert (told.kind, told.ends_at, told.actions) == ("unhealthy", None, ["move"])
     assert "1 of its 2 GPUs is unhealthy" in told.text
     assert world.now_of(alice).phase is Phase.RUNNING
     await world.round()
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=())
+    world.change_process(alice, unhealthy=())
     await world.round()
-    assert present_workspace(world.parts, world.now_of(alice)).warning is None
+    assert world.view(alice).warning is None
     assert [why for _, action, why in world.audit(alice) if action == "health"] == [
         "GPU-1 reported as unhealthy",
         "its GPUs reported as healthy again",
@@ -205,8 +202,7 @@ async def test_promise_5_all_warnings_are_shown_and_the_first_end_leads(world):
 
 
 async def failed_under(world, lease, *names):
-    key = lease.id, lease.attempt
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=names)
+    world.change_process(lease, unhealthy=names)
     await world.round()
 
 
@@ -216,7 +212,7 @@ async def test_a_failed_gpu_of_the_machine_is_a_warning(world):
     world.backend.change_gpu(slot.gpu, healthy=False)
     await world.round()
     assert world.now_of(alice).unhealthy == (slot.gpu,)
-    assert present_workspace(world.parts, world.now_of(alice)).warning.actions == ["move"]
+    assert world.view(alice).warning.actions == ["move"]
 
 
 @pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
@@ -247,7 +243,7 @@ async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     world.boot()
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
     person = Person("alice", alice.key.owner)
-    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    warning = world.view(alice).warning
     assert "it would not start again. GPU: You asked for 'a100'. Allowed: half" in warning.text
     assert (warning.kind, warning.actions) == ("unhealthy", [])
     with pytest.raises(Conflict, match=r"It cannot start again: GPU: You asked for 'a100'\. Allowed: half"):

@@ -166,7 +166,7 @@ async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_re
     world.boot()
     assert world.phase(ada) is Phase.RUNNING
     assert world.phase(cyd) is Phase.PARKED
-    end = present_workspace(world.parts, world.now_of(bob)).end
+    end = world.view(bob).end
     assert (end.reason, end.by) == ("failed", "gpuspawner")
     assert why in end.why
     assert end.why.endswith("Press Start to request it again.")
@@ -178,8 +178,7 @@ async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_re
 async def test_promise_6_a_changed_default_changes_no_waiting_request(world, default):
     ada = await world.up("ada", count=2)
     bob = await world.start("bob")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
     world.catalog = a_catalog(templates={"pytorch": pytorch})
     world.boot()
@@ -199,7 +198,7 @@ async def test_promise_2_a_request_by_a_removed_default_ends_with_the_reason(wor
     bob = await world.start("bob")
     world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
     world.boot()
-    assert "GPU: You asked for 'a100'. Allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
+    assert "GPU: You asked for 'a100'. Allowed: half" in world.view(bob).end.why
 
 
 async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world):
@@ -212,7 +211,7 @@ async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world)
     world.boot()
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
-    assert "GPU: You asked for 'half'. Allowed: a100" in present_workspace(world.parts, world.now_of(lease)).end.why
+    assert "GPU: You asked for 'half'. Allowed: a100" in world.view(lease).end.why
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
@@ -307,8 +306,7 @@ async def test_promise_6_a_parked_request_keeps_its_position_and_is_started(make
     alice = await world.up("alice")
     world.shows(alice, 50)
     bob, carol = await world.start("bob"), await world.start("carol")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     await world.go_on(600, step=20)
     assert world.now_of(carol).phase is Phase.PARKED  # not heard for half a minute
     await world.hub_stops(alice)

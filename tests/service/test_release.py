@@ -200,7 +200,7 @@ async def test_simultaneous_starts_of_a_user_are_limited(make_world):
     assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED, Phase.QUEUED] + [Phase.RESERVED], (
         "who has nothing yet goes before another's second"
     )
-    sentences = [present_workspace(world.parts, world.now_of(x)).queue.sentence for x in (mine[2], theirs[1])]
+    sentences = [world.view(x).queue.sentence for x in (mine[2], theirs[1])]
     assert sentences == [
         "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
         "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",

@@ -74,7 +74,7 @@ async def test_a_workspace_runs_until_its_new_size_is_free(make_world):
     later = await world.start("carol")
     for _ in range(3):
         await world.round()
-    shown = present_workspace(world.parts, world.now_of(lease)).size_change
+    shown = world.view(lease).size_change
     assert shown.size.startswith("2 A100")
     assert "You are 1st in line" in shown.sentence
     assert world.phase(lease) is Phase.RUNNING
@@ -100,7 +100,7 @@ async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus
     lease = await announced(world)
     later = await world.start("carol")
     await passes(world, 300)
-    shown = present_workspace(world.parts, world.now_of(lease))
+    shown = world.view(lease)
     assert (shown.phase, len(shown.gpus), world.phase(later) in WAITING) == ("running", 1, True)
     assert shown.warning.kind == "size"
     assert shown.warning.ends_at == shown.size_change.restarts_at

@@ -38,7 +38,7 @@ class Workspace:
 
 
 def view(world, lease):
-    return present_workspace(world.parts, world.now_of(lease)).model_dump()
+    return world.view(lease).model_dump()
 
 
 async def test_a_busy_kernel_counts_as_use_for_its_budget(make_world):

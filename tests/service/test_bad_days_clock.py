@@ -5,7 +5,6 @@ import time
 
 import page_world
 import pytest
-from bad_machine import BUSY
 from service_process import SERVE
 from service_world import PREFIX, SECRET
 from tornado.httpclient import HTTPRequest
@@ -116,41 +115,6 @@ async def test_a_workspace_warned_before_the_jump_and_a_restart_is_not_stopped_b
     await machine.until_ended(lease)
     assert machine.now_of(lease).reason is ExitReason.IDLE
     assert machine.did(lease).count("warned") == 1
-
-
-@pytest.mark.parametrize("mode", ["idle", "busy"])
-@JUMPS
-async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_seconds, mode):
-    lease = await machine.up("alice")
-    if mode == "busy":
-        machine.tool(lease, BUSY)
-    await machine.go_on(120)
-    before = machine.streak(lease)
-    machine.crash()
-    machine.clock.advance(jump_seconds)
-    machine.boot()
-    await machine.sample()
-    after = machine.streak(lease)
-    assert after.idle_seconds <= before.idle_seconds + 90
-    assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])
-
-
-async def test_a_clock_moved_back_changes_no_remaining_time(make_world):
-    world = make_world(gpus=1)
-    lease = await world.up("alice")
-    kept = await world.parts.actions.keep(lease, "alice")
-    waits = await world.start("bob")
-    away = {name: getattr(kept, name) - world.clock.now() for name in ("deadline_at", "kept_until", "running_at")}
-    world.crash()
-    world.clock.advance(-HOUR)
-    world.boot()
-    now = world.now_of(lease)
-    # Bob asked a moment after Alice kept hers: that much later it is, at the least.
-    assert {name: getattr(now, name) - world.clock.now() for name in away} == pytest.approx(away, abs=1.0)
-    newcomer = await world.start("carol")
-    assert world.now_of(waits).asked_at < newcomer.asked_at, "who waited is still first"
-    await world.go_on(120)
-    assert world.streak(lease).kind is SampleKind.IDLE, "not younger than its start-up for an hour"
 
 
 async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_of_ten_minutes(world):

@@ -21,29 +21,6 @@ async def starting(world, user="alice", server=""):
     return await world.acknowledge(await world.start(user, server))
 
 
-async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_third_ends(world):
-    lease = await starting(world)
-    await world.go_on(60, step=5)
-    assert world.now_of(lease).phase is Phase.STARTING
-    waits = []
-    for _ in range(2):
-        await world.go_on(5, step=5)
-        parked = world.now_of(lease)
-        assert (parked.phase, parked.asked_at, parked.slots) == (Phase.PARKED, lease.asked_at, ())
-        waits.append(parked.not_before - world.clock.now())
-        world.hub.forget("alice")
-        await world.go_on(waits[-1] + 1, step=5)
-        again = await world.ask("alice")  # the service had the hub start it
-        assert world.hub.calls[-1][:2] == ("start", "alice")
-        await world.acknowledge(again)
-        await world.go_on(60, step=5)
-    await world.go_on(5, step=5)
-    assert waits == [60.0, 120.0]
-    ended = world.now_of(lease)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
-    assert "3 tries" in ended.message
-
-
 async def test_a_start_with_a_heartbeat_or_a_process_is_not_dropped(world):
     beating, created = await starting(world), await starting(world, "bob")
     world.backend.run(created.id, 1, lease_variables(created, SECRET))
@@ -111,24 +88,6 @@ async def test_leftovers_of_an_earlier_start_do_not_block_their_own_lease(make_w
     await world.go_on(2, step=1)
     assert not world.backend.running
     assert world.registry.get(lease.id).phase is Phase.RESERVED
-
-
-async def test_a_workspace_runs_once_the_server_of_its_own_attempt_answers(world):
-    lease = await starting(world)
-    world.hub.answer("alice")
-    await world.round()
-    assert world.now_of(lease).phase is Phase.STARTING, "nothing runs"
-    world.backend.run(lease.id, 7, lease_variables(lease, SECRET))
-    await world.round()
-    assert world.now_of(lease).phase is Phase.STARTING, "another attempt runs"
-    world.backend.vanish(lease.id)
-    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
-    world.hub.put("alice")
-    await world.round()
-    assert world.now_of(lease).phase is Phase.STARTING, "it does not answer"
-    world.hub.answer("alice")
-    await world.round()
-    assert world.now_of(lease).phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize(

@@ -81,26 +81,6 @@ async def test_the_on_stop_script_runs_once_despite_an_unavailable_store(world, 
     assert world.parts.engine.effects._wrote == {}
 
 
-async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_it_took_is_charged(world, monkeypatch):
-    alice, bob = await world.up("alice"), await world.up("bob")
-
-    async def run_script(lease_id, *_how):
-        world.clock.advance(60)
-        if lease_id == alice.id:
-            world.hub.forget("alice")
-            world.hub.put("alice")
-        return ProbeResult("on-stop 0\nsaved\n")
-
-    monkeypatch.setattr(world.backend, "run_script", run_script)
-    for lease in (alice, bob):
-        await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "root", "enough"))
-        began = world.clock.now()
-        await world.parts.engine.drive(lease.id)
-    assert world.hub.calls == [("stop", "bob", bob.server_started)]
-    assert world.now_of(alice).phase is Phase.ENDED
-    assert world.now_of(bob).stop_sent_at == began + 60
-
-
 async def test_workspaces_that_never_ran_or_are_gone_run_no_script(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")

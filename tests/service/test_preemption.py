@@ -86,27 +86,6 @@ async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
     assert world.now_of(alice).phase is Phase.RUNNING
 
 
-async def test_a_preempted_workspace_returns_to_its_queue_position_and_restarts(world):
-    alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
-    await disrupted(world, alice)
-    await gone(world, alice)
-    ended = world.now_of(alice)
-    assert (ended.phase, ended.reason, ended.ended_by, ended.message) == (
-        Phase.ENDED,
-        ExitReason.PREEMPTED,
-        "cluster",
-        WHY,
-    )
-    back = waiting(world, alice)
-    assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
-    assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), (
-        "it stood before them, and does again"
-    )
-    await world.round()
-    assert world.hub.calls[-1][:2] == ("start", "alice")
-    assert ("gpuspawner", "back in the queue", f"{alice.id} was preempted") in world.audit(back)
-
-
 async def test_an_announced_disappearance_was_a_preemption_too(world):
     alice = await world.up("alice")
     await disrupted(world, alice)

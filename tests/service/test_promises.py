@@ -142,57 +142,6 @@ async def test_promise_2_leases_and_readings_survive_a_restart(make_world):
     assert places == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("options", "change", "why"),
-    [
-        pytest.param(
-            {"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "GPU: You asked for 'half'. Allowed: a100", id="a kind"
-        ),
-        pytest.param(
-            {"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "Memory: You asked for '64GiB'", id="a bound"
-        ),
-    ],
-)
-async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_reason(world, options, change, why):
-    ada = await world.up("ada", count=2)
-    bob, cyd = await world.start("bob", **options), await world.start("cyd", gpu="a100")
-    pytorch = {
-        "title": "PyTorch",
-        "gpus": {"a100": "1-8", "half": "1-2"},
-        "default": {"gpu": "a100", "count": 1, "memory": "8GiB"},
-        **change,
-    }
-    world.catalog = a_catalog(templates={"pytorch": pytorch})
-    world.boot()
-    assert world.phase(ada) is Phase.RUNNING
-    assert world.phase(cyd) is Phase.PARKED
-    end = world.view(bob).end
-    assert (end.reason, end.by) == ("failed", "gpuspawner")
-    assert why in end.why
-    assert end.why.endswith("Press Start to request it again.")
-
-
-@pytest.mark.parametrize(
-    "default", [pytest.param({"gpu": "half"}, id="kind"), pytest.param({"gpu": "a100", "count": 2}, id="count")]
-)
-async def test_promise_6_a_changed_default_changes_no_waiting_request(world, default):
-    ada = await world.up("ada", count=2)
-    bob = await world.start("bob")
-    await world.park(bob)
-    pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
-    world.catalog = a_catalog(templates={"pytorch": pytorch})
-    world.boot()
-    await world.round()
-    start, asked = world.hub.start, []
-    world.hub.start = lambda user, name, options: asked.append(options) or start(user, name, options)
-    await world.hub_stops(ada)
-    await world.go_on(4, step=1)
-    (options,) = asked
-    joined = await world.ask("bob", **options)
-    assert (joined.id, joined.phase, joined.asked_at) == (bob.id, Phase.RESERVED, bob.asked_at)
-    assert (joined.request.gpu, joined.request.count) == ("a100", 1)
-
-
 async def test_promise_2_a_request_by_a_removed_default_ends_with_the_reason(world):
     await world.up("ada", count=2)
     bob = await world.start("bob")
@@ -225,27 +174,6 @@ async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_
     assert world.registry.get(lease.id).phase is Phase.RECLAIMING
     await world.go_on(120)
     assert world.now_of(lease).reason is ExitReason.IDLE
-
-
-async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_lost(make_world):
-    old = make_world()
-    lease = await old.up("alice", gpu="half", lifetime="2h")
-    old.clock.advance(600)
-    new = make_world()
-    new.clock, new.backend, new.hub = old.clock, old.backend, old.hub
-    new.boot()
-    await new.round()
-    await new.round()
-    rebuilt = new.registry.get(lease.id)
-    assert (rebuilt.phase, rebuilt.attempt, rebuilt.key, rebuilt.slots) == (
-        Phase.RUNNING,
-        lease.attempt,
-        lease.key,
-        lease.slots,
-    )
-    assert (rebuilt.request, rebuilt.asked_at) == (lease.request, lease.asked_at)
-    assert rebuilt.deadline_at == lease.granted_at + 7200
-    assert rebuilt.streak.idle_seconds == 0
 
 
 async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_server(world):

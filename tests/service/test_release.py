@@ -326,23 +326,6 @@ async def test_a_stop_in_the_hub_names_its_actor(world, by, named):
     assert world.did(lease).count("stopper") == (named != "before its end")
 
 
-async def test_the_actor_of_a_hub_stop_outlives_an_unstored_end(world, monkeypatch):
-    lease = await world.up("alice")
-    await world.allocator.stoppers.name(lease.key, "root")
-    save = world.parts.store.save
-
-    def away(*_arguments):
-        raise Unavailable("The store does not answer.")
-
-    monkeypatch.setattr(world.parts.store, "save", away)
-    with pytest.raises(Unavailable):
-        await world.hub_stops(lease)
-    monkeypatch.setattr(world.parts.store, "save", save)
-    await world.hub_stops(lease)  # the spawner tells it again
-    ended = world.now_of(lease)
-    assert (ended.ended_by, ended.message) == ("root", "It was stopped by root, from the hub.")
-
-
 async def test_the_actor_of_a_hub_stop_is_not_used_for_another_end(world):
     lease = await world.up("alice")
     await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "idle"))

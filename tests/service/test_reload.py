@@ -10,10 +10,9 @@ import pytest
 import requests
 import yaml
 from page_world import Browser
-from service_world import GRACE, IDLE_FOR, POLICY
+from service_world import IDLE_FOR, POLICY
 
 from gpuspawner.catalog.watched_file import CatalogFile
-from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.rules.catalog_reload import CatalogReload
 
@@ -149,23 +148,6 @@ async def test_a_price_changes_at_midnight_for_workspaces_that_start_and_for_no_
     assert world.parts.catalog.gpus["half"].price_per_hour == 1.5
 
 
-async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_period_follows(world, path):
-    lease = await world.up("alice")
-    await world.go_on(IDLE_FOR + 60)
-    assert world.phase(lease) is Phase.RECLAIMING
-    reload = reload_of(world)
-    write(path, policy={"idle": {**POLICY["idle"], "for": "4m"}})
-    assert await reload.look()
-    assert world.phase(lease) is Phase.RUNNING
-    assert "grace ended" in world.did(lease)
-    await world.go_on(180)
-    assert world.phase(lease) is Phase.RUNNING, "idle for longer than ever, but not since the change"
-    await world.go_on(120)
-    assert world.phase(lease) is Phase.RECLAIMING
-    await world.go_on(GRACE + 60)
-    assert world.phase(lease) is Phase.ENDED
-
-
 async def test_idle_time_restarts_under_another_policy_and_continues_under_the_same(world, path):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR - 60)
@@ -194,23 +176,6 @@ async def test_keeps_and_extensions_stay_as_granted_after_a_reload(world, path):
     assert moved.deadline_at - later.deadline_at == 300
     world.boot()
     assert world.registry.get(lease.id).terms == lease.terms, "and over a restart"
-
-
-async def test_promise_2_a_reload_that_could_not_be_stored_is_repeated(world, path):
-    await world.up("ada", count=2)
-    waits = await world.start("bob", gpu="half", count=2)
-    reload, save = reload_of(world), world.parts.store.save
-
-    def refuse(*_arguments, **_more):
-        raise Unavailable("The disk is full.")
-
-    world.parts.store.save = refuse
-    write(path, pytorch={"gpus": {"a100": "1-8"}})
-    with pytest.raises(Unavailable):
-        await reload.look()
-    world.parts.store.save = save
-    assert await reload.look()
-    assert world.phase(waits) is Phase.ENDED
 
 
 async def test_an_invalid_catalog_changes_nothing(world, path):

@@ -185,26 +185,6 @@ async def test_a_smaller_size_does_not_wait(make_world):
     assert up.request.cpu_cores == 8
 
 
-async def test_refused_and_withdrawn_changes_leave_it_running(make_world):
-    world = make_world(gpus=2, quota=2)
-    lease = await world.up("alice")
-    await world.up("bob")
-    for size, error in (({"count": 3}, RequestRefused), ({"count": 1}, RequestRefused), ({"cpu": 99}, RequestRefused)):
-        with pytest.raises(error):
-            await change(world, lease, **size)
-    await change(world, lease, count=2)
-    await change(world, lease, count=2)  # a second click
-    assert world.did(lease).count("size change") == 1
-    await withdraw_size(world.parts, "alice", lease, "its page")
-    await withdraw_size(world.parts, "alice", lease, "its page")
-    await world.hub_stops(world.registry.of_key(world.key("bob")))
-    for _ in range(3):
-        await world.round()
-    assert world.phase(lease) is Phase.RUNNING
-    assert world.did(lease)[-1] == "size change withdrawn"
-    assert world.did(lease).count("size change withdrawn") == 1
-
-
 async def test_a_workspace_that_ends_takes_its_change_with_it(make_world):
     world = make_world(gpus=1)
     lease = await world.up("alice")

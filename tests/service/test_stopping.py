@@ -120,23 +120,6 @@ async def test_promise_3_a_cancelled_start_s_stop_is_not_repeated_on_the_next_st
     assert world.now_of(lease).phase is Phase.ENDED
 
 
-async def test_promise_3_a_stop_is_sent_again_only_after_a_while(world):
-    lease = await world.up("alice")
-    stop = world.hub.stop
-
-    async def ignored(user, name):
-        await stop(user, name)
-        world.hub.listed[user, name] = server
-
-    server = world.hub.listed["alice", ""]
-    world.hub.stop = ignored
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.IDLE, "gpuspawner", "why"))
-    await world.go_on(9, step=1)
-    assert len(world.hub.calls) == 1
-    await world.go_on(3, step=1)
-    assert len(world.hub.calls) == 2
-
-
 async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
     lease = await world.up("alice")
     old = world.parts

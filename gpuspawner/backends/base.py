@@ -109,10 +109,13 @@ class Backend(Protocol):
         """
         ...
 
-    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
+    def patch(
+        self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = (), *, one_domain: bool = False
+    ) -> dict[str, Any]:
         """Return the JSON patch with which the spawner gives a workspace exactly these slots.
 
-        For claimed GPUs, ``instead`` are kinds that the cluster may allocate instead, the first that is free.
+        For claimed GPUs, ``instead`` are kinds that the cluster may allocate instead, the first that is free. With
+        ``one_domain`` the cluster may only allocate GPUs of one NVLink or NUMA domain.
 
         Each backend returns ``"environment": {name: value}`` and ``"path_prefix": folder or ""``. Kubernetes adds
         ``"pod"`` in the API's own format, without empty parts::
@@ -136,9 +139,9 @@ class Backend(Protocol):
         replaced by name. Missing tolerations and preferred terms are appended. Required terms are combined so that both
         hold: terms are alternatives, so each of theirs gets the ``matchExpressions`` of each of ours. A workspace
         without GPUs has no ``"pod"`` part or an empty one. Labels and annotations are
-        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. An external scheduler may add
-        fields in ``"beside"``. They replace nothing. ``"not_added"`` lists the GPU resources
-        that a LimitRange would add to containers that do not ask for them. The spawner asks for none of them there.
+        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. An external scheduler may add fields in
+        ``"beside"``. They replace nothing. ``"not_added"`` lists the GPU resources that a LimitRange would add to
+        containers that do not ask for them. The spawner asks for none of them there.
         """
         ...
 

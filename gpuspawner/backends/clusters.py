@@ -159,10 +159,13 @@ class ClustersBackend:
         ended = [await self._cluster(name).end(lease_id, attempts, slots) for name in sorted(where)]
         return all(ended)
 
-    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
+    def patch(
+        self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = (), *, one_domain: bool = False
+    ) -> dict[str, Any]:
         """Return the patch of the slots' cluster, with its name unless it is the hub's own."""
         name = self._cluster_of(slots[0]) if slots else self.home
-        patch = self._cluster(name).patch(tuple(Slot(_local(slot.gpu), slot.share) for slot in slots), instead)
+        local = tuple(Slot(_local(slot.gpu), slot.share) for slot in slots)
+        patch = self._cluster(name).patch(local, instead, one_domain=one_domain)
         return patch if name == self.home else {**patch, "cluster": name}
 
     def room(self) -> NamespaceBounds:

@@ -166,6 +166,8 @@ class FakeBackend:
         self,
         slots: tuple[Slot, ...],
         instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - part of the interface
+        *,
+        one_domain: bool = False,  # noqa: ARG002 - part of the interface
     ) -> dict[str, Any]:
         """Return the GPUs with the local backend's names."""
         uuids = ",".join(slot.gpu for slot in slots)

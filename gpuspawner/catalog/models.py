@@ -65,6 +65,7 @@ from gpuspawner.core.text_fields import (
     Packages,
     TimeZone,
     Title,
+    Topology,
     Url,
     UtilizationMetric,
 )
@@ -218,6 +219,9 @@ class Template:
     """For each GPU kind, other kinds that the form offers instead, in this order. Users get them only if they agree."""
     needs: Needs = field(default_factory=Needs)
     """The least that each of its GPUs must have."""
+    topology: Topology = ""
+    """Whether several GPUs of one workspace share an NVLink or NUMA domain of their node. With `prefer` they do if such
+    GPUs are free. With `require` the workspace waits for them. Default: any GPUs of one node."""
     on_stop: OnStop = field(default_factory=OnStop)
     """Commands that run before a workspace ends."""
     tools: Mapping[Name, Packages] = field(default_factory=dict)

@@ -94,6 +94,7 @@ def build_template(inherited: Template, entry: Entry, others: OtherEntries, issu
     template = _with_defaults(template, entry, found)
     issues += _check_references(template.name, entry, others)
     issues += _check_needs(template, entry, others)
+    issues += _check_topology(template, entry, others)
     issues += check_pods(entry)
     issues += found
     return template
@@ -209,6 +210,15 @@ def _check_needs(template: Template, entry: Entry, others: OtherEntries) -> Iter
         for kind in dict.fromkeys(kind for offered in template.substitutes.values() for kind in offered):
             if wrong := others.lacking(kind, template):
                 yield Issue((*loc, "needs"), wrong, "remove it from substitutes, or lower needs")
+
+
+def _check_topology(template: Template, entry: Entry, others: OtherEntries) -> Iterator[Issue]:
+    """Yield an issue if no workspace of the template can have several whole GPUs."""
+    several = (kind for kind, (_, most) in template.gpus.items() if most > 1)
+    if not any(others.kinds[kind].of is None for kind in several if kind in others.kinds):
+        right = "remove it, or allow several whole GPUs, for example gpus: {a100: 1-4}"
+        issue = Issue((*entry.loc, "topology"), "no workspace of this template has several whole GPUs", right)
+        yield from entry.report(issue, ("topology",), ("gpus",), written=(("topology",),))
 
 
 def _check_substitutes(template: Template, entry: Entry, others: OtherEntries) -> Iterator[Issue]:

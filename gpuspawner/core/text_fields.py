@@ -243,6 +243,9 @@ _IMAGE_PATTERN = pattern_reader(
 ICONS = ("notebook", "layers", "bolt", "flame", "chart", "code", "terminal", "table", "disk", "gpu", "cpu", "users")
 """The pictures of ``gs_icons.svg`` that a template may have."""
 Icon = Annotated[str, choice_reader("not an icon", f"write {', '.join(ICONS)}", {name: name for name in ICONS})]
+Topology = Annotated[
+    str, choice_reader("not a topology", "write prefer or require", {name: name for name in ("prefer", "require")})
+]
 _DCGM_DEVICE, _DCGM_PROFILING = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _METRIC = pattern_reader(
     "not the name of a metric",

@@ -7,7 +7,7 @@ With several clusters, the quotas and limits of a namespace bind only workspaces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -17,9 +17,10 @@ from typing import Any
 from gpuspawner.backends.clusters import ClusterBackend
 from gpuspawner.backends.kubernetes.patches import keep_off
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.gpus.fleet import Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, nodes_of_cluster
 from gpuspawner.core.gpus.placement import is_grantable, place, used_shares
 from gpuspawner.core.gpus.pools import move_marks_to_free_gpus
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.decisions import BlockingRule, Decision, decide
@@ -94,7 +95,7 @@ class KubernetesScheduler(OwnQueueScheduler):
     def _short_of(self, seen: Snapshot, claim: Claim, left: Sequence[QuotaRemainder]) -> BlockingRule | None:
         """Return the quota of the namespace that a claim waits for. None if it waits for GPUs."""
         kind = self.kinds.get(claim.request.gpu or "")
-        if kind is not None and place(kind, claim.request.count, seen.placement_fleet, seen.used) is None:
+        if kind is not None and _place(kind, claim.request, seen.placement_fleet, seen.used) is None:
             return None
         return _held_by(_bound(kind, left), self._demand(claim.request))
 
@@ -110,10 +111,9 @@ class KubernetesScheduler(OwnQueueScheduler):
         own = {slot.group.node for slot in lease.slots if slot.group}
         kind = self.kinds.get(lease.kind or "")
         here = nodes_of_cluster(kind.cluster if kind else "", off)
-        patch, seconds = (
-            keep_off(self._cluster.patch(lease.slots, tuple(instead)), here - own),
-            self.node_seconds(lease),
-        )
+        one_domain = kind is not None and requires_domain(lease.request, kind)
+        patch = keep_off(self._cluster.patch(lease.slots, tuple(instead), one_domain=one_domain), here - own)
+        seconds = self.node_seconds(lease)
         return patch if seconds is None else {**patch, "node_seconds": seconds}
 
     def check(self, request: Request) -> None:
@@ -144,7 +144,11 @@ class KubernetesScheduler(OwnQueueScheduler):
         bounded, left = _bounded(self._view.with_demand(seen)), _left(seen)
         would = self._view.preview(bounded, claim, _NamespaceLimits(left, seen.kinds))
         kind, seconds = self.kinds.get(would.kind or claim.request.gpu or ""), None
-        if kind is not None and kind.autoscale is not None and _comes(kind, claim.request.count, bounded):
+        if (
+            kind is not None
+            and kind.autoscale is not None
+            and _comes(_place(kind, claim.request, bounded.placement_fleet, bounded.used))
+        ):
             seconds = kind.autoscale.start_seconds
         held = would.wait_reason or (None if would.kind else self._short_of(seen, claim, left))
         stands = self._place(would.place, claim.request, left)
@@ -195,7 +199,12 @@ class KubernetesScheduler(OwnQueueScheduler):
         bounds += [limit.most for limit in room.limits if limit.resource in resources and limit.most is not None]
         note = full_quota_text(one for one in left if one.quota.resource in COMMON_RESOURCES | resources)
         free = 0 if note else offer.free
-        if free == 0 and kind.autoscale is not None and not note and _comes(kind, 1, bounded):
+        if (
+            free == 0
+            and kind.autoscale is not None
+            and not note
+            and _comes(place(kind, 1, bounded.placement_fleet, bounded.used))
+        ):
             running = "" if gpus else "none running, "
             note = f"{running}a node starts in about {show_duration(kind.autoscale.start_seconds)}"
         return replace(offer, free=free, largest=min([on_one_node, *bounds]), note=note or offer.note)
@@ -252,9 +261,12 @@ def _held_by(left: Sequence[QuotaRemainder], asked: Amounts) -> BlockingRule | N
     )
 
 
-def _comes(kind: GpuKind, count: int, bounded: Snapshot) -> bool:
-    """Return whether the GPUs would be on a node that is started for them."""
-    slots = place(kind, count, bounded.placement_fleet, bounded.used)
+def _place(kind: GpuKind, request: Request, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
+    return place(kind, request.count, fleet, used, topology=request.topology)
+
+
+def _comes(slots: Sequence[Slot] | None) -> bool:
+    """Return whether GPUs are on a node that is started for them."""
     return any(slot.is_coming for slot in slots or ())
 
 
@@ -304,7 +316,7 @@ def _promised(seen: Snapshot) -> tuple[Slot, ...]:
     for lease in sorted(waiting, key=lambda x: (x.asked_at, x.id)):
         kind = seen.kinds.get(lease.kind or "")
         used = used_shares(seen.leases, (*seen.others, *promised))
-        slots = place(kind, lease.request.count, move_marks_to_free_gpus(seen.fleet, used), used) if kind else None
+        slots = _place(kind, lease.request, move_marks_to_free_gpus(seen.fleet, used), used) if kind else None
         promised += slots or ()
     return tuple(promised)
 

@@ -340,7 +340,9 @@ def _accepted_kinds(seen: Snapshot, claim: Claim) -> list[GpuKind]:
 def _place_free(seen: Snapshot, claim: Claim, used: Mapping[str, Fraction]) -> Placement | None:
     """Return free GPUs of the first accepted kind that has enough."""
     for kind in _accepted_kinds(seen, claim):
-        slots = place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes)
+        slots = place(
+            kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes, topology=claim.request.topology
+        )
         if slots is not None:
             return kind, slots
     return None

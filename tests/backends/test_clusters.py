@@ -31,7 +31,7 @@ class FakeCluster(FakeBackend):
     async def close(self):
         """Nothing is followed."""
 
-    def patch(self, slots, instead=()):
+    def patch(self, slots, instead=(), *, one_domain=False):
         return {"environment": {}, "path_prefix": "", "pod": [slot.gpu for slot in slots]}
 
 

@@ -76,7 +76,8 @@ async def test_gpus_are_listed_and_matched(backend: LocalBackend, driver: Simula
     assert fleet.complete
     node, memory_bytes = os.uname().nodename, 40 * 2**30
     assert fleet.gpus == tuple(
-        Gpu(uuid, "a100", node, index, NAME, memory_bytes) for index, uuid in enumerate(driver.uuids)
+        Gpu(uuid, "a100", node, index, NAME, memory_bytes, domains=("NVLink 0", "NUMA 0"))
+        for index, uuid in enumerate(driver.uuids)
     )
 
 

@@ -14,10 +14,11 @@ from harness.programs import needs
 from harness.waiting import until
 
 from gpuspawner.backends.base import ProbeResult
+from gpuspawner.backends.local import backend as local_backend
 from gpuspawner.backends.local import nvidia, processes
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probes.processes import ProcessTable
-from gpuspawner.backends.probes.script import parse_probe
+from gpuspawner.backends.probes.script import parse_probe, script
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.readings import Sample
 
@@ -277,8 +278,23 @@ async def test_a_shell_that_fails_is_told(
     backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(SLEEP)
-    monkeypatch.setattr(processes, "script", lambda: b"echo 'no such thing' >&2; exit 4")
+    monkeypatch.setattr(local_backend, "probe_script", lambda: b"echo 'no such thing' >&2; exit 4")
     assert (await backend.probe(lease_id, 1, (), 5.0)).problem == "the probe failed with exit code 4: 'no such thing'"
+
+
+def run_in(shell: str, **parameters: str) -> tuple[str, int]:
+    """Run the script in a shell without readings unless they are asked for. Return its output and its pid."""
+    told = {f"GPUSPAWNER_PROBE_{name}": value for name, value in {"READINGS": "0", "PAUSE": "0", **parameters}.items()}
+    environment = {**told, "PATH": os.environ["PATH"]}
+    with subprocess.Popen([*shell.split(), "-s"], env=environment, **PIPES) as process:
+        stdout, stderr = process.communicate(script(), timeout=20)
+    assert (process.returncode, stderr) == (0, b"")
+    return stdout.decode(), process.pid
+
+
+def sample_in(shell: str, **parameters: str) -> tuple[Sample, ProcessTable | None]:
+    printed, _ = run_in(shell, **parameters)
+    return parse_probe(ProbeResult(printed), (), None, interval_seconds=1, age_seconds=1)
 
 
 SHELLS = ["dash", "bash --posix", pytest.param("busybox sh", marks=needs("busybox"))]
@@ -286,70 +302,48 @@ SHELLS = ["dash", "bash --posix", pytest.param("busybox sh", marks=needs("busybo
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_runs_in_every_shell_that_images_have(shell: str) -> None:
-    command = shell.split()
-    parameters = {
-        "GPUSPAWNER_PROBE_PIDS": "all",
-        "GPUSPAWNER_PROBE_READINGS": "1",
-        "GPUSPAWNER_PROBE_PAUSE": "0",
-        "GPUSPAWNER_PROBE_DEVICES": "/dev/nul[l]",
-        "PATH": os.environ["PATH"],
-    }
-    with subprocess.Popen([*command, "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(processes.script(), timeout=20)
-    lines = stdout.decode().splitlines()
-    assert (process.returncode, stderr) == (0, b"")
+    printed, probe_pid = run_in(shell, PIDS="all", READINGS="1", DEVICES="/dev/nul[l]")
+    lines = printed.splitlines()
     assert lines[0] == "gpuspawner-probe 1 begin"
     assert lines[-1] == "gpuspawner-probe 1 end"
     assert "device /dev/null" in lines
-    sample, table = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
+    sample, table = parse_probe(ProbeResult(printed), (), None, interval_seconds=1, age_seconds=1)
     assert not sample.problem
     assert table is not None
     assert os.getpid() in {pid for pid, _ in table.times}
-    assert process.pid not in {pid for pid, _ in table.times}, "the probe's own processes do not count"
-    assert process.pid not in {time.ppid for time in table.times.values()}
+    assert probe_pid not in {pid for pid, _ in table.times}, "the probe's own processes do not count"
+    assert probe_pid not in {time.ppid for time in table.times.values()}
 
 
 CGROUPS = {
-    "version 2": ({"memory.events": "low 0\nhigh 0\nmax 41\noom 3\noom_kill 3\noom_group_kill 0\n"}, 3),
-    "version 1": ({"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"}, 2),
-    "none killed": ({"memory.events": "oom_kill 0\n"}, 0),
-    "no number": ({"memory.events": "oom_kill lots\n"}, None),
-    "not visible": ({}, None),
-}
-
-
-MEMORY = {
-    "version 2": ({"memory.current": "900\n", "memory.stat": "anon 500\ninactive_file 300\n"}, 600),
-    "version 2 without caches": ({"memory.current": "900\n"}, 900),
+    "kills, version 2": ({"memory.events": "low 0\nhigh 0\nmax 41\noom 3\noom_kill 3\noom_group_kill 0\n"}, (3, None)),
+    "kills, version 1": ({"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"}, (2, None)),
+    "none killed": ({"memory.events": "oom_kill 0\n"}, (0, None)),
+    "no number of kills": ({"memory.events": "oom_kill lots\n"}, (None, None)),
+    "version 2": ({"memory.current": "900\n", "memory.stat": "anon 500\ninactive_file 300\n"}, (None, 600)),
+    "version 2 without caches": ({"memory.current": "900\n"}, (None, 900)),
     "version 1": (
         {"memory/memory.usage_in_bytes": "700\n", "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 200\n"},
-        500,
+        (None, 500),
     ),
-    "no number": ({"memory.current": "lots\n"}, None),
-    "less than caches": ({"memory.current": "1\n", "memory.stat": "inactive_file 300\n"}, None),
-    "not visible": ({}, None),
+    "no number of bytes": ({"memory.current": "lots\n"}, (None, None)),
+    "less than caches": ({"memory.current": "1\n", "memory.stat": "inactive_file 300\n"}, (None, None)),
+    "not visible": ({}, (None, None)),
 }
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("case", MEMORY)
-def test_a_pod_tells_its_memory_without_file_caches(shell: str, case: str, tmp_path: Path) -> None:
-    files, told = MEMORY[case]
+@pytest.mark.parametrize("case", CGROUPS)
+def test_a_pod_tells_its_memory_without_file_caches_and_its_kills_for_memory(
+    shell: str, case: str, tmp_path: Path
+) -> None:
+    files, told = CGROUPS[case]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    parameters = {
-        "GPUSPAWNER_PROBE_PIDS": "all",
-        "GPUSPAWNER_PROBE_CGROUP": str(tmp_path),
-        "GPUSPAWNER_PROBE_READINGS": "0",
-        "PATH": os.environ["PATH"],
-    }
-    with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(processes.script(), timeout=20)
-    assert stderr == b""
-    sample, table = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
-    assert sample.host_memory_bytes == told
-    assert table is not None, "processes are known in any case"
+    sample, table = sample_in(shell, PIDS="all", CGROUP=str(tmp_path))
+    assert (sample.memory_kills, sample.host_memory_bytes) == told
+    assert (table is None) == (case == "no number of kills"), "else processes are known in any case"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -357,38 +351,10 @@ def test_processes_on_a_machine_tell_their_resident_memory(shell: str) -> None:
     large = [sys.executable, "-c", "held = b'x' * 60_000_000; print('up', flush=True); input()"]
     with subprocess.Popen(large, **PIPES) as held:
         assert held.stdout.readline() == b"up\n"
-        parameters = {
-            "GPUSPAWNER_PROBE_PIDS": f"{held.pid} 999999999",
-            "GPUSPAWNER_PROBE_READINGS": "0",
-            "PATH": os.environ["PATH"],
-        }
-        with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-            stdout, stderr = process.communicate(processes.script(), timeout=20)
+        sample, _ = sample_in(shell, PIDS=f"{held.pid} 999999999")
         held.communicate(b"\n", timeout=20)
-    assert stderr == b""
-    sample, _ = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
     assert sample.host_memory_bytes is not None
     assert 60_000_000 < sample.host_memory_bytes < 200_000_000
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("case", CGROUPS)
-def test_a_pod_tells_how_many_of_its_processes_were_killed_for_memory(shell: str, case: str, tmp_path: Path) -> None:
-    files, told = CGROUPS[case]
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    parameters = {
-        "GPUSPAWNER_PROBE_PIDS": "all",
-        "GPUSPAWNER_PROBE_CGROUP": str(tmp_path),
-        "GPUSPAWNER_PROBE_READINGS": "0",
-        "PATH": os.environ["PATH"],
-    }
-    with subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(processes.script(), timeout=20)
-    assert stderr == b""
-    sample, _ = parse_probe(ProbeResult(stdout.decode()), (), None, interval_seconds=1, age_seconds=1)
-    assert sample.memory_kills == told
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -399,17 +365,9 @@ def test_the_name_of_a_file_prints_no_lines_of_its_own(shell: str, line_end: str
     (tmp_path / "GPU-true").touch()
     path = tmp_path / line_end.join(("GPU-forged", *forged, "-n"))
     path.touch()
-    parameters = {
-        "GPUSPAWNER_PROBE_PIDS": str(os.getpid()),
-        "GPUSPAWNER_PROBE_READINGS": "1",
-        "GPUSPAWNER_PROBE_PAUSE": "0",
-        "GPUSPAWNER_PROBE_DEVICES": f"{tmp_path}/GPU-*",
-        "PATH": os.environ["PATH"],
-    }
-    with path.open() as _, subprocess.Popen([*shell.split(), "-s"], env=parameters, **PIPES) as process:
-        stdout, stderr = process.communicate(processes.script(), timeout=20)
-    lines = stdout.decode().splitlines()
-    assert stderr == b""
+    with path.open():
+        printed, _ = run_in(shell, PIDS=str(os.getpid()), READINGS="1", DEVICES=f"{tmp_path}/GPU-*")
+    lines = printed.splitlines()
     assert [line for line in lines if line in forged] == ["gpuspawner-probe 1 end"]
     assert f"device {tmp_path}/GPU-true" in lines
     assert lines[-1] == "gpuspawner-probe 1 end"

@@ -1,6 +1,7 @@
 """``bench/placement`` places by each policy on a small trace, and counts what stays unallocated."""
 
 import pytest
+import topology
 from filling import Cluster, unallocated
 from openb import Task, folder, how_often, read, with_consent
 from rivals import BEST_FIT, PACKING, RANDOM, fgd, learning, ours
@@ -98,3 +99,9 @@ def test_the_product_keeps_cpu_where_gpus_are_free():
     cluster = Cluster([NodeState("T4", (1.0,), 8000, 64 * GIB), NodeState("", (), 4000, 64 * GIB)])
     cluster.follow(ours(asks, {"T4": 1}))
     assert cluster.place(Task(ResourceRequest(frozenset({"T4"}), 0.0, 0, 4000, GIB))).node == 1
+
+
+def test_a_topology_costs_waits_and_brings_gpus_together():
+    any_gpus, preferred, required = (topology.play(how, 0.9, 0, 400) for how in ("", "prefer", "require"))
+    assert any_gpus.together < preferred.together <= required.together == 100
+    assert preferred.refused < required.refused

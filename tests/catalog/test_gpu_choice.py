@@ -43,6 +43,23 @@ def refusal(groups=frozenset(), **options) -> str:
     return str(caught.value)
 
 
+def test_a_request_has_the_driver_that_its_template_needs() -> None:
+    catalog = load_text("""\
+version: 1
+gpus:
+  new: {match: A100, memory: 80GiB, driver: 570.86.15, cuda: 12.8}
+  half: {of: new, shares: 2}
+templates: {lab: {gpus: {new: 1, half: 1}, needs: {driver: 570, cuda: 12.4}}}
+""")
+    request = resolve(catalog, {"template": "lab"}, "alice")
+    assert (request.needs_driver, request.needs_cuda) == ("570", "12.4")
+    request = resolve(catalog, {"template": "lab", "gpu": "none"}, "alice")
+    assert (request.needs_driver, request.needs_cuda) == ("", "")
+    assert (catalog.gpus["half"].driver, catalog.gpus["half"].cuda) == ("570.86.15", "12.8"), (
+        "as the GPU that it divides"
+    )
+
+
 def test_promise_7_no_substitute_without_consent():
     request = asked(gpu="a100")
     assert (request.gpu, request.substitutes) == ("a100", ())

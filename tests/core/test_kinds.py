@@ -34,6 +34,25 @@ def test_a_kind_removed_from_the_catalog_is_not_granted_and_counts_one():
 
 
 @pytest.mark.parametrize(
+    ("has", "is_accepted"),
+    [
+        pytest.param({"driver": "570.86.15", "cuda": "12.8", "compute": "8.0"}, True, id="as needed"),
+        pytest.param({"driver": "580", "cuda": "13.0", "compute": "10.0"}, True, id="newer"),
+        pytest.param({"driver": "570.86.15", "cuda": "12.4", "compute": "8.0"}, False, id="older CUDA"),
+        pytest.param({"driver": "570.86.10", "cuda": "12.8", "compute": "8.0"}, False, id="older driver"),
+        pytest.param({"driver": "570.86.15", "cuda": "12.8", "compute": "7.5"}, False, id="older GPU"),
+        pytest.param({"driver": "570", "cuda": "12.8", "compute": "8.0"}, False, id="perhaps an older driver"),
+        pytest.param({}, False, id="unknown"),
+    ],
+)
+def test_promise_7_a_substitute_has_the_driver_that_a_request_needs(has, is_accepted):
+    needs = {"needs_driver": "570.86.15", "needs_cuda": "12.8", "needs_compute": "8.0"}
+    kinds = {**KINDS, "t4": replace(T4, **{"compute": "", **has})}
+    found = accepted_kinds(a_request(substitutes=("t4",), **needs), kinds)
+    assert [kind.name for kind in found] == ["a100", *(["t4"] if is_accepted else [])]
+
+
+@pytest.mark.parametrize(
     ("changes", "names"),
     [
         pytest.param({}, ["t4"], id="claimed as the granted one"),

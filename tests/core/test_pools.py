@@ -22,11 +22,14 @@ KNOWN = Demand(
 )
 
 
+DOMAINS = st.sampled_from([(), ("NUMA 0",), ("NUMA 1",), ("NVLink 0", "NUMA 0")])
+
+
 @st.composite
 def fleets(draw):
     """A few nodes, of one pool or of two, some alike."""
     gpus = [
-        gpu(10 * node + index, pool, node=f"node-{node // 2}", cluster=f"c{node % 2}")
+        gpu(10 * node + index, pool, node=f"node-{node // 2}", cluster=f"c{node % 2}", domains=draw(DOMAINS))
         for node, (pools, size) in enumerate(
             draw(st.lists(st.tuples(st.sampled_from([["a100"], ["a100", "t4"]]), st.integers(1, 3)), max_size=5))
         )
@@ -51,6 +54,7 @@ steps = st.lists(
         NEEDS,
         st.lists(st.sampled_from(["node-0", "node-1", "node-2"]), unique=True, max_size=3),
         st.lists(st.integers(0, 42), max_size=2),
+        st.sampled_from(["", "prefer", "require"]),
     ),
     max_size=6,
 )
@@ -61,11 +65,13 @@ steps = st.lists(
 def test_the_found_gpus_are_those_of_place(case, steps, demand):
     seen, used, left = case
     used, left, pools = dict(used), dict(left), Pools(seen, used, left, demand)
-    for kind, count, needs, tried, kept_gpus in steps:
+    for kind, count, needs, tried, kept_gpus, topology in steps:
         kept = {f"a100-{number}": Fraction(1) for number in kept_gpus}
         with_kept = {**used, **{name: used.get(name, Fraction(0)) + share for name, share in kept.items()}}
-        found = pools.find(kind, count, tried, kept, needs)
-        assert found == place(kind, count, seen, with_kept, tried, needs=needs, left=left, demand=demand)
+        found = pools.find(kind, count, tried, kept, needs, topology)
+        assert found == place(
+            kind, count, seen, with_kept, tried, needs=needs, left=left, demand=demand, topology=topology
+        )
         if found is None:
             continue
         pools.take(found, needs)

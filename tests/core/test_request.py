@@ -35,6 +35,7 @@ OTHER = {
     "variables": "A=1",
     "script": "make\n",
     "least_lifetime_seconds": 60,
+    "topology": "require",
 }
 
 

@@ -255,6 +255,14 @@ def test_budget_hours_taken_meanwhile_are_not_granted_twice(make_web_world):
     assert [world.lease(name).deadline_at for name in ("one", "two")] == [NOW + 17 * 3600, NOW + 7 * 3600]
 
 
+def test_a_restriction_that_many_lift_at_one_moment_is_lifted_once(world):
+    made = restrict(world, "pause", kind="a100", until="2h")
+    with ThreadPoolExecutor(8) as pool:
+        lifted = list(pool.map(lambda _: lift(world, made), range(8)))
+    assert {one["state"] for one in lifted} == {"lifted"}
+    assert [line[1] for line in audit_of(world)].count("lifted") == 1
+
+
 def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restores_it(world):
     world.save(waiting("waits", "carol", count=1))
     dry = restrict(world, "drain", 200, node=NODE, until="2h", dry_run=True)

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 import yaml
-from page_world import CATALOG, NOW, api, command_fixture, running, waiting
+from page_world import CATALOG, NOW, Browser, api, command_fixture, running, waiting
 
 from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
 from gpuspawner.service.catalog_editor import editor
@@ -326,6 +326,12 @@ def test_a_damaged_newest_version_holds_up_no_later_one(world, path, column):
     found = ask(world)["version"]
     assert (found["number"], found["in_force"]) == (2, True)
     assert ask(world, "/preview", "POST", {"base": 2, "entry": "templates.pytorch", "text": PYTORCH})["number"] == 3
+
+
+def test_a_version_whose_text_is_damaged_leaves_the_page_open(world, path):
+    with sqlite3.connect(path.with_name("service.sqlite")) as raw:
+        raw.execute("UPDATE catalog_versions SET text = 'x'")
+    assert "Catalog" in Browser(world, "admin").look("console/catalog").text
 
 
 def test_files_whose_lines_are_all_elsewhere_are_compared_within_bounds(monkeypatch):

@@ -46,7 +46,7 @@ SHOWN = {
     "quota_requests": ("quota/request", "console/requests", "inbox", "api alice quota-requests"),
     "readings": ("workspaces/runs", "workspaces/gone", "api alice workspaces/runs/readings"),
     "schedules": ("", "api alice ready"),
-    "secrets": ("secrets", "stored", "api alice secrets"),
+    "secrets": ("secrets", "stored", "api alice secrets", "api alice stored"),
     "statements": ("console/statements?month=2026-12", "api admin statements?month=2026-12"),
     "team_alerts": ("console/statements?month=2027-01",),
     "team_sums": ("console/statements?month=2027-01", "api admin statements?month=2027-01", "stored"),

@@ -93,6 +93,14 @@ def test_a_damaged_row_is_unavailable_too(store, path):
         store.leases.live()
 
 
+@pytest.mark.parametrize("damage", ["x", b"\xff", 1e300], ids=["text", "bytes", "a large number"])
+def test_damaged_marks_of_the_store_are_unavailable(store, path, damage):
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE meta SET number = ? WHERE name = 'epoch'", (damage,))
+    with pytest.raises(Unavailable, match="can't be read"):
+        store.check_epoch()
+
+
 def test_a_write_that_changes_nothing_does_not_hide_a_full_disk(store):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))

@@ -254,16 +254,20 @@ class KubernetesBackend:
             await asyncio.sleep(POLL_SECONDS)
         return True
 
-    def patch(self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = ()) -> dict[str, Any]:
+    def patch(
+        self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = (), *, one_domain: bool = False
+    ) -> dict[str, Any]:
         """Return the patch that requests the GPUs of these slots, on their node if possible."""
+        node = self._view.node(slots[0].group.node) if one_domain and slots[0].group else None
         pod = pod_patch(
             slots,
             self._view.nodes,
             self._gpus,
             self._kinds,
             self.settings.tolerations,
-            must_be_there=self.settings.placement == "required",
+            must_be_there=one_domain or self.settings.placement == "required",
             instead=instead,
+            alike=node.domain_attribute if node else "",
         )
         patch = {"environment": dict(WITH_GPUS if slots else WITHOUT_GPUS), "path_prefix": "", "pod": pod}
         added = sorted({limit.resource for limit in self._view.room().limits if limit.added})

@@ -177,7 +177,7 @@ def _gpus(
     sick = total - node.allocatable.get(resource, 0)
     group = Group(node.name, resource)
     gpus = []
-    for index in range(total):
+    for index, domains in enumerate(node.domains(resource)):
         is_foreign = index >= total - len(holders)
         is_sick = not is_foreign and index >= total - len(holders) - sick
         note = away or no_kind
@@ -202,6 +202,7 @@ def _gpus(
                 reachable=node.ready,
                 spot=node.spot,
                 holder=holders[total - 1 - index] if is_foreign else "",
+                domains=domains,
             )
         )
     return gpus

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fractions import Fraction
@@ -60,6 +60,9 @@ def amount_of(resource: str, quantity: object) -> int | None:
 
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+DOMAIN_LABELS = ("nvidia.com/gpu.clique", "gpuspawner.io/gpu-domain")
+"""Labels of nodes whose GPUs are all in one domain: of GPU Feature Discovery for an NVLink fabric, and administrators'
+own."""
 Selector = tuple[tuple[str, tuple[str, ...]], ...]
 """Labels that nodes have, each with its value, and labels that they lack, each with ()."""
 
@@ -75,7 +78,7 @@ _KEPT = frozenset(
     for vendor in VENDORS
     for keys in (vendor.products, vendor.memories_mib, vendor.memories_gib, vendor.replicas)
     for key in keys
-) | {GKE_SLICE, HOSTNAME, ZONE, DRIVER_VERSION, CUDA_VERSION, *SPOT}
+) | {GKE_SLICE, HOSTNAME, ZONE, DRIVER_VERSION, CUDA_VERSION, *SPOT, *DOMAIN_LABELS}
 
 
 @dataclass(frozen=True)
@@ -286,6 +289,8 @@ class Node:
         memory_bytes: memory for pods, 0 if unknown.
         models: products of claimed devices by resource.
         taints_of: taints of claimed devices by resource.
+        device_domains: domains of claimed devices by resource, "" for a device whose domain is unknown.
+        device_attribute: the attribute with these domains, "" if unknown.
     """
 
     name: str
@@ -299,10 +304,32 @@ class Node:
     memory_bytes: int = 0
     models: Mapping[str, Model] = field(default_factory=dict)
     taints_of: Mapping[str, str] = field(default_factory=dict)
+    device_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    device_attribute: str = ""
 
     def model(self, resource: str) -> Model:
         """Return the product behind a resource, by its devices or the node's labels."""
         return self.models.get(resource) or model_of(self.labels, resource)
+
+    @property
+    def domain_attribute(self) -> str:
+        """The attribute that devices of one domain share, "" if all GPUs of the node are in one domain or unknown."""
+        return "" if self._is_one_domain else self.device_attribute
+
+    @property
+    def _is_one_domain(self) -> bool:
+        return any(self.labels.get(key) for key in DOMAIN_LABELS)
+
+    def domains(self, resource: str) -> Iterator[tuple[str, ...]]:
+        """Yield the domains of each GPU of a resource, () if unknown. Slices and replicas of GPUs have none."""
+        model, devices = self.model(resource), self.device_domains.get(resource, ())
+        for index in range(self.capacity.get(resource, 0)):
+            if model.profile or model.is_divided:
+                yield ()
+            elif self._is_one_domain:
+                yield ("NVLink",)
+            else:
+                yield tuple(filter(None, devices[index : index + 1]))
 
     @property
     def driver(self) -> tuple[str, str]:

@@ -28,12 +28,14 @@ def pod_patch(
     *,
     must_be_there: bool,
     instead: Sequence[GpuKind] = (),
+    alike: str = "",
 ) -> dict[str, Any]:
     """Return the ``pod`` part of a patch (see ``backends.base``), {} for a workspace without GPUs.
 
     The pod requests its number of GPUs of each resource, on nodes with GPUs of its kind only. It prefers the granted
     node, or requires it with ``must_be_there``. A node that does not exist yet is requested by its future labels. A
-    spot node is requested by the labels of a spot kind only. ``claim`` is the spec of a ResourceClaim for claimed GPUs.
+    spot node is requested by the labels of a spot kind only. ``claim`` is the spec of a ResourceClaim for claimed GPUs,
+    which all have the same value of the attribute ``alike``, unless it is "".
     """
     fleet = tuple(fleet)
     counts = Counter(slot.group for slot in slots if slot.group)
@@ -59,7 +61,7 @@ def pod_patch(
     spec = {"tolerations": tolerations_json(tolerated), "affinity": {"nodeAffinity": affinity}}
     claimed = [kind for kind in kinds.values() if kind.claim is not None and kind.resource in resources]
     if claimed:
-        return {"claim": claim_spec([*claimed, *instead], sum(counts.values())), "spec": spec}
+        return {"claim": claim_spec([*claimed, *instead], sum(counts.values()), alike), "spec": spec}
     return {"container": {"resources": {"requests": resources, "limits": dict(resources)}}, "spec": spec}
 
 

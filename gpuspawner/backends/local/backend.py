@@ -61,6 +61,8 @@ class LocalBackend:
         self._command: str | None = None
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
+        self._domains: tuple[list[str], Mapping[str, tuple[str, ...]]] = [], {}
+        """The GPUs' UUIDs, and their NVLink and NUMA domains by UUID. Both change only with the hardware."""
         self._vendors: dict[str, Vendor] = {}
         """Vendors of the simulated GPUs by UUID. Real ones of this machine are NVIDIA's."""
 
@@ -138,6 +140,8 @@ class LocalBackend:
         self,
         slots: tuple[Slot, ...],
         instead: tuple[GpuKind, ...] = (),  # noqa: ARG002 - part of the interface
+        *,
+        one_domain: bool = False,  # noqa: ARG002 - part of the interface
     ) -> dict[str, Any]:
         """Return the variables that show a workspace its own GPUs only, and the stand-in's folder for its PATH."""
         uuids = ",".join(dict.fromkeys(slot.gpu for slot in slots))
@@ -213,7 +217,10 @@ class LocalBackend:
         kinds = self._kinds.values()
         is_asked = any(kind.driver or kind.cuda for kind in kinds)
         driver = await nvidia.driver_version(self._command) if is_asked else nvidia.UNKNOWN_DRIVER
-        return nvidia.to_gpus(rows, apps, found, kinds, platform.node(), mig, driver)
+        gpus = nvidia.to_gpus(rows, apps, found, kinds, platform.node(), mig, driver)
+        if self._domains[0] != (uuids := [row.uuid for row in rows]):
+            self._domains = uuids, await nvidia.read_domains(self._command, rows) if len(rows) > 1 else {}
+        return tuple(replace(gpu, domains=self._domains[1].get(gpu.id, ())) for gpu in gpus)
 
     def _parameters(
         self, own: list[Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float

@@ -115,6 +115,8 @@ LOST = "[GPU is lost]"
 """The output of ``nvidia-smi`` for values of a GPU that the driver has lost."""
 _AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _COMPUTE = re.compile(r"[0-9]{1,2}\.[0-9]")
+_TERMINAL_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_GPU_COLUMN, _NVLINK, _NUMA_COLUMN = re.compile(r"GPU[0-9]{1,3}"), re.compile(r"NV[0-9]{1,3}"), "NUMA Affinity"
 _VERSIONS = re.compile(r"^Driver Version *: ([0-9.]+)$\s*^CUDA Version *: ([0-9]+\.[0-9]+)$", re.MULTILINE)
 
 
@@ -235,6 +237,42 @@ async def compute_capabilities(command: str) -> Mapping[str, str]:
         return {}
     pairs = (line.split(", ") for line in text.splitlines() if line.count(", ") == 1)
     return {uuid: compute for uuid, compute in pairs if _COMPUTE.fullmatch(compute)}
+
+
+def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
+    """Return the NVLink domain and the NUMA domain of each GPU by index, from the output of ``nvidia-smi topo -m``.
+
+    All GPUs of an NVLink domain are linked to each other directly. Where links form a mesh without all pairs, a GPU is
+    in the first domain whose GPUs it is linked to. What is not printed is unknown.
+    """
+    header, *lines = _TERMINAL_STYLE.sub("", text).splitlines() or [""]
+    columns = [cell.strip() for cell in header.split("\t")]
+    linked, found = list[list[int]](), dict[int, tuple[str, ...]]()
+    for line in lines:
+        cells = dict(zip(columns, (cell.strip() for cell in line.split("\t")), strict=False))
+        name = cells.get("", "")
+        if not _GPU_COLUMN.fullmatch(name):
+            continue
+        links = (key for key, value in cells.items() if _NVLINK.fullmatch(value))
+        peers = {int(key[3:]) for key in links if _GPU_COLUMN.fullmatch(key)}
+        index, numa = int(name[3:]), cells.get(_NUMA_COLUMN, "")
+        domain = next((one for one in linked if peers.issuperset(one)), None)
+        if domain is not None:
+            domain.append(index)
+        elif peers:
+            linked.append([index])
+        found[index] = (f"NUMA {numa}",) if numa not in {"", "N/A"} else ()
+    nvlink = {index: (f"NVLink {number}",) for number, one in enumerate(linked) if len(one) > 1 for index in one}
+    return {index: (*nvlink.get(index, ()), *numa) for index, numa in found.items()}
+
+
+async def read_domains(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
+    """Return the NVLink and NUMA domains of each GPU by UUID. They are unknown if ``nvidia-smi`` fails."""
+    try:
+        found = domains_of(await _run(command, "topo", "-m"))
+    except Unavailable:
+        return {}
+    return {row.uuid: found[row.index] for row in rows if row.index in found}
 
 
 async def compute_processes(command: str) -> list[tuple[str, int]]:

@@ -190,6 +190,7 @@ def _read_request(catalog: Catalog, reading: _OptionReading, user: str, groups: 
         priority=template.priority,
         classes=classes_of(catalog.rules.holds, groups or ()),
         least_lifetime_seconds=bounds.lifetime_seconds[0],
+        topology=template.topology,
     )
 
 

@@ -299,6 +299,8 @@ class Gpu:
     """The reason why an administrator closed it to new workspaces, without a full stop, or ""."""
     holder: str = ""
     """The holder of a foreign GPU, for administrators: ``RayCluster team-a/nightly``, or "" if not known."""
+    domains: tuple[str, ...] = ()
+    """Its NVLink domain and its NUMA domain on its node, as far as they are known."""
 
     @property
     def is_coming(self) -> bool:
@@ -338,11 +340,13 @@ class PoolCount(NamedTuple):
 
     ``unavailable`` are unhealthy or closed GPUs, which cannot be granted even if no workspace holds them.
     ``on_one_node`` is the most healthy GPUs of one node. It includes foreign GPUs, because they come back later.
+    ``in_one_domain`` is the same for one NVLink or NUMA domain.
     """
 
     present: int
     unavailable: int
     on_one_node: int
+    in_one_domain: int = 0
 
 
 @dataclass(frozen=True)
@@ -406,8 +410,10 @@ class Fleet:
 
 def _counted(gpus: Sequence[Gpu]) -> PoolCount:
     nodes = Counter((gpu.cluster, gpu.node) for gpu in gpus if gpu.healthy)
+    domains = Counter((gpu.on, name) for gpu in gpus if gpu.healthy for name in gpu.domains)
     away = sum(not gpu.healthy or bool(gpu.closed) for gpu in gpus)
-    return PoolCount(sum(not gpu.is_coming for gpu in gpus), away, max(nodes.values(), default=0))
+    on_one_node, in_one_domain = (max(counts.values(), default=0) for counts in (nodes, domains))
+    return PoolCount(sum(not gpu.is_coming for gpu in gpus), away, on_one_node, in_one_domain)
 
 
 @dataclass(frozen=True)

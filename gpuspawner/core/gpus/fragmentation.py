@@ -35,7 +35,7 @@ _V = TypeVar("_V")
 class ResourceRequest(NamedTuple):
     """A share of each of some GPUs of one node, with CPU and memory. ``pools`` are the accepted pools.
 
-    Shares are floats, because they are only used for scores. ``gpus`` may be 0.
+    Shares are floats, because they are only used for scores. ``gpus`` may be 0. ``topology`` is "" unless it applies.
     """
 
     pools: frozenset[str]
@@ -43,18 +43,21 @@ class ResourceRequest(NamedTuple):
     gpus: int
     cpu: int = 0
     memory: int = 0
+    topology: str = ""
 
 
 class NodeState(NamedTuple):
     """The free share of each GPU of a pool on a node, sorted, and the free CPU and memory.
 
-    ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None if they are not known.
+    ``cpu`` (in thousandths of a core) and ``memory`` (in bytes) are None if they are not known. ``in_one_domain`` is
+    the most GPUs of one NVLink or NUMA domain that are completely free.
     """
 
     pool: str
     free: tuple[float, ...]
     cpu: int | None = None
     memory: int | None = None
+    in_one_domain: int = 0
 
     def holds(self, ask: ResourceRequest) -> bool:
         """Return whether CPU and memory are sufficient, as far as they are known."""

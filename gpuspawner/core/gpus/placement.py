@@ -26,6 +26,7 @@ from gpuspawner.core.gpus.fleet import (
     is_at_least,
 )
 from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
+from gpuspawner.core.gpus.topology import REQUIRE, applicable_topology, largest_domain, smallest_sufficient_domain
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import Quota
@@ -43,6 +44,7 @@ class NodeRank(NamedTuple):
     tried_at: int
     lacks: bool
     comes: bool
+    is_apart: bool
     cost: float
     taken: tuple[float, ...]
     free: int
@@ -100,9 +102,12 @@ def host_resources_left(fleet: Fleet, leases: Iterable[Lease]) -> dict[NodeName,
     return left
 
 
-def resource_request(kind: GpuKind, count: int, host_resources: HostResources = NO_HOST_RESOURCES) -> ResourceRequest:
+def resource_request(
+    kind: GpuKind, count: int, host_resources: HostResources = NO_HOST_RESOURCES, topology: str = ""
+) -> ResourceRequest:
     """Return the request for this number of GPUs of a kind, for scores."""
-    return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *host_resources)
+    topology = applicable_topology(topology, count, kind)
+    return ResourceRequest(frozenset({kind.pool}), float(kind.share), count, *host_resources, topology)
 
 
 def sample_demand(requests: Iterable[Request], kinds: Mapping[str, GpuKind], fleet: Fleet) -> Demand:
@@ -126,21 +131,25 @@ def place(
     needs: HostResources = NO_HOST_RESOURCES,
     left: Mapping[NodeName, HostResources] = MappingProxyType({}),
     demand: Demand = UNKNOWN_DEMAND,
+    topology: str = "",
 ) -> tuple[Slot, ...] | None:
     """Return ``count`` slots of ``kind`` on distinct devices of one node, or None if they do not fit.
 
     ``needs`` are the host resources of the request and ``left`` those of the nodes. A node that is not in ``left`` may
-    have enough. ``demand`` is what others will request. Nodes are preferred in this order:
+    have enough. ``demand`` is what others will request. ``topology`` may require one NVLink or NUMA domain. Nodes are
+    preferred in this order:
 
     1. nodes that were not ``tried``, then those tried longest ago, because they lacked something else than GPUs;
     2. nodes that are not known to lack CPU or memory;
     3. nodes that exist, before nodes that an autoscaler would start;
-    4. the node on which the least GPU becomes useless to others (:mod:`fragmentation`), if the demand is known;
-    5. the node whose taken devices have the least share left, so that shares stay together;
-    6. the node with the fewest free GPUs of the pool;
-    7. by cluster and name.
+    4. if the topology is preferred, nodes with enough GPUs in one NVLink or NUMA domain;
+    5. the node on which the least GPU becomes useless to others (:mod:`fragmentation`), if the demand is known;
+    6. the node whose taken devices have the least share left, so that shares stay together;
+    7. the node with the fewest free GPUs of the pool;
+    8. by cluster and name.
 
-    On the node, the devices by rule 4 are taken. Of equal devices, the first by index and id is taken.
+    On the node, the devices by rule 5 are taken, of the smallest domain that has enough if the topology counts. Of
+    equal devices, the first by index and id is taken.
     """
     if not fleet.complete:
         return None
@@ -149,7 +158,7 @@ def place(
     for gpu in fleet.gpus:  # of tens of thousands, few are in use: only for those is anything computed
         if gpu.pool == pool and is_grantable(gpu) and (gpu.id not in used or used[gpu.id] < 1):
             on.setdefault(gpu.on, []).append(gpu)
-    ask = resource_request(kind, count, needs)
+    ask = resource_request(kind, count, needs, topology)
     last_tried = {node: at for at, node in enumerate(tried, 1)}
     ranks = (
         rank_node(
@@ -160,21 +169,25 @@ def place(
     best = min((rank._replace(node=node) for node, rank in zip(on, ranks, strict=True) if rank), default=None)
     if best is None:
         return None
-    return tuple(Slot(gpu.id, share) for gpu in choose_devices(on[best.node], used, best.taken))
+    return tuple(Slot(gpu.id, share) for gpu in choose_devices(on[best.node], used, best.taken, ask.topology))
 
 
 def rank_node(look: NodeState, ask: ResourceRequest, demand: Demand, tried_at: int, comes: bool) -> NodeRank | None:
-    """Return the rank of a node in this state, or None if too few of its GPUs have room."""
-    if (room := look.room(ask.share)) < ask.gpus:
+    """Return the rank of a node in this state, or None if too few of its GPUs have room, or too few in one domain."""
+    is_apart = bool(ask.topology) and look.in_one_domain < ask.gpus
+    if (room := look.room(ask.share)) < ask.gpus or (is_apart and ask.topology == REQUIRE):
         return None
     growth = demand.growth(look, ask)
-    return NodeRank(tried_at, not look.holds(ask), comes, growth.cost, growth.taken, room)
+    return NodeRank(tried_at, not look.holds(ask), comes, is_apart, growth.cost, growth.taken, room)
 
 
 def node_state(pool: str, gpus: Iterable[Gpu], used: Mapping[str, Fraction], left: HostResources | None) -> NodeState:
     """Return the state of a node's GPUs of one pool, for scores."""
-    free = sorted(free_share(gpu, used) for gpu in gpus)
-    return NodeState(pool, tuple(free)) if left is None else NodeState(pool, tuple(free), left.cpu, left.memory)
+    gpus = tuple(gpus)
+    free = tuple(sorted(free_share(gpu, used) for gpu in gpus))
+    domain = largest_domain(gpu for gpu in gpus if gpu.domains and not used.get(gpu.id))
+    cpu, memory = (None, None) if left is None else left
+    return NodeState(pool, free, cpu, memory, domain)
 
 
 def free_share(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
@@ -186,9 +199,13 @@ def free_share(gpu: Gpu, used: Mapping[str, Fraction]) -> float:
     return 1.0 if share is None else max(0, share.denominator - share.numerator) / share.denominator
 
 
-def choose_devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float]) -> list[Gpu]:
-    """Return the devices of a node with these free shares. Of equal devices, the first are taken."""
-    wanted, found = Counter(taken), []
+def choose_devices(
+    gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Sequence[float], topology: str = ""
+) -> list[Gpu]:
+    """Return the devices of a node with these free shares, in one domain if the topology counts and one has enough."""
+    wanted, found, gpus = Counter(taken), [], tuple(gpus)
+    if topology:
+        gpus = smallest_sufficient_domain((gpu for gpu in gpus if not used.get(gpu.id)), len(taken)) or gpus
     for gpu in sorted(gpus, key=lambda gpu: (free_share(gpu, used), gpu.index, gpu.id)):
         if wanted[free := free_share(gpu, used)] > 0:
             wanted[free] -= 1
@@ -196,12 +213,14 @@ def choose_devices(gpus: Iterable[Gpu], used: Mapping[str, Fraction], taken: Seq
     return found
 
 
-def largest_fit(kind: GpuKind, fleet: Fleet) -> int:
+def largest_fit(kind: GpuKind, fleet: Fleet, *, one_domain: bool = False) -> int:
     """Return the most units of ``kind`` that an empty fleet could give one lease. They share a node.
 
-    GPUs in use by others outside gpuspawner count, because they come back.
+    GPUs in use by others outside gpuspawner count, because they come back. With ``one_domain`` they share an NVLink or
+    NUMA domain.
     """
-    return fleet.counts.get(kind.pool, NO_GPUS).on_one_node
+    counts = fleet.counts.get(kind.pool, NO_GPUS)
+    return counts.in_one_domain if one_domain else counts.on_one_node
 
 
 def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
@@ -209,20 +228,24 @@ def count_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int
     return sum(units for _, units in _free_units(kind, fleet, used))
 
 
-def largest_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> int:
-    """Return the most units of ``kind`` that one lease can have now: those free on one node, without coming nodes."""
-    free = Counter[NodeName]()
-    for node, units in _free_units(kind, fleet, used):
-        free[node] += units
+def largest_free(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction], *, one_domain: bool = False) -> int:
+    """Return the most units of ``kind`` that one lease can have now: those free on one node, without coming nodes.
+
+    With ``one_domain`` they share an NVLink or NUMA domain.
+    """
+    free = Counter[tuple[NodeName, str]]()
+    for gpu, units in _free_units(kind, fleet, used):
+        for domain in gpu.domains if one_domain else ("",):
+            free[gpu.on, domain] += units
     return max(free.values(), default=0)
 
 
-def _free_units(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> Iterator[tuple[NodeName, int]]:
+def _free_units(kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> Iterator[tuple[Gpu, int]]:
     for gpu in fleet.gpus_by_pool.get(kind.pool, ()):
         taken = used.get(gpu.id)
         if (taken is not None and taken.numerator >= taken.denominator) or not is_grantable(gpu) or gpu.is_coming:
             continue  # fractions are slow: only of GPUs that are shared anything is computed
-        yield gpu.on, kind.shares if taken is None else int((1 - taken) // kind.share)
+        yield gpu, kind.shares if taken is None else int((1 - taken) // kind.share)
 
 
 def count_all(kind: GpuKind, fleet: Fleet) -> int:

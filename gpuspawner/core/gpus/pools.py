@@ -35,6 +35,7 @@ from gpuspawner.core.gpus.placement import (
     rank_node,
     resource_request,
 )
+from gpuspawner.core.gpus.topology import largest_domain
 from gpuspawner.core.leases.lease import HOLDING, Lease
 
 # --- pools
@@ -51,8 +52,8 @@ class _Pool:
     gpus: dict[NodeName, list[Gpu]] = field(default_factory=dict)
     look: dict[NodeName, _Alike] = field(default_factory=dict)
     alike: dict[_Alike, list[NodeName]] = field(default_factory=dict)
-    sizes: Counter[int] = field(default_factory=Counter)
-    """The number of nodes by their number of GPUs."""
+    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """The number of nodes by their number of GPUs and that of their largest domain."""
 
     def show(self, node: NodeName, look: _Alike | None) -> None:
         """Set the state of a node. None removes it."""
@@ -97,7 +98,7 @@ class Pools:
             for gpu in gone:
                 if self._where.get(gpu.id) == (name, node):  # else it is on another node by now
                     del self._where[gpu.id]
-            pool.sizes[len(gone)] -= 1
+            pool.sizes[len(gone), largest_domain(gone)] -= 1
             pool.show(node, None)
         gpus_by_pool: dict[str, list[Gpu]] = {}
         for gpu in gpus:
@@ -109,7 +110,7 @@ class Pools:
         for name, own in gpus_by_pool.items():
             pool = self._pools.setdefault(name, _Pool())
             pool.gpus[node] = own
-            pool.sizes[len(own)] += 1
+            pool.sizes[len(own), largest_domain(own)] += 1
         self._look_at(node)
 
     def put_left(self, node: NodeName, left: HostResources | None) -> None:
@@ -120,9 +121,10 @@ class Pools:
             self._left[node] = left
         self._look_at(node)
 
-    def largest(self, pool: str) -> int:
-        """Return the number of GPUs of the largest node of a pool."""
-        return max(+self._pools[pool].sizes, default=0) if pool in self else 0
+    def largest(self, pool: str, *, one_domain: bool = False) -> int:
+        """Return the number of GPUs of the largest node of a pool, or with ``one_domain`` of its largest domain."""
+        sizes = +self._pools[pool].sizes if pool in self else ()
+        return max((in_one_domain if one_domain else in_all for in_all, in_one_domain in sizes), default=0)
 
     def __contains__(self, pool: str) -> bool:
         return pool in self._pools
@@ -192,12 +194,14 @@ class Pools:
         tried: Sequence[str] = (),
         kept: Mapping[str, Fraction] | None = None,
         needs: HostResources = NO_HOST_RESOURCES,
+        topology: str = "",
     ) -> tuple[Slot, ...] | None:
         """Return a placement as ``placement.place`` does. ``kept`` has further used shares."""
         pool, kept = self._pools.get(kind.pool), kept or {}
         if pool is None or not self.complete:
             return None
-        ask, last_tried = resource_request(kind, count, needs), {node: at for at, node in enumerate(tried, 1)}
+        ask = resource_request(kind, count, needs, topology)
+        last_tried = {node: at for at, node in enumerate(tried, 1)}
         special = {where[1] for gpu in kept if (where := self._where.get(gpu)) and where[0] == kind.pool}
         if last_tried:
             special |= {node for node in pool.gpus if node.node in last_tried}
@@ -218,7 +222,8 @@ class Pools:
         if best is None:
             return None
         gpus = pool.gpus[best.node]
-        return tuple(Slot(gpu.id, kind.share) for gpu in choose_devices(gpus, self._used_with(kept, gpus), best.taken))
+        chosen = choose_devices(gpus, self._used_with(kept, gpus), best.taken, ask.topology)
+        return tuple(Slot(gpu.id, kind.share) for gpu in chosen)
 
     def _used_with(self, kept: Mapping[str, Fraction], gpus: Iterable[Gpu]) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}

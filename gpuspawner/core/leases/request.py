@@ -61,6 +61,8 @@ class Request:
     """The script of its user that runs when the workspace has started."""
     least_lifetime_seconds: int = 0
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
+    topology: str = ""
+    """The template's: whether its GPUs ``prefer`` or ``require`` one NVLink or NUMA domain, "" for neither."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Request:

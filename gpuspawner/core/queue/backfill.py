@@ -6,7 +6,7 @@ they are needed. Then its end is bounded. If it is not known when they are neede
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, Gpu, GpuKind, HostResources, NodeName, Slot
 from gpuspawner.core.gpus.placement import host_resources_of
 from gpuspawner.core.gpus.pools import Pools
+from gpuspawner.core.gpus.topology import requires_domain, smallest_sufficient_domain
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import Claim, Snapshot
 from gpuspawner.core.rules import Account, LatestEnd
@@ -75,8 +76,8 @@ def _is_account_of(account: Account | None, claim: Claim) -> bool:
     return account.team in {"", claim.request.team} and account.user_created in {"", claim.user_created}
 
 
-Unfit = tuple[str, int, HostResources, frozenset[int]]
-"""A kind, a number of GPUs, host resources, and the numbers of the reservations that do not apply."""
+Unfit = tuple[str, int, HostResources, str, frozenset[int]]
+"""A kind, a number of GPUs, host resources, a topology, and the numbers of the reservations that do not apply."""
 
 
 def find_fit(
@@ -95,11 +96,12 @@ def find_fit(
         for number, one in enumerate(reservations)
         if claim.id in one.claim_ids or (one.at is not None and _least_end(claim, one, now) <= one.at)
     )
-    if (kind.name, count, needs, free_of) in known:
+    unfit = kind.name, count, needs, claim.request.topology, free_of
+    if unfit in known:
         return None
     found = _fit(claim, kind, pools, reservations, until, now)
     if found is None:
-        known.add((kind.name, count, needs, free_of))
+        known.add(unfit)
     return found
 
 
@@ -108,13 +110,14 @@ def _fit(
 ) -> Fit | None:
     count, needs = claim.request.count, host_resources_of(claim.request)
     others = [one for one in reservations if claim.id not in one.claim_ids]
-    slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs)
+    slots = pools.find(kind, count, claim.tried_nodes, _shares(others), needs, claim.request.topology)
     if slots is not None:
         return Fit(slots)
     passed = [one for one in others if one.at is not None and _least_end(claim, one, now) <= one.at]
     for at in sorted({one.at for one in passed if one.at is not None}, reverse=True):  # as late a bound as can be
         free = [one for one in passed if (one.at or 0) >= at]
-        slots = pools.find(kind, count, claim.tried_nodes, _shares(x for x in others if x not in free), needs)
+        kept = _shares(x for x in others if x not in free)
+        slots = pools.find(kind, count, claim.tried_nodes, kept, needs, claim.request.topology)
         if slots is not None:
             return Fit(slots, _bound(slots, free, until, now))
     return None
@@ -128,8 +131,8 @@ def blocking_reservation(
     kept = [one for one in others if one.rule != BACKFILL]
     if not kept:
         return None
-    shares = _shares(one for one in others if one.rule == BACKFILL)
-    slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, host_resources_of(claim.request))
+    shares, needs = _shares(one for one in others if one.rule == BACKFILL), host_resources_of(claim.request)
+    slots = pools.find(kind, claim.request.count, claim.tried_nodes, shares, needs, claim.request.topology)
     given = {slot.gpu for slot in slots or ()}
     return next((one for one in kept if given & {slot.gpu for slot in one.slots}), None)
 
@@ -183,6 +186,7 @@ class _Freeing:
 
     def __init__(self, kind: GpuKind, request: Request, pools: Pools, others: Mapping[str, Fraction]) -> None:
         self._kind, self._count, self._needs = kind, request.count, host_resources_of(request)
+        self._one_domain = requires_domain(request, kind)
         self._pools, self._others = pools, others
         self._freed: dict[str, Fraction] = {}
         self._free_on: dict[NodeName, dict[str, Gpu]] = {}
@@ -197,7 +201,7 @@ class _Freeing:
         lacking: tuple[float, tuple[Slot, ...]] | None = None
         for ending in endings:
             for node in self._end(ending):
-                free = list(self._free_on[node].values())
+                free = list(self._usable(self._free_on[node].values()))
                 if len(free) < self._count or not (lacking is None or self._holds(node)):
                     continue
                 free.sort(key=lambda gpu: (gpu.id not in self._pools.used, gpu.index, gpu.id))
@@ -222,6 +226,10 @@ class _Freeing:
             self._free_on[node] = {gpu.id: gpu for gpu in gpus if self._is_free(gpu)}
         return touched
 
+    def _usable(self, gpus: Iterable[Gpu]) -> Sequence[Gpu]:
+        """Return the GPUs of a node of which the request may get its own."""
+        return smallest_sufficient_domain(gpus, self._count) if self._one_domain else tuple(gpus)
+
     def _is_free(self, gpu: Gpu) -> bool:
         used, freed, kept = (some.get(gpu.id) for some in (self._pools.used, self._freed, self._others))
         if kept is None and (used is None or used is freed):
@@ -239,11 +247,12 @@ class _Freeing:
 
     def _lacks_least(self) -> tuple[float, tuple[Slot, ...]] | None:
         pool, pools = self._kind.pool, self._pools
-        large = [node for node in pools.nodes(pool) if len(pools.gpus(pool, node)) >= self._count]
+        usable = {node: self._usable(pools.gpus(pool, node)) for node in pools.nodes(pool)}
+        large = [node for node, gpus in usable.items() if len(gpus) >= self._count]
         if not large:
             return None
-        node = min(large, key=lambda node: (-sum(map(self._is_free, pools.gpus(pool, node))), node))
-        gpus = sorted(pools.gpus(pool, node), key=lambda gpu: (not self._is_free(gpu), gpu.index, gpu.id))
+        node = min(large, key=lambda node: (-sum(map(self._is_free, usable[node])), node))
+        gpus = sorted(usable[node], key=lambda gpu: (not self._is_free(gpu), gpu.index, gpu.id))
         return inf, tuple(Slot(gpu.id, self._kind.share) for gpu in gpus[: self._count])
 
 

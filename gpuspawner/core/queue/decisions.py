@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from gpuspawner.core.gpus.fleet import GpuKind, HostResources, Slot
 from gpuspawner.core.gpus.placement import accepted_kinds, host_resources_of, place, used_shares
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases.lease import Lease, Phase
 from gpuspawner.core.queue.backfill import (
     BACKFILL,
@@ -175,7 +176,8 @@ class _Pass:
         for kind in accepted_kinds(claim.request, self._seen.kinds):
             if self._is_away(kind):
                 continue  # free GPUs may be in use by now; pages show the outage
-            if (paused := self._paused(kind)) or claim.request.count > self._largest(kind.pool):
+            largest = self._largest(kind.pool, one_domain=requires_domain(claim.request, kind))
+            if (paused := self._paused(kind)) or claim.request.count > largest:
                 held = held or paused
                 continue  # nothing that ends could serve it: it keeps nothing from others
             if (block := self._find_block(claim, kind)) is not None:
@@ -369,7 +371,8 @@ def _keeps_free(one: Reservation, kind: GpuKind, seen: Snapshot) -> bool:
 def _fits(claim: Claim, kind: GpuKind, seen: Snapshot, kept: Iterable[Slot]) -> bool:
     used: Mapping[str, Fraction] = used_shares((), [*kept, *(Slot(gpu, share) for gpu, share in seen.used.items())])
     needs, left = host_resources_of(claim.request), seen.host_resources_left
-    return (
-        place(kind, claim.request.count, seen.placement_fleet, used, claim.tried_nodes, needs=needs, left=left)
-        is not None
+    request, fleet = claim.request, seen.placement_fleet
+    found = place(
+        kind, request.count, fleet, used, claim.tried_nodes, needs=needs, left=left, topology=request.topology
     )
+    return found is not None

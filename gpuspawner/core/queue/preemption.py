@@ -28,9 +28,11 @@ from typing import NamedTuple
 
 from gpuspawner.core.gpus.fleet import Gpu, NodeName, Slot
 from gpuspawner.core.gpus.placement import host_resources_of, is_grantable, used_shares
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.idle.policies import policy_of_lease
 from gpuspawner.core.leases.lease import HOLDING, UP, Lease, Phase
 from gpuspawner.core.leases.lifetimes import move_times_back
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
 from gpuspawner.core.rules import Account
 
@@ -149,9 +151,12 @@ def plan_preemption(
     gpus = [x for x in seen.placement_fleet.gpus if x.pool == kind.pool and _may_be_had(x, own)]
     left = _left(claim, seen, gpus, own)
     ranked = victims(claim, seen, over, only)
-    groups: dict[NodeName, list[Gpu]] = {}
+    request = _request_of(claim, seen)
+    one_domain = request is not None and requires_domain(request, kind)
+    groups: dict[tuple[NodeName, str], list[Gpu]] = {}
     for gpu in gpus:
-        groups.setdefault(gpu.on if claim.one_node else ALL_NODES, []).append(gpu)
+        for domain in gpu.domains if one_domain else ("",):
+            groups.setdefault((gpu.on if claim.one_node else ALL_NODES, domain), []).append(gpu)
     found: list[tuple[tuple[object, ...], PreemptionPlan]] = []
     for name, group in groups.items():
         cover = _cheapest(claim.count, kind.share, {gpu.id: left[gpu.id] for gpu in group}, ranked)
@@ -239,12 +244,16 @@ def _lacks(claim: Preemption, node: NodeName, ended: Iterable[Lease], seen: Snap
 
     The needs of a claim from outside are not known.
     """
-    left = seen.host_resources_left.get(node)
-    request = next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
+    left, request = seen.host_resources_left.get(node), _request_of(claim, seen)
     if left is None or request is None:
         return False
     needs, back = host_resources_of(request), [host_resources_of(lease.request) for lease in ended]
     return left.cpu + sum(x.cpu for x in back) < needs.cpu or left.memory + sum(x.memory for x in back) < needs.memory
+
+
+def _request_of(claim: Preemption, seen: Snapshot) -> Request | None:
+    """Return the waiting request of a claim, or None for a claim from outside."""
+    return next((lease.request for lease in seen.leases if claim.lease and lease.id == claim.lease), None)
 
 
 def _may_be_had(gpu: Gpu, own: Container[str]) -> bool:

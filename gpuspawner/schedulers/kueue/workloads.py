@@ -301,7 +301,7 @@ def place_on_flavor(
         ),
     )
     for kind in kinds:
-        slots = place(kind, claim.request.count, within, used, claim.tried_nodes)
+        slots = place(kind, claim.request.count, within, used, claim.tried_nodes, topology=claim.request.topology)
         if slots is not None:
             return kind, slots
     return None

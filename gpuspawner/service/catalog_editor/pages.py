@@ -130,8 +130,8 @@ class CatalogPage(AdminPage):
         state = await read_catalog.act(actor)
         arguments = {"before": before} if (before := self.get_query_argument("before", "")) else {}
         versions = await list_versions.act(actor, arguments={"limit": "10", **arguments})
-        data = read_text(state.text).data or {}
-        entries = data.get(part) or {}
+        data = _mapping(read_text(state.text).data)
+        entries = _mapping(data.get(part))
         is_new = bool(text is not None and entry not in entries) or (
             not entry and self.get_query_argument("entry", None) == ""
         )
@@ -185,6 +185,11 @@ async def _read_or_none(actor: Actor, number: str, against: str) -> Any:
         return await read_version.act(actor, number, arguments={"against": against})
     except HTTPError:
         return None  # the version that the reader had is not kept
+
+
+def _mapping(found: object) -> dict[str, Any]:
+    """Return a part of the catalog, {} for a missing or damaged one."""
+    return found if isinstance(found, dict) else {}
 
 
 def _number(text: str) -> int:

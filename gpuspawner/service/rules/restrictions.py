@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,8 @@ class Restrictions:
         self._store, self._clock, self._catalog = store, clock, catalog
         self._live: tuple[Restriction, ...] = ()
         self._in_force: tuple[Restriction, ...] = ()
+        self._lifting = asyncio.Lock()
+        """Held from the check of a lift until it is stored, so that two at one moment are one."""
         self._fleet: tuple[Fleet, tuple[Restriction, ...], Fleet] | None = None
         self._rules: tuple[Rules, tuple[Restriction, ...], Rules] | None = None
 
@@ -101,13 +104,15 @@ class Restrictions:
         Raises:
             Conflict: its time is over.
         """
-        if one.lifted_at is not None:
-            return one  # a second click
-        if one.is_over(self._clock.now()):
-            raise Conflict("Its time is over already: there is nothing to lift.")
-        lifted = replace(one, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
-        await self._store.write(self._store.restrictions.save, [lifted], [line])
-        self._live = tuple(x for x in self._live if x.id != one.id)  # only now: it holds until that is stored
+        async with self._lifting:
+            newest = await self.get(one.id) or one
+            if newest.lifted_at is not None:
+                return newest  # a second click
+            if newest.is_over(self._clock.now()):
+                raise Conflict("Its time is over already: there is nothing to lift.")
+            lifted = replace(newest, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
+            await self._store.write(self._store.restrictions.save, [lifted], [line])
+            self._live = tuple(x for x in self._live if x.id != one.id)  # only now: it holds until that is stored
         return lifted
 
     def closed(self, fleet: Fleet) -> Fleet:

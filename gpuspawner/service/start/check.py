@@ -12,6 +12,7 @@ from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpu
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
+from gpuspawner.core.gpus.topology import applicable_topology, shared_domain
 from gpuspawner.core.idle.policies import LifecyclePolicy, Mode
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Owner, Phase
 from gpuspawner.core.leases.request import Request
@@ -162,7 +163,7 @@ def _starts_now(state: Parts, claim: Claim, would: Preview, bound: LatestEnd | N
     given = replace(request, gpu=would.kind) if would.kind else request
     offer = state.queue.offer(given.gpu, hold_user_of(claim))
     sentence = starts_now(given, catalog, offer, now, would.node_seconds, bound)
-    sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at)])
+    sentence = " ".join([sentence, *_besides(catalog, request, would, ends_at), *_topology_words(state, given, would)])
     if stops := stops_when_idle(request, policy):
         sentence = f"{sentence} {stops} {hours_words(policy.name, instead_of, until, now)}".rstrip()
     return sentence
@@ -214,6 +215,15 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # no extension goes beyond it
         yield f"It {would.latest_end.words}."
+
+
+def _topology_words(state: Parts, request: Request, would: Preview) -> Iterator[str]:
+    """Yield whether the GPUs of a start share a domain, if its template asks for one."""
+    kind, gpus = state.catalog.gpus.get(request.gpu or ""), state.scheduler.fleet.by_id
+    if kind is None or not would.slots or not applicable_topology(request.topology, request.count, kind):
+        return
+    domain = shared_domain([gpus[slot.gpu] for slot in would.slots if slot.gpu in gpus])
+    yield f"Its GPUs share {domain}." if domain else "Its GPUs share no NVLink or NUMA domain that is known."
 
 
 def of_kind(request: Request, kind: str) -> Request:

@@ -222,11 +222,17 @@ def _conditions(person: StoredPerson) -> dict[sa.Table, sa.ColumnElement[bool]]:
 def _rows_of(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[bool]) -> list[dict[str, Any]]:
     columns = [column for column in table.c if column.name not in SECRET_COLUMNS]
     documents = [column for column in columns if isinstance(column.type, sa.JSON)]
-    found = [{**row} for row in read_with_damaged_json(connection, sa.select(*columns).where(where), *documents)]
+    rows = read_with_damaged_json(connection, sa.select(*columns).where(where), *documents)
+    found = [{name: _readable(value) for name, value in row.items()} for row in rows]
     for row in found:
         if isinstance(row.get("document"), dict):
             row["document"].pop("token_hash", None)
     return found
+
+
+def _readable(value: Any) -> Any:
+    """Return a value that JSON can hold. SQLite stores bytes in any column."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _messages_to(connection: sa.Connection, name: str) -> list[str]:

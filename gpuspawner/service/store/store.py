@@ -304,6 +304,8 @@ class Store:
     @staticmethod
     def _read_marks(connection: sa.Connection) -> tuple[int, int]:
         found = {row.name: row.number for row in connection.execute(_READ_MARKS)}
+        if not all(isinstance(number, int) for number in found.values()):
+            raise ValueError("its table meta is damaged")
         return found.get(EPOCH, 0), found.get(WRITES, 0)
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.placement import host_resources_of, largest_free
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.outages import Outage
@@ -151,7 +152,8 @@ class QueueSnapshot:
         used = dict(seen.used)
         for one in self._held_for_others(hold_user_of(lease)):
             use_slots(used, one.slots)
-        return min(offer.largest, largest_free(seen.kinds[gpu], seen.placement_fleet, used))
+        kind, one_domain = seen.kinds[gpu], requires_domain(lease.request, seen.kinds[gpu])
+        return min(offer.largest, largest_free(kind, seen.placement_fleet, used, one_domain=one_domain))
 
     def _held_for_others(self, asker: HoldUser) -> list[HeldGpus]:
         return [one for one in self.compute_once("held", self._held) if not may_use(asker, one.hold)]

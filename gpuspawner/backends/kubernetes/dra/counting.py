@@ -18,6 +18,8 @@ from gpuspawner.backends.kubernetes.dra.models import (
     DeviceName,
     SharedCapacity,
     Slice,
+    domain_attribute,
+    domain_of,
 )
 from gpuspawner.backends.kubernetes.nodes import Model, Node, amount_of
 from gpuspawner.backends.kubernetes.pods import Pod
@@ -93,6 +95,8 @@ class DeviceCounts:
         models: the product behind each resource.
         blocked: free units that cannot be allocated, because other claims use parts of the same GPUs.
         blockers: those claims.
+        domains: the domain of each unit that is a whole device, as far as drivers report it.
+        domain_attribute: the attribute with the domain, "" if no driver reports it.
     """
 
     total: Mapping[str, int] = field(default_factory=dict)
@@ -101,6 +105,8 @@ class DeviceCounts:
     models: Mapping[str, Model] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
     blockers: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
+    domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    domain_attribute: str = ""
 
 
 def devices_of(slices: Iterable[Slice]) -> tuple[Sequence[Device], Amounts]:
@@ -156,6 +162,7 @@ def count_devices(
         has.update(filter(None, [resource_of(one, resources, needs)]))
     total, sick, blocked = dict[str, int](), dict[str, int](), dict[str, int]()
     taints, models, blockers = dict[str, str](), dict[str, Model](), dict[str, Sequence[Claim]]()
+    domains, attribute = dict[str, Sequence[str]](), domain_attribute(devices)
     for resource in dict.fromkeys(name for names in resources.values() for name in names):
         own = [device for device in devices if resource in resources.get(device.name, ())]
         need = needs.get(resource, {})
@@ -169,7 +176,9 @@ def count_devices(
         taints[resource] = ", ".join(sorted({device.tainted for device in ill}))
         models[resource] = _model(own[0], need)
         blockers[resource] = [claim for claim in claims if _shares(claim, own, known)] if blocked[resource] else ()
-    return DeviceCounts(total, sick, taints, models, blocked, blockers)
+        if attribute and total[resource] == len(own):
+            domains[resource] = [domain_of(device, attribute) for device in own]
+    return DeviceCounts(total, sick, taints, models, blocked, blockers, domains, attribute)
 
 
 def _shares(claim: Claim, devices: Iterable[Device], known: Mapping[DeviceName, Device]) -> bool:
@@ -219,6 +228,8 @@ def with_devices(node: Node, has: DeviceCounts) -> Node:
         allocatable={**node.allocatable, **well},
         models={**node.models, **has.models},
         taints_of={resource: taints for resource, taints in has.taints.items() if taints},
+        device_domains=has.domains,
+        device_attribute=has.domain_attribute,
     )
 
 

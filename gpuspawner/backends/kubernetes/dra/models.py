@@ -6,7 +6,7 @@ The API server has validated each object, so a malformed field counts as absent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from gpuspawner.backends.kubernetes.nodes import amount_of
 from gpuspawner.core.gpus.fleet import DeviceClaim, GpuKind
 
 VERSIONS = frozenset({"version", "versions"})
+DOMAIN_ATTRIBUTES = {"resource.kubernetes.io/numaNode": "NUMA", "resource.kubernetes.io/pcieRoot": "PCIe root"}
+"""Attributes that GPUs of one domain share, the first known one counts, and what their values are called."""
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -129,6 +131,19 @@ class Claim:
     pods: tuple[tuple[str, str], ...] = ()
 
 
+def domain_attribute(devices: Iterable[Device]) -> str:
+    """Return the attribute that tells the domains of these devices, "" if no driver reports one."""
+    known = {f"{domain}/{name}" for device in devices for (domain, name), _ in device.attributes}
+    return next((attribute for attribute in DOMAIN_ATTRIBUTES if attribute in known), "")
+
+
+def domain_of(device: Device, attribute: str) -> str:
+    """Return the domain of a device by an attribute, "" if its driver does not report it."""
+    domain, _, name = attribute.rpartition("/")
+    value = dict(device.attributes).get((domain, name))
+    return "" if value is None else f"{DOMAIN_ATTRIBUTES[attribute]} {value}"
+
+
 def to_slice(data: Mapping[str, Any]) -> Slice | None:
     """Return a ResourceSlice of the API, None if its devices belong to several nodes."""
     spec = data["spec"]
@@ -229,10 +244,11 @@ REQUEST = "gpu"
 """Name of a request whose first available kind the scheduler chooses."""
 
 
-def claim_spec(kinds: Sequence[GpuKind], count: int) -> Json:
+def claim_spec(kinds: Sequence[GpuKind], count: int, alike: str = "") -> Json:
     """Return the spec of a claim for ``count`` GPUs of the first kind, or of the first kind that is available.
 
-    Each request has its kind's name, so the claim's status names the allocated kind.
+    Each request has its kind's name, so the claim's status names the allocated kind. The devices have the same value of
+    the attribute ``alike``, unless it is "".
     """
     requested = [(kind.resource.rpartition("/")[2], kind.claim) for kind in kinds if kind.claim is not None]
     if len(requested) == 1:
@@ -247,7 +263,8 @@ def claim_spec(kinds: Sequence[GpuKind], count: int) -> Json:
         for name, claim in requested
         for one in claim.config
     ]
-    return {"devices": {"requests": requests, **({"config": config} if config else {})}}
+    parts = {"requests": requests, "config": config, "constraints": [{"matchAttribute": alike}] if alike else []}
+    return {"devices": {name: part for name, part in parts.items() if part}}
 
 
 def _exactly(claim: DeviceClaim, count: int) -> Json:

@@ -18,6 +18,8 @@ from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet
+from gpuspawner.core.gpus.placement import largest_fit
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.lease import JOINABLE, WAITING, Key, Lease, Owner, Phase
 from gpuspawner.core.leases.request import Request
@@ -222,6 +224,7 @@ class Feasibility:
     def check(self, request: Request, offers: Iterable[Offer]) -> None:
         """Raise RequestRefused if neither the backend's limits nor its GPUs of the last day allow the request."""
         self._scheduler.check(request)
+        self._check_topology(request)
         offer = next((offer for offer in offers if offer.kind == request.gpu), None)
         if offer is None or offer.largest is None or request.count <= offer.largest:
             return
@@ -232,6 +235,21 @@ class Feasibility:
         if not offer.largest:
             limit = f"no {title} is there now"
             remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
+        raise RequestRefused("count", str(request.count), limit, remedy, status=403)
+
+    def _check_topology(self, request: Request) -> None:
+        catalog, fleet = self._in_force.catalog, self._scheduler.fleet
+        kind = catalog.gpus.get(request.gpu or "")
+        if kind is None or not fleet.complete or not requires_domain(request, kind):
+            return
+        most, title = largest_fit(kind, fleet, one_domain=True), gpu_title(kind.name, catalog)
+        if request.count <= most:
+            return
+        limit = f"at most {most} {title} in one NVLink or NUMA domain"
+        remedy = "Ask for fewer, or for another template."
+        if not most:
+            limit = f"no NVLink or NUMA domain of {title} is known"
+            remedy = "Ask for one GPU, for another template, or an administrator."
         raise RequestRefused("count", str(request.count), limit, remedy, status=403)
 
     async def look(self, offers: Iterable[Offer]) -> None:

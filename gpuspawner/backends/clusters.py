@@ -104,10 +104,10 @@ class ClustersBackend:
         Raises:
             Unavailable: No cluster answers.
         """
-        for name, fleet in (await self._look("fleet", lambda one: one.fleet())).items():
+        for name, fleet in (await self._ask_all("fleet", lambda one: one.fleet())).items():
             self._states[name].fleet = fleet
             found = [
-                self._named(name, state.fleet, _unusable(name, state))
+                self._with_cluster_name(name, state.fleet, _blocking_fields(name, state))
                 for name, state in self._states.items()
                 if state.fleet
             ]
@@ -125,10 +125,10 @@ class ClustersBackend:
         Raises:
             Unavailable: No cluster answers.
         """
-        for name, running in (await self._look("workspaces", lambda one: one.workspaces())).items():
+        for name, running in (await self._ask_all("workspaces", lambda one: one.workspaces())).items():
             own = name == self.home
             self._states[name].looks += 1
-            self._states[name].running = running if own else tuple(map(partial(_running_in, name), running))
+            self._states[name].running = running if own else tuple(map(partial(_qualify_running, name), running))
         found = chain.from_iterable(state.running for state in self._states.values())
         return tuple(sorted(found, key=lambda one: (one.lease_id, one.attempt)))
 
@@ -164,7 +164,7 @@ class ClustersBackend:
     ) -> dict[str, Any]:
         """Return the patch of the slots' cluster, with its name unless it is the hub's own."""
         name = self._cluster_of(slots[0]) if slots else self.home
-        local = tuple(Slot(_local(slot.gpu), slot.share) for slot in slots)
+        local = tuple(Slot(_local_name(slot.gpu), slot.share) for slot in slots)
         patch = self._cluster(name).patch(local, instead, one_domain=one_domain)
         return patch if name == self.home else {**patch, "cluster": name}
 
@@ -182,13 +182,13 @@ class ClustersBackend:
         """Stop watching all clusters."""
         await asyncio.gather(*(one.close() for one in self.clusters.values()))
 
-    async def _look(self, question: str, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
+    async def _ask_all(self, question: str, ask: Callable[[ClusterBackend], Awaitable[T]]) -> dict[str, T]:
         """Ask all clusters concurrently and return the answers. Raises Unavailable without any answer."""
         now = time.monotonic()
         self._first_until = now + FIRST_SECONDS if self._first_until is None else self._first_until
         patience = [0.0 if state.answered else self._first_until - now for state in self._states.values()]
         calls = (ask(one) for one in self.clusters.values())
-        answers = await asyncio.gather(*map(self._within, calls, (max(LOOK_SECONDS, x) for x in patience)))
+        answers = await asyncio.gather(*map(self._with_deadline, calls, (max(LOOK_SECONDS, x) for x in patience)))
         found: dict[str, T] = {}
         for (name, state), answer in zip(self._states.items(), answers, strict=True):
             if isinstance(answer, Unavailable):
@@ -206,7 +206,7 @@ class ClustersBackend:
         return found
 
     @staticmethod
-    async def _within(call: Awaitable[T], seconds: float) -> T | Unavailable:
+    async def _with_deadline(call: Awaitable[T], seconds: float) -> T | Unavailable:
         try:
             return await asyncio.wait_for(call, seconds)
         except Unavailable as error:
@@ -214,10 +214,10 @@ class ClustersBackend:
         except (TimeoutError, asyncio.TimeoutError):
             return Unavailable("It has not answered yet.")
 
-    def _named(self, name: str, fleet: Fleet, unusable: Mapping[str, Any]) -> Fleet:
+    def _with_cluster_name(self, name: str, fleet: Fleet, unusable: Mapping[str, Any]) -> Fleet:
         """Return a cluster's fleet with the cluster's name. ``unusable`` are fields of GPUs that cannot be granted."""
         where = "" if name == self.home else name
-        gpus = tuple(replace(_gpu_in(where, gpu), cluster=name, **unusable) for gpu in fleet.gpus)
+        gpus = tuple(replace(_qualify_gpu(where, gpu), cluster=name, **unusable) for gpu in fleet.gpus)
         host_resources = {
             NodeName(name, qualified_node_name(where, node.node)): has for node, has in fleet.host_resources.items()
         }
@@ -253,7 +253,7 @@ def kinds_in(cluster: str, kinds: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
     return tuple(kind for kind in kinds if kind.cluster == cluster)
 
 
-def _unusable(name: str, state: _ClusterState) -> dict[str, Any]:
+def _blocking_fields(name: str, state: _ClusterState) -> dict[str, Any]:
     """Return the fields of a cluster's GPUs that prevent grants, {} if they may be granted."""
     if state.away:
         return {"healthy": False, "reachable": False, "note": f"cluster {name} does not answer"}
@@ -262,21 +262,21 @@ def _unusable(name: str, state: _ClusterState) -> dict[str, Any]:
     return {}
 
 
-def _gpu_in(cluster: str, gpu: Gpu) -> Gpu:
+def _qualify_gpu(cluster: str, gpu: Gpu) -> Gpu:
     if not cluster or gpu.group is None:
         return gpu
     group = gpu.group._replace(cluster=cluster)
     return replace(gpu, id=group.gpu(gpu.index), group=group, node=qualified_node_name(cluster, gpu.node))
 
 
-def _running_in(cluster: str, one: Running) -> Running:
+def _qualify_running(cluster: str, one: Running) -> Running:
     """Return a workspace with the cluster's name in its GPU groups."""
     if one.given is None:
         return one
     return replace(one, given=tuple((group._replace(cluster=cluster), count) for group, count in one.given))
 
 
-def _local(gpu: str) -> str:
+def _local_name(gpu: str) -> str:
     """Return a GPU's name in its own cluster."""
     group = group_of_gpu(gpu)
     return Group(group.node, group.resource).gpu(int(gpu.rpartition("/")[2])) if group else gpu

@@ -15,6 +15,7 @@ from gpuspawner.catalog.cluster_models import Cluster
 from gpuspawner.catalog.keys import keys_of
 from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.gpus.fleet import GpuKind, kind_in_cluster
+from gpuspawner.core.text_fields import CHEAPEST
 
 PRICE_DIGITS = 6
 
@@ -59,12 +60,14 @@ def _in_cluster(kind: GpuKind, cluster: Cluster, names: Mapping[tuple[str, str],
 def _offered(template: Template, catalog: Catalog, variants: Mapping[str, Mapping[str, GpuKind]]) -> Template:
     """Return a template with its kinds in every cluster.
 
-    Clusters that have the template's data come first, then the others in the catalog's order. A user may take a kind in
-    another cluster instead. Next come the template's substitutes, in the same cluster first. A cluster whose scheduler
-    owns its queue shares no substitutes with others. A request waits in one queue only.
+    Clusters that have the template's data come first, then the others in the catalog's order. With ``place: cheapest``
+    cheaper clusters come before those. A user may take a kind in another cluster instead. Next come the template's
+    substitutes, in the same cluster first. A cluster whose scheduler owns its queue shares no substitutes with others.
+    A request waits in one queue only.
     """
     ordered = sorted(catalog.clusters.values(), key=lambda one: not one.data.issuperset(template.data))
-
+    if template.place == CHEAPEST:
+        ordered.sort(key=lambda one: one.price_factor)
     queue_of = {one.name: one.name if one.scheduler else "" for one in ordered}
     in_queue = {queue: [one for one in ordered if queue_of[one.name] == queue] for queue in queue_of.values()}
 

@@ -48,6 +48,7 @@ from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Quota, 
 from gpuspawner.core.text_fields import (
     NAME,
     ActivityMetric,
+    ClusterPlace,
     Currency,
     DataNames,
     FilePath,
@@ -219,6 +220,11 @@ class Template:
     """For each GPU kind, other kinds that the form offers instead, in this order. Users get them only if they agree."""
     needs: Needs = field(default_factory=Needs)
     """The least that each of its GPUs must have."""
+    place: ClusterPlace = ""
+    """With several clusters, which of those that a user accepts a workspace gets, and which comes first in the form.
+    `cheapest` is the lowest `price_factor` with free GPUs. `nearest` is the first with free GPUs that has the `data`,
+    then the first of `clusters`. `soonest` is the first with free GPUs, before one where a node must start. Default:
+    the one that the user chose, if its GPUs are free."""
     topology: Topology = ""
     """Whether several GPUs of one workspace share an NVLink or NUMA domain of their node. With `prefer` they do if such
     GPUs are free. With `require` the workspace waits for them. Default: any GPUs of one node."""

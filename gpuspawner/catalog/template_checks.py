@@ -20,7 +20,7 @@ from gpuspawner.catalog.validation import CheckedFile, Entry
 from gpuspawner.core.gpus.fleet import GpuKind, is_at_least
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import Quota
-from gpuspawner.core.text_fields import did_you_mean
+from gpuspawner.core.text_fields import CHEAPEST, did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)
@@ -95,6 +95,7 @@ def build_template(inherited: Template, entry: Entry, others: OtherEntries, issu
     issues += _check_references(template.name, entry, others)
     issues += _check_needs(template, entry, others)
     issues += _check_topology(template, entry, others)
+    issues += _check_place(template, entry, others)
     issues += check_pods(entry)
     issues += found
     return template
@@ -219,6 +220,16 @@ def _check_topology(template: Template, entry: Entry, others: OtherEntries) -> I
         right = "remove it, or allow several whole GPUs, for example gpus: {a100: 1-4}"
         issue = Issue((*entry.loc, "topology"), "no workspace of this template has several whole GPUs", right)
         yield from entry.report(issue, ("topology",), ("gpus",), written=(("topology",),))
+
+
+def _check_place(template: Template, entry: Entry, others: OtherEntries) -> Iterator[Issue]:
+    """Yield an issue if there is no choice between clusters, or prices are missing for one."""
+    loc, clusters = (*entry.loc, "place"), others.checked.file.clusters
+    if entry.writes("place") and len(clusters) < 2 and others.checked.is_right("clusters"):  # noqa: PLR2004 - a choice
+        yield Issue(loc, "there are not several clusters to choose from", "remove it, or add another cluster")
+    elif template.place == CHEAPEST and len({one.price_factor for one in clusters.values()}) == 1:
+        issue = Issue(loc, "all clusters cost the same", "add price_factor to the cheaper or the dearer clusters")
+        yield from entry.report(issue, ("place",), written=(("place",),))
 
 
 def _check_substitutes(template: Template, entry: Entry, others: OtherEntries) -> Iterator[Issue]:

@@ -138,6 +138,10 @@ USAGE_COLUMNS = (
     Column("CHARGED", ("charged_gpu_hours",), "{:.1f}".format),
     Column("CREDITED", ("credited_gpu_hours",), "{:.1f}".format),
 )
+MEASURED_COLUMNS = (
+    Column("ACTIVE", ("active_gpu_hours",), "{:.1f}".format),
+    Column("IDLE", ("idle_gpu_hours",), "{:.1f}".format),
+)
 COST_COLUMN = Column("COST", ("cost",), "{:.2f}".format)
 
 
@@ -147,7 +151,7 @@ COST_COLUMN = Column("COST", ("cost",), "{:.2f}".format)
 )
 @click.option(
     "--by",
-    type=click.Choice(("user", "team", "kind", "day")),
+    type=click.Choice(("user", "team", "kind", "day", "workspace")),
     default="day",
     show_default=True,
     help="One row for each of these.",
@@ -157,7 +161,7 @@ COST_COLUMN = Column("COST", ("cost",), "{:.2f}".format)
 @click.option("--all", "all_users", is_flag=True, help="Usage of all users (administrators).")
 @base.session_options
 def usage(session: Session, by: str, since: str | None, until: str | None, *, all_users: bool) -> None:
-    """Show GPU hours and cost by day, user, team or kind."""
+    """Show GPU hours and cost by day, workspace, user, team or kind."""
     query = query_of(by=by, since=since, until=until, all="1" if all_users else "")
     session.show(session.ask(f"/usage{query}"), _print_usage)
 
@@ -167,9 +171,13 @@ def _print_usage(answer: dict[str, Any]) -> None:
     if not answer["rows"]:
         say(f"No GPU was used from {since} to {until}.")
         return
-    columns = (Column(answer["by"].upper(), ("name",), plain), *USAGE_COLUMNS)
+    measured = {key: [row[key] for row in answer["rows"]] for key in ("active_gpu_hours", "idle_gpu_hours")}
+    are_known = all(None not in hours for hours in measured.values())
+    more: tuple[Column, ...] = MEASURED_COLUMNS if are_known else ()
+    columns = (Column(answer["by"].upper(), ("name",), plain), *more, *USAGE_COLUMNS)
     say(f"GPU hours from {since} to {until}, {answer['timezone']}. Running workspaces count up to now.")
-    rows = [*answer["rows"], {**answer, "name": "all"}]
+    sums = {key: sum(hours) for key, hours in measured.items()} if are_known else {}
+    rows = [*answer["rows"], {**answer, **sums, "name": "all"}]
     print_table(columns if answer["cost"] is None else (*columns, COST_COLUMN), rows)
 
 

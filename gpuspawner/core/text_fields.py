@@ -246,6 +246,15 @@ Icon = Annotated[str, choice_reader("not an icon", f"write {', '.join(ICONS)}", 
 Topology = Annotated[
     str, choice_reader("not a topology", "write prefer or require", {name: name for name in ("prefer", "require")})
 ]
+CHEAPEST, NEAREST, SOONEST = "cheapest", "nearest", "soonest"
+ClusterPlace = Annotated[
+    str,
+    choice_reader(
+        "not a way to choose a cluster",
+        "write cheapest, nearest or soonest",
+        {name: name for name in (CHEAPEST, NEAREST, SOONEST)},
+    ),
+]
 _DCGM_DEVICE, _DCGM_PROFILING = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 _METRIC = pattern_reader(
     "not the name of a metric",

@@ -123,8 +123,8 @@ def wire(
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)
-    registry.told = lambda _lease, _line: parts.notifier.wake()
-    scheduler.listen(allocator.syncs.ask)
+    registry.on_stored = lambda _lease, _line: parts.notifier.wake()
+    scheduler.listen(allocator.syncs.request)
     return parts
 
 

@@ -28,7 +28,7 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
 from gpuspawner.spawner.hub.settings import watch_hub
-from gpuspawner.spawner.servers import LocalServer, within
+from gpuspawner.spawner.servers import LocalServer, with_time_limit
 from gpuspawner.spawner.waiting import GrantWait, Steps, ended_start, log_in_one_line, send_heartbeats
 from gpuspawner.spawner.web.form import SpawnForm
 
@@ -273,7 +273,7 @@ class GPUSpawnerMixin(_Base):
             raise ended_start(message, reason="fenced", status=503)
         limit = self._gpu_start_seconds()
         try:
-            started = await within(self._gpu_start_server(), limit)
+            started = await with_time_limit(self._gpu_start_server(), limit)
         except (TimeoutError, asyncio.TimeoutError) as error:
             last = self._gpu_steps.told[-1]["message"]
             message = (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def within(step: Coroutine[Any, Any, T], seconds: float) -> T:
+async def with_time_limit(step: Coroutine[Any, Any, T], seconds: float) -> T:
     """Return the result of ``step``, cancelled after these seconds. A cancellation of the caller is never lost.
 
     ``asyncio.wait_for`` of Python 3.10 and 3.11 can lose it if the step ends at the same moment. Then a start that the
@@ -179,7 +179,7 @@ async def listens(url: str) -> bool:
     place = urlsplit(url)
     connecting = asyncio.open_connection(place.hostname, place.port or (443 if place.scheme == "https" else 80))
     try:
-        _, writer = await within(connecting, CONNECT_SECONDS)
+        _, writer = await with_time_limit(connecting, CONNECT_SECONDS)
     except (OSError, asyncio.TimeoutError):
         return False
     writer.close()
@@ -190,7 +190,7 @@ async def is_known(url: str) -> bool:
     """Return whether the host of an address resolves within the connection timeout."""
     resolving = asyncio.get_running_loop().getaddrinfo(urlsplit(url).hostname, None)
     try:
-        await within(resolving, CONNECT_SECONDS)
+        await with_time_limit(resolving, CONNECT_SECONDS)
     except (OSError, asyncio.TimeoutError):
         return False
     return True

@@ -15,7 +15,7 @@ from gpuspawner.workspace.home.own_files import Notes
 from gpuspawner.workspace.home.session import ANSWERS, LastSession
 from gpuspawner.workspace.home.start import LEASE_VARIABLE, begin
 from gpuspawner.workspace.probe_reports import watch
-from gpuspawner.workspace.service import Reply, ServiceClient, tell_lacking
+from gpuspawner.workspace.service import Reply, ServiceClient, report_missing
 from gpuspawner.workspace.ssh import ConnectHandler, KeysHandler, Sshd
 
 SSH_VARIABLE = "GPUSPAWNER_SSH"
@@ -105,7 +105,7 @@ def _load_jupyter_server_extension(server_app: Any) -> None:
     client = ServiceClient.from_environment(os.environ, server_app.log)
     server_app.io_loop.add_callback(begin, os.environ, notes, kernel_folders, client)
     if client is not None:
-        server_app.io_loop.add_callback(tell_lacking, client, os.environ)
+        server_app.io_loop.add_callback(report_missing, client, os.environ)
     sshd = Sshd(os.environ) if os.environ.get(SSH_VARIABLE) else None
     base = url_path_join(server_app.web_app.settings["base_url"], "gpuspawner")
     server_app.web_app.add_handlers(

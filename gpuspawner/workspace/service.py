@@ -69,7 +69,7 @@ class ServiceClient:
         """Carry out ``keep`` or ``extend``. Return the service's answer."""
         return await self._ask("POST", f"{self._address}/{action}")
 
-    async def tell_lacking(self, lacks: list[str]) -> Reply:
+    async def report_missing(self, lacks: list[str]) -> Reply:
         """Report the programs that the image lacks for the tools of a template."""
         return await self._ask("POST", f"{self._address}/lacking", json.dumps({"lacks": lacks}))
 
@@ -135,7 +135,7 @@ TRIES, AGAIN_SECONDS = 5, 30.0
 """Number of reports while the service is away. Arbitrary: usually it is back within minutes."""
 
 
-def lacking(environ: Mapping[str, str]) -> list[str]:
+def find_missing_parts(environ: Mapping[str, str]) -> list[str]:
     """Return missing parts: ``monitor``, and tools by their names in a template's ``opens``."""
     path = os.pathsep.join((environ.get("PATH", os.defpath), *SBIN))
     proxy = importlib.util.find_spec("jupyter_vscode_proxy")
@@ -147,10 +147,10 @@ def lacking(environ: Mapping[str, str]) -> list[str]:
     return [name for name, there in has.items() if not there]
 
 
-async def tell_lacking(client: ServiceClient, environ: Mapping[str, str]) -> None:
+async def report_missing(client: ServiceClient, environ: Mapping[str, str]) -> None:
     """Report missing parts to the service, if there are any."""
-    found = lacking(environ)
+    found = find_missing_parts(environ)
     for _ in range(TRIES if found else 0):
-        if "away" not in (await client.tell_lacking(found)).body:
+        if "away" not in (await client.report_missing(found)).body:
             return
         await asyncio.sleep(AGAIN_SECONDS)

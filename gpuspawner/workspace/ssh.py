@@ -205,7 +205,7 @@ RESOURCE = "terminals"
 OK = 200
 
 
-class Ticketed(JupyterHandler):
+class TicketHandler(JupyterHandler):
     """Accepts a ticket of the GPU service if one is sent. Otherwise the Jupyter server decides."""
 
     by_ticket = False
@@ -235,7 +235,7 @@ class Ticketed(JupyterHandler):
         if not self._ticket():
             super().check_xsrf_cookie()
 
-    async def must_be_allowed(self) -> None:
+    async def check_allowed(self) -> None:
         """Raise 403 if the user may open no terminal."""
         user = self.current_user
         if not user:
@@ -250,7 +250,7 @@ class Ticketed(JupyterHandler):
         return ticket if scheme.lower() == "ticket" else ""
 
 
-class KeysHandler(Ticketed, APIHandler):
+class KeysHandler(TicketHandler, APIHandler):
     """POST ``{"keys": [...]}``: authorize these keys. Returns the user's name and the server's host key."""
 
     auth_resource = RESOURCE
@@ -258,7 +258,7 @@ class KeysHandler(Ticketed, APIHandler):
     @web.authenticated
     async def post(self) -> None:
         """Authorize the keys until this server ends."""
-        await self.must_be_allowed()
+        await self.check_allowed()
         body = self.get_json_body()
         keys = body.get("keys") if isinstance(body, dict) else None
         if self.sshd is None:
@@ -278,7 +278,7 @@ class KeysHandler(Ticketed, APIHandler):
         self.finish(json.dumps({"error": {"message": message}}))
 
 
-class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler):
+class ConnectHandler(TicketHandler, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """A WebSocket to its own sshd. Its bytes are those of the SSH connection."""
 
     auth_resource = RESOURCE
@@ -291,7 +291,7 @@ class ConnectHandler(Ticketed, WebSocketMixin, WebSocketHandler, JupyterHandler)
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Connect an accepted user whose key was sent."""
-        await self.must_be_allowed()
+        await self.check_allowed()
         if self.sshd is None or not self.sshd.command:
             raise web.HTTPError(404)
         await ensure_async(super().get(*args, **kwargs))

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_says_what_it_does_and_frees_the_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_busy_prints_its_progress_and_frees_the_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     busy(0.3, percent=10, gpus=[1], memory_percent=50)
     shown = capsys.readouterr().out
     assert "GPU 1 (T4 (simulated)): 10 % busy, 0 of 0 s" in shown
@@ -61,7 +61,7 @@ def test_a_killed_kernel_frees_the_gpu(folder: Path) -> None:
 
 def test_an_unlocked_record_is_ignored(folder: Path) -> None:
     record = folder / "holders" / f"123.{UUIDS[0]}"
-    record.write_text(records.written({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
+    record.write_text(records.to_lines({"percent": 99, "memory_bytes": 1}), encoding="utf-8")
     assert records.holders(folder, UUIDS[0]) == ()
 
 
@@ -74,7 +74,7 @@ def test_the_gpus_files_stay_the_same_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "name=value", "one\rother\u2028third", "half \ud800", ""])
-def test_whatever_a_gpu_is_called_it_stays_one_line_of_its_file(folder: Path, name: str) -> None:
+def test_any_name_of_a_gpu_stays_one_line_of_its_file(folder: Path, name: str) -> None:
     simulated.create(folder, [records.SimulatedGpu(UUIDS[0], name, 2**30, "7.5")])
     (gpu,) = records.own_gpus({"GPUSPAWNER_SIMULATED_DIR": str(folder), "GPUSPAWNER_GPUS": UUIDS[0]})
     assert gpu == records.SimulatedGpu(UUIDS[0], " ".join(name.replace("\ud800", "?").splitlines()), 2**30, "7.5")
@@ -83,7 +83,7 @@ def test_whatever_a_gpu_is_called_it_stays_one_line_of_its_file(folder: Path, na
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"percent": 99, "memory_bytes": 1}', "percent=9", "percent=a\nmemory_bytes=1"]
 )
-def test_a_file_that_is_no_record_says_nothing(folder: Path, text: str) -> None:
+def test_a_file_that_is_no_record_is_ignored(folder: Path, text: str) -> None:
     with (folder / "holders" / f"123.{UUIDS[0]}").open("w", encoding="utf-8") as record:
         record.write(text)
         record.flush()

@@ -95,7 +95,7 @@ async def test_a_patch_is_of_the_cluster_that_has_the_gpus_by_its_own_names(both
     assert coming["cluster"] == AWAY
 
 
-async def test_one_cluster_away_stops_no_grant_elsewhere_and_gives_none_of_its_own(both, east):
+async def test_an_absent_cluster_stops_only_its_own_grants(both, east):
     await both.fleet()
     east.unreachable = "The Kubernetes API server has not answered for 12 s."
     fleet = await both.fleet()
@@ -161,7 +161,7 @@ async def test_a_hanging_cluster_delays_the_others_by_a_second(both, east):
     assert {gpu.cluster for gpu in (await asyncio.wait_for(both.fleet(), 30)).gpus} == {HOME}
 
 
-async def test_with_all_away_nothing_is_seen(both, home, east):
+async def test_without_any_cluster_the_fleet_is_unavailable(both, home, east):
     home.unreachable = east.unreachable = "It is away."
     with pytest.raises(Unavailable, match=r"Cluster eu-west: It is away\. Cluster us-east: It is away\."):
         await both.fleet()
@@ -194,12 +194,12 @@ async def test_grants_in_a_cluster_are_shown_with_its_name(both, home, east):
     assert [one.given for one in await both.workspaces()] == [given, ((Group("node-1", GPU, AWAY), 1),)]
 
 
-async def test_a_cluster_that_is_no_more_in_the_catalog_is_not_known_to_have_ended_anything(both):
+async def test_a_cluster_removed_from_the_catalog_has_ended_nothing(both):
     with pytest.raises(Unavailable, match="Cluster asia is not in the catalog any more"):
         await both.end("lease", None, (Slot("asia:node-1/nvidia.com/gpu/0"),))
 
 
-async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, east, monkeypatch):
+async def test_no_gpu_is_granted_before_its_clusters_workspaces_were_observed(unseen, east, monkeypatch):
     """At the start, and after each time that it was away: what was made there meanwhile may run on it."""
 
     async def slow():
@@ -226,7 +226,7 @@ async def test_no_gpu_is_given_before_what_runs_in_its_cluster_was_seen(unseen, 
     assert given(await unseen.fleet()) == ["a100", "a100@us-east"]
 
 
-async def test_a_cluster_that_was_never_seen_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
+async def test_a_cluster_that_never_answered_is_waited_for_at_the_start(unseen, home, east, monkeypatch):
     """Else its servers would be taken for some that have no lease, where the store was lost: lists take seconds."""
     workspaces = east.workspaces
 

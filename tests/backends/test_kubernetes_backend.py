@@ -117,7 +117,7 @@ def hangs(_socket, _script):
         pytest.param(None, "refused the probe: HTTP 404", id="no such pod"),
     ],
 )  # fmt: skip
-async def test_a_probe_that_goes_wrong_is_a_result_that_says_so(api, a_backend, act, problem):
+async def test_a_failed_probe_is_a_result_with_a_problem(api, a_backend, act, problem):
     backend = await a_backend(a_workspace("jupyter-alice", A))
     api.execs["jupyter-alice"] = act
     result = await backend.probe(A, 1, (), 0.3 if act is hangs else 10.0)
@@ -135,7 +135,7 @@ async def test_a_probe_without_api_server_or_right_is_a_result_too(api, a_backen
     assert "does not answer" in (await backend.probe(A, 1, (), 5.0)).problem
 
 
-async def test_a_probe_that_goes_wrong_on_a_node_that_is_not_heard_of_says_so_first(api, a_backend):
+async def test_a_failed_probe_on_an_unreachable_node_names_the_node_first(api, a_backend):
     api.put(a_node("gpu-1", ready=False))
     backend = await a_backend(a_workspace("jupyter-alice", A))
     api.execs["jupyter-alice"] = hangs
@@ -217,7 +217,7 @@ async def test_probes_that_hang_leave_connections_for_the_rest(api, a_backend):
     await asyncio.gather(*probes, return_exceptions=True)
 
 
-async def test_a_pod_that_is_gone_is_forgotten_by_who_probes_it(api, a_backend):
+async def test_the_prober_forgets_pods_that_are_gone(api, a_backend):
     pod = a_workspace("jupyter-alice", A)
     backend = await a_backend(pod)
     await backend.probe(A, 1, (), 5.0)
@@ -243,7 +243,7 @@ async def test_a_pod_that_is_gone_is_forgotten_by_who_probes_it(api, a_backend):
         pytest.param({}, {"nvidia.com/gpu.shared": 1}, True, id="shared, no label"),
     ],
 )
-async def test_a_probe_says_whether_others_compute_on_the_same_device(api, a_backend, labels, gpus, shared):
+async def test_a_probe_tells_whether_other_pods_compute_on_the_same_device(api, a_backend, labels, gpus, shared):
     api.put(a_node("gpu-1", labels, {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 7}))
     backend = await a_backend(a_workspace("jupyter-alice", A, gpus=gpus))
     api.execs["jupyter-alice"] = ends_with(0, probe_text(dict.fromkeys(UUIDS[:1], 0)).encode())
@@ -275,7 +275,7 @@ async def test_end_deletes_by_uid_with_the_policys_grace(api, a_backend):
     assert options == {"preconditions": {"uid": pod["metadata"]["uid"]}, "gracePeriodSeconds": 7}
 
 
-async def test_a_pod_that_does_not_go_is_not_ended(api, a_backend):
+async def test_a_pod_that_is_not_deleted_has_not_ended(api, a_backend):
     backend = await a_backend(a_workspace("one", A), gone_seconds=0.5)
     api.grace_seconds = None
     assert not await backend.end(A)

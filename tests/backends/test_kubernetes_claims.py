@@ -41,7 +41,7 @@ def test_a_claim_asks_for_the_number_of_its_kind():
     }
 
 
-def test_a_claim_takes_a_part_and_says_what_the_driver_is_told():
+def test_a_claim_requests_a_part_with_the_drivers_parameters():
     spec = claim_spec([PART], 1)["devices"]
     assert spec["requests"][0]["exactly"]["capacity"] == {"requests": {"memory": "10Gi"}}
     assert spec["config"] == [

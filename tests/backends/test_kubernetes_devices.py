@@ -135,7 +135,7 @@ async def test_a_claim_that_several_pods_share_is_counted_once(api, watch):
     await eventually(counts(backend), {"a100": (2, 3, 1)})  # the workspace's own is its lease's to count
 
 
-async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_nothing(api, watch):
+async def test_a_workspace_with_an_unobserved_claim_has_unknown_gpus(api, watch):
     mine = claiming(a_workspace(hub=HUB), "mine")
     put(api, a_node(gpus={}), a_class(), a_slice([a_gpu(0)]), mine)
     backend = watch()
@@ -144,7 +144,7 @@ async def test_a_workspace_whose_claim_is_not_seen_yet_is_not_known_to_have_noth
     await eventually(running(backend), [("a", 1, ((Group("gpu-1", "gpu.nvidia.com/a100"), 1),))])
 
 
-async def test_which_gpus_a_workspace_was_given_is_told_by_uuid(api, watch):
+async def test_the_gpus_of_a_workspace_are_reported_by_uuid(api, watch):
     devices, counters = a_partitioned_gpu(2)
     whole, part = (claiming(a_workspace(name=name, lease=name[0], hub=HUB), name) for name in ("whole", "part"))
     nameless = a_gpu(3)
@@ -213,7 +213,7 @@ async def test_a_pool_is_counted_once_it_is_whole(api, watch):
     await eventually(counts(backend), {"a100": (3, 3, 0)})
 
 
-async def test_shares_of_a_device_are_counted_by_what_they_take(api, watch):
+async def test_shares_of_a_device_are_counted_by_their_capacity(api, watch):
     mine = claiming(a_workspace(hub=HUB), "mine")
     put(api, a_node(gpus={}), a_class(), a_slice([a_shared_gpu(0)]), mine)
     backend = watch(PARTS)
@@ -291,7 +291,7 @@ async def test_an_unreadable_claim_is_reported_and_not_granted(api, watch, monke
     await eventually(limits(backend), ())
 
 
-async def test_without_a_claimed_kind_nothing_of_it_is_asked_for(api, watch):
+async def test_without_a_claimed_kind_no_devices_are_requested(api, watch):
     put(api, a_node())
     backend = watch([GpuKind("a100", "A100", 80 * GIB, match="*A100*80GB")])
     await eventually(counts(backend), {"a100": (8, 8, 0)})
@@ -332,7 +332,7 @@ def test_selectors_hold_as_for_the_scheduler(expression, holds):
     assert fits(seen.devices[0], [expression]) is holds
 
 
-async def test_nothing_is_said_before_devices_were_seen(api, watch, monkeypatch):
+async def test_nothing_is_granted_before_devices_were_observed(api, watch, monkeypatch):
     monkeypatch.setattr("gpuspawner.backends.kubernetes.view.FIRST_LIST_SECONDS", 0.3)
     api.refused.add(("get", "/apis/resource.k8s.io/v1/deviceclasses"))
     put(api, a_node())

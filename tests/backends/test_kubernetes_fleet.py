@@ -144,7 +144,7 @@ def test_a_gpu_is_in_the_zone_that_its_node_is_labelled_with():
                      "nvidia.com/mig-1g.10gb", "", id="a shared slice by its product"),
     ],
 )  # fmt: skip
-def test_a_kind_is_matched_by_what_its_labels_say(labels, resource, kind):
+def test_a_kind_is_matched_by_its_labels(labels, resource, kind):
     assert pools(a_node(labels=labels, gpus={resource: 1})) == {kind: 1}
 
 
@@ -196,7 +196,7 @@ def test_memory_is_that_of_one_unit(labels, resource, gibibytes):
                      id="nothing is"),
     ],
 )  # fmt: skip
-def test_gpus_shared_by_an_unknown_number_say_how_to_name_them(labels, resource, model, named):
+def test_gpus_shared_by_an_unknown_number_have_a_note_with_the_remedy(labels, resource, model, named):
     node = a_node(labels=labels, gpus={resource: 1})
     (gpu,) = fleet(node).gpus
     note = f"no label says how many share it: to offer it, add a kind with {named} to the catalog"
@@ -216,7 +216,7 @@ def test_gpus_shared_by_an_unknown_number_say_how_to_name_them(labels, resource,
                      "gpu-1 is tainted node.kubernetes.io/out-of-service", id="emptied"),
     ],
 )  # fmt: skip
-def test_a_node_that_takes_no_pods_grants_nothing_and_says_why(changes, note):
+def test_a_node_that_accepts_no_pods_grants_nothing_and_has_a_note(changes, note):
     seen = fleet(a_node(gpus={"nvidia.com/gpu": 2}, **changes))
     assert [(gpu.healthy, gpu.note) for gpu in seen.gpus] == [(False, note)] * 2
 

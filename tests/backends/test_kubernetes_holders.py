@@ -28,11 +28,11 @@ def owned(kind, name):
         (None, None, "Pod team-a/p"),
     ],
 )
-def test_a_pod_is_named_by_what_people_know_it_by(labels, owners, holder):
+def test_a_holder_has_the_name_that_people_know(labels, owners, holder):
     assert holder_of({"namespace": "team-a", "name": "p", "labels": labels, "ownerReferences": owners}) == holder
 
 
-def test_a_holder_of_any_name_is_told_in_a_bounded_length():
+def test_the_name_of_a_holder_is_bounded():
     owner = owned("<script>" * 100_000, "x")
     told = holder_of({"namespace": "team-a", "name": "p", "ownerReferences": owner})
     assert len(told) == MAX_HOLDER_LENGTH

@@ -30,13 +30,13 @@ KARPENTER, GKE = {"karpenter.sh/capacity-type": "spot"}, {"cloud.google.com/gke-
         ),
     ],
 )  # fmt: skip
-def test_a_taint_tells_why_a_node_goes_and_a_spot_node_with_which_notice(taint, labels, told):
+def test_a_taint_gives_the_reason_and_the_notice_of_a_nodes_end(taint, labels, told):
     found = interruption_of([taint], labels)
     assert (found.why, found.ends_in_seconds) == told
 
 
 @pytest.mark.parametrize("taint", ["nvidia.com/gpu", "DeletionCandidateOfClusterAutoscaler", "team"])
-def test_other_taints_tell_nothing_of_an_end(taint):
+def test_other_taints_announce_no_end(taint):
     assert interruption_of([taint], KARPENTER) is None
 
 

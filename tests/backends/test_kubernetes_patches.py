@@ -64,7 +64,7 @@ async def test_a_patch_asks_for_the_number_of_gpus_of_the_kind_by_preference_on_
     ]
 
 
-async def test_where_the_placement_is_a_requirement_no_other_node_will_do(a_backend):
+async def test_required_placement_allows_no_other_node(a_backend):
     backend = await a_backend(placement="required", tolerations=(Toleration("team", "Exists"),))
     spec = backend.patch(slots("gpu-1", "nvidia.com/gpu", 0))["pod"]["spec"]
     affinity = spec["affinity"]["nodeAffinity"]

@@ -117,7 +117,7 @@ async def test_scripts_that_last_leave_connections_to_others_and_none_loses_its_
     late.cancel()
 
 
-async def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(kubelets):
+async def test_nothing_is_kept_about_pods_and_nodes_that_are_gone(kubelets):
     prober = Prober(kubelets, ClusterSettings("jhub"))
     gone, stays = pods("gone", "a")[0], pods("stays", "b")[0]
     kubelets.hanging.update("ab")

@@ -11,7 +11,7 @@ from gpuspawner.backends.kubernetes import watches
 from gpuspawner.core.errors import Unavailable
 
 
-async def test_nodes_that_may_not_be_seen_are_no_empty_fleet(api, a_view):
+async def test_unreadable_nodes_are_no_empty_fleet(api, a_view):
     api.refused.add(("get", NODES))
     backend = a_view()
     with pytest.raises(Unavailable, match='"hub" cannot get'):
@@ -21,7 +21,7 @@ async def test_nodes_that_may_not_be_seen_are_no_empty_fleet(api, a_view):
     await eventually(free(backend), 4)
 
 
-async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_view):
+async def test_unreadable_pods_of_others_are_reported_as_a_limit(api, a_view):
     api.refused.add(("get", PODS))
     api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
     api.put(a_workspace())
@@ -33,7 +33,7 @@ async def test_pods_of_others_that_may_not_be_seen_are_told_as_a_limit(api, a_vi
     assert "is tried again. To change this, give the service a ClusterRole" in limit
 
 
-async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_view):
+async def test_a_new_right_to_read_pods_of_others_is_used(api, a_view):
     api.refused.add(("get", PODS))
     training = api.put(a_pod(gpus={"nvidia.com/gpu": 2}, namespace="train"))
     first = api.put(a_workspace())
@@ -56,7 +56,7 @@ async def test_the_right_to_see_pods_of_others_is_used_once_it_is_given(api, a_v
     await eventually(running(backend), [])
 
 
-async def test_a_right_that_was_given_is_not_given_up_for_a_refusal(api, a_view):
+async def test_one_refusal_does_not_end_the_use_of_a_right(api, a_view):
     api.refused.add(("get", PODS))
     backend = a_view()
     await backend.fleet()
@@ -78,7 +78,7 @@ async def test_a_right_that_was_given_is_not_given_up_for_a_refusal(api, a_view)
     assert backend.limits == ()
 
 
-async def test_pods_of_all_namespaces_that_may_not_be_seen_are_nothing_to_go_on_by_until_they_may(api, a_view):
+async def test_without_the_right_to_read_all_namespaces_nothing_is_granted(api, a_view):
     api.refused.add(("get", PODS))
     api.put(a_pod(gpus={"nvidia.com/gpu": 3}, namespace="train"))
     backend = a_view(all_namespaces=True)
@@ -91,7 +91,7 @@ async def test_pods_of_all_namespaces_that_may_not_be_seen_are_nothing_to_go_on_
     assert backend.limits == ()
 
 
-async def test_an_api_server_that_refuses_for_a_moment_hides_nothing_for_long(api, a_view, monkeypatch):
+async def test_a_short_refusal_of_the_api_server_hides_nothing_for_long(api, a_view, monkeypatch):
     monkeypatch.setattr(watches, "REFUSED_SECONDS", 60.0)
     for path in (PODS, QUOTAS):
         api.refused.add(("get", path))
@@ -121,7 +121,7 @@ async def test_an_api_server_that_refuses_every_user_for_long_loses_no_collectio
 
 
 @pytest.mark.parametrize(("path", "what"), [(QUOTAS, "Quotas"), (LIMITS, "Limits")])
-async def test_a_quota_or_a_limit_that_may_not_be_seen_stops_nothing(api, a_view, path, what):
+async def test_an_unreadable_quota_or_limit_stops_nothing(api, a_view, path, what):
     api.refused.add(("get", path))
     backend = a_view()
     assert await free(backend)() == 4

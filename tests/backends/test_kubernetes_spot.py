@@ -64,7 +64,7 @@ def test_without_visible_spot_labels_no_label_is_named():
     assert "NotIn" not in str(patch)
 
 
-def test_karpenter_starts_no_spot_node_for_who_asks_for_another_and_one_for_who_asks():
+def test_karpenter_starts_a_spot_node_only_for_a_spot_kind():
     labels = {"nvidia.com/gpu.product": "Tesla-T4"}
     kinds = {
         "t4": GpuKind("t4", "T4", GIB, autoscale=Autoscale(4, 1, 60.0, tuple(labels.items()))),
@@ -89,5 +89,5 @@ def test_a_spot_node_that_its_label_taints_is_offered_and_its_pods_tolerate_it()
     assert toleration in patch["spec"]["tolerations"]
 
 
-def test_labels_that_say_otherwise_say_nothing():
+def test_labels_with_other_values_are_ignored():
     assert spot_labels({**ON_DEMAND, "cloud.google.com/gke-spot": "false"}) == {}

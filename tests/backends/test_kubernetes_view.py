@@ -59,7 +59,7 @@ async def test_only_nodes_that_workspaces_may_use_are_looked_at(api, a_view):
     assert await free(a_view(node_selector=(("pool", "users"),), node_labels="zone=a"))() == 0
 
 
-async def test_after_a_break_it_goes_on_where_it_was(api, a_view):
+async def test_after_a_break_the_watch_continues_from_its_version(api, a_view):
     backend = a_view()
     await free(backend)()
     await api.followed()
@@ -105,7 +105,7 @@ async def test_a_version_that_never_works_is_given_up(api, a_view, monkeypatch):
     await eventually(free(backend), 4)
 
 
-async def test_a_bookmark_is_where_to_go_on_from(api, a_view):
+async def test_the_watch_continues_from_a_bookmark(api, a_view):
     backend = a_view()
     await free(backend)()
     await api.followed()
@@ -120,7 +120,7 @@ async def test_a_bookmark_is_where_to_go_on_from(api, a_view):
     assert lists(api) == 1
 
 
-async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api, a_view):
+async def test_an_outage_of_the_api_server_makes_the_view_unavailable_until_it_answers(api, a_view):
     backend = a_view(stale_seconds=1.0)
     await free(backend)()
     await api.stop()
@@ -134,7 +134,7 @@ async def test_without_the_api_server_nothing_is_seen_and_with_it_again_all(api,
     await eventually(free(backend), 2)
 
 
-async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the_watches_stay_open(api, a_view):
+async def test_an_outage_of_etcd_makes_the_view_unavailable_although_watches_stay_open(api, a_view):
     backend = a_view(stale_seconds=1.0)
     await free(backend)()
     await api.followed()
@@ -151,7 +151,7 @@ async def test_while_the_api_servers_database_is_away_nothing_is_seen_though_the
 
 
 @pytest.mark.parametrize(("frozen", "part"), [("frozen", API_SERVER), ("database_frozen", ETCD)])
-async def test_a_frozen_api_server_is_told_from_a_frozen_database(api, a_view, frozen, part):
+async def test_a_frozen_api_server_is_distinguished_from_a_frozen_database(api, a_view, frozen, part):
     backend = a_view(stale_seconds=1.0)
     await free(backend)()
     await api.followed()
@@ -258,7 +258,7 @@ async def test_with_a_namespace_for_each_user_the_quotas_of_this_one_limit_no_us
     assert replace(backend.room(), nodes=frozenset()) == NamespaceBounds()
 
 
-async def test_another_hubs_pods_are_told_and_hold_no_gpu_but_foreign_ones(api, a_view):
+async def test_pods_of_another_hub_are_reported_and_hold_foreign_gpus(api, a_view):
     backend = a_view()
     pod = api.put(a_workspace("one", "a" * 32, hub="another hub"))
     await eventually(running(backend), [("a", 1, ())])
@@ -293,7 +293,7 @@ async def test_workspaces_are_this_hubs_pods_until_they_are_gone(api, a_view):
     assert seen[0].age_seconds > 0
 
 
-async def test_a_pod_elsewhere_that_says_it_is_ours_is_a_stranger(api, a_view):
+async def test_a_pod_in_another_namespace_with_our_label_is_foreign(api, a_view):
     forged = a_workspace("forged", "a" * 32, gpus={"nvidia.com/gpu": 1})
     forged["metadata"]["namespace"] = "mallory"
     empty = a_workspace("empty", "b" * 32, gpus={})
@@ -308,7 +308,7 @@ async def test_a_pod_elsewhere_that_says_it_is_ours_is_a_stranger(api, a_view):
     assert await free(everywhere)() == 4
 
 
-async def test_where_users_may_make_pods_only_what_the_service_signed_is_of_its_leases(api, a_view):
+async def test_in_users_namespaces_only_signed_leases_count(api, a_view):
     own, forged = (a_workspace(name, "a" * 32, gpus={"nvidia.com/gpu": 1}) for name in ("own", "forged"))
     forged["metadata"] |= {"namespace": "mallory", "creationTimestamp": "2020-01-01T00:00:00Z"}
     forged["metadata"]["annotations"]["gpuspawner.io/lease-signature"] = "forged"
@@ -323,7 +323,7 @@ async def test_where_users_may_make_pods_only_what_the_service_signed_is_of_its_
     assert [pod["metadata"]["name"] for pod in api.objects["/api/v1/pods"].values()] == ["forged"]
 
 
-async def test_a_pod_that_finds_no_place_says_why_and_for_how_long(api, a_view):
+async def test_a_pod_without_a_node_has_the_reason_and_the_time(api, a_view):
     backend = a_view()
     pod = a_workspace(node="", phase="Pending", conditions=[unschedulable()])
     api.put(pod)
@@ -369,7 +369,7 @@ async def test_a_pod_that_waits_for_its_volume_does_not_wait_for_room(api, a_vie
         pytest.param("TerminationByKubelet", "The node was low on resource: memory.", "", id="evicted for its excess"),
     ],
 )
-async def test_a_pod_that_the_cluster_is_about_to_end_for_something_else_says_why(api, a_view, reason, message, told):
+async def test_a_pod_that_the_cluster_is_about_to_end_has_the_reason(api, a_view, reason, message, told):
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     pod = a_workspace(conditions=[disrupted])
     pod["spec"]["terminationGracePeriodSeconds"] = 30
@@ -382,7 +382,7 @@ async def test_a_pod_that_the_cluster_is_about_to_end_for_something_else_says_wh
     ("hook", "grace", "left_seconds"),
     [(PRE_STOP, 60, 55), (PRE_STOP, 3, 57), ("drain", 60, None), (None, 60, None)],
 )
-async def test_until_when_a_server_runs_is_known_where_our_hook_keeps_it(api, a_view, hook, grace, left_seconds):
+async def test_our_hook_makes_the_end_of_a_server_known(api, a_view, hook, grace, left_seconds):
     pod, ends_at = a_workspace(), datetime.now(timezone.utc) + timedelta(seconds=60)
     pod["metadata"] |= {"deletionTimestamp": f"{ends_at:%Y-%m-%dT%H:%M:%SZ}", "deletionGracePeriodSeconds": grace}
     command = {"exec": {"command": ["sh", "-c", "...", hook, "55", "5"]}}
@@ -393,7 +393,7 @@ async def test_until_when_a_server_runs_is_known_where_our_hook_keeps_it(api, a_
     assert seen.ends_in_seconds == (left_seconds and pytest.approx(left_seconds, abs=3))
 
 
-async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name(api, a_view):
+async def test_an_unhealthy_device_is_reported_by_its_id(api, a_view):
     pod = a_workspace()
     devices = [{"resourceID": "GPU-1", "health": "Healthy"}, {"resourceID": "GPU-2", "health": "Unhealthy"}]
     other = {"name": "example.org/nic", "resources": [{"resourceID": "nic", "health": "Unhealthy"}]}
@@ -404,7 +404,7 @@ async def test_a_device_that_the_kubelet_calls_unhealthy_is_told_by_its_own_name
     assert seen.unhealthy == ("GPU-2",)
 
 
-async def test_of_many_pods_only_those_that_count_are_kept(api, a_view):
+async def test_only_pods_that_count_are_kept(api, a_view):
     backend = a_view()
     await free(backend)()
     for number in range(300):

@@ -121,7 +121,7 @@ def hold(bare: Path) -> Iterator[Callable[..., int]]:
         process.communicate()
 
 
-async def test_a_simulated_gpu_that_is_held_by_who_was_not_given_it_is_foreign(
+async def test_a_simulated_gpu_held_without_a_lease_is_foreign(
     bare: Path, hold: Callable[..., int], lease_id: str
 ) -> None:
     backend = LocalBackend(KINDS, {"a100": 4}, bare)

@@ -119,7 +119,7 @@ async def test_gpus_are_matched_to_the_kinds_of_now(backend: LocalBackend) -> No
 
 
 @pytest.mark.parametrize("mode", ["lost", "fallen_off_bus"])
-async def test_a_gpu_that_is_lost_is_not_given_and_says_why(
+async def test_a_lost_gpu_is_not_granted_and_has_a_note(
     backend: LocalBackend, driver: SimulatedDriver, mode: str
 ) -> None:
     driver.fail(mode, gpu=1, xid=79)
@@ -131,7 +131,7 @@ async def test_a_gpu_that_is_lost_is_not_given_and_says_why(
     assert all(gpu.healthy for gpu in (await backend.fleet()).gpus)
 
 
-async def test_a_gpu_with_memory_errors_is_not_given_until_it_is_reset(
+async def test_a_gpu_with_memory_errors_is_not_granted_until_it_is_reset(
     backend: LocalBackend, driver: SimulatedDriver
 ) -> None:
     driver.fail("ecc_uncorrectable", gpu=0, xid=48)
@@ -146,7 +146,9 @@ async def test_a_gpu_with_memory_errors_is_not_given_until_it_is_reset(
     assert all(gpu.healthy for gpu in (await backend.fleet()).gpus)
 
 
-async def test_a_gpu_in_mig_mode_without_a_mig_device_says_so(backend: LocalBackend, driver: SimulatedDriver) -> None:
+async def test_a_gpu_in_mig_mode_without_a_mig_device_has_a_note(
+    backend: LocalBackend, driver: SimulatedDriver
+) -> None:
     driver.set_values(0, mig__mode_current="enabled")
     first, second = (await backend.fleet()).gpus
     assert (first.healthy, second.healthy) == (False, True)
@@ -254,7 +256,7 @@ async def test_a_hanging_tool_is_unavailable(
         await tool("exec sleep 60").fleet()
 
 
-async def test_a_hanging_tool_is_gone_with_all_it_started_once_that_is_told(
+async def test_a_hanging_tool_and_its_children_are_gone_once_it_is_reported(
     tool: Callable[[str], LocalBackend], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nvidia, "TIMEOUT_SECONDS", 0.5)
@@ -275,7 +277,7 @@ async def test_real_gpus_that_fail_never_turn_into_simulated_ones(driver: Simula
     assert [gpu.simulated for gpu in (await backend.fleet()).gpus] == [False, False]
 
 
-async def test_the_patch_shows_a_workspace_its_own_gpus_alone(backend: LocalBackend, driver: SimulatedDriver) -> None:
+async def test_the_patch_shows_a_workspace_only_its_own_gpus(backend: LocalBackend, driver: SimulatedDriver) -> None:
     await backend.fleet()
     first, second = driver.uuids
     patch = backend.patch((Slot(first), Slot(second), Slot(first)))

@@ -57,13 +57,13 @@ def test_the_templates_command_runs_first_then_the_users_own_script(shell: list[
     assert (tmp_path / ".gpuspawner" / "on-stop.log").read_text() == ran.output
 
 
-def test_a_script_that_can_be_executed_is_run_as_what_it_says_it_is(tmp_path: Path) -> None:
+def test_an_executable_script_is_run_by_its_own_interpreter(tmp_path: Path) -> None:
     own(tmp_path, "#!/usr/bin/env python3\nprint(6 * 7)\n", 0o700)
     assert run(tmp_path).output.splitlines()[1:] == ["42"]
 
 
 @SHELLS
-def test_where_there_is_nothing_to_run_nothing_is_done(shell: list[str], tmp_path: Path) -> None:
+def test_without_a_script_nothing_is_run(shell: list[str], tmp_path: Path) -> None:
     assert run(tmp_path, shell=shell) == OnStopResult()
     assert list(tmp_path.iterdir()) == []
 
@@ -85,7 +85,7 @@ def test_a_slow_script_is_ended_and_its_output_so_far_is_kept(shell: list[str], 
     assert (ran.code, "first" in ran.output, "never" in ran.output) == (TERMINATED, True, False)
 
 
-def test_only_the_last_of_a_long_output_is_told(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_output_is_reported(tmp_path: Path) -> None:
     ran = run(tmp_path, "yes x | head -c 100000; echo the end")
     assert len(ran.output) <= 16384
     assert ran.output.endswith("the end\n")

@@ -67,7 +67,7 @@ def test_probe_output_of_that_environment_is_parsed(environment: Environment) ->
 
 
 @pytest.mark.parametrize("name", ["hidepid", "hidepid-as-root"])
-def test_where_processes_are_hidden_the_cpu_use_of_those_that_are_seen_is_not_that_of_the_workspace(name: str) -> None:
+def test_with_hidden_processes_the_cpu_use_of_the_workspace_is_unknown(name: str) -> None:
     text = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
     clock = re.search(r"^clock ([0-9.]+) ", text, re.MULTILINE)
     assert clock is not None

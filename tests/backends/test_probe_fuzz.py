@@ -63,7 +63,7 @@ def test_any_text_gives_a_sample_within_its_bounds(text: str) -> None:
         assert gpu.holders_cpu_cores is None or gpu.holders_cpu_cores >= 0
 
 
-def test_more_lines_than_anybody_needs_are_not_read() -> None:
+def test_too_many_lines_are_not_read() -> None:
     begin, end = PIECES[:2]
     assert not parse(begin + "\n" * (MOST_LINES - 2) + end).problem
     assert parse(begin + "\n" * MOST_LINES + end).problem == f"the probe printed more than {MOST_LINES} lines"
@@ -106,20 +106,20 @@ def judged(text: str) -> SampleKind:
 
 @settings(max_examples=500)
 @given(EDGES, EDGES)
-def test_promise_4_whatever_is_cut_out_of_a_busy_probe_it_never_reads_as_idle(one: int, other: int) -> None:
+def test_promise_4_a_busy_probe_with_a_missing_piece_is_never_idle(one: int, other: int) -> None:
     begin, end = sorted((one, other))
     assert judged(BUSY[:begin] + BUSY[end:]) is not SampleKind.IDLE
 
 
 @settings(max_examples=500)
 @given(EDGES, EDGES, EDGES)
-def test_promise_4_nor_when_a_piece_of_it_stands_where_it_does_not_belong(one: int, other: int, at: int) -> None:
+def test_promise_4_a_busy_probe_with_a_moved_piece_is_never_idle(one: int, other: int, at: int) -> None:
     begin, end = sorted((one, other))
     assert judged(BUSY[:at] + BUSY[begin:end] + BUSY[at:]) is not SampleKind.IDLE
 
 
 @given(st.permutations(BUSY.splitlines(keepends=True)[1:-1]))
-def test_promise_4_nor_in_any_order_of_its_lines(lines: list[str]) -> None:
+def test_promise_4_a_busy_probe_is_never_idle_in_any_order_of_its_lines(lines: list[str]) -> None:
     text = "".join([BUSY.splitlines(keepends=True)[0], *lines, BUSY.splitlines(keepends=True)[-1]])
     assert judged(text) is not SampleKind.IDLE
 
@@ -131,7 +131,7 @@ CELL = st.one_of(
 
 
 @given(st.lists(st.lists(CELL, min_size=2, max_size=2), min_size=1, max_size=4), st.sampled_from([0, 1, 9, 255]))
-def test_a_number_is_told_exactly_where_every_run_told_one(runs: list[list[str]], code: int) -> None:
+def test_a_number_is_known_exactly_if_each_run_printed_it(runs: list[list[str]], code: int) -> None:
     """The highest of a GPU's readings where all of them are whole percentages and no run failed, else unknown."""
     text = "gpuspawner-probe 1 begin\nclock 1000.00 100\n"
     for number, cells in enumerate(runs):

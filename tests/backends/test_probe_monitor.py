@@ -150,7 +150,7 @@ def test_implausible_values_are_ignored(text: str) -> None:
         max_leaves=12,
     ).map(lambda found: document(uptime=CLOCK - 1, gpus=[found]))
 )
-def test_whatever_stands_there_the_probe_sees_the_same(text: str) -> None:
+def test_odd_reports_of_a_monitor_do_not_change_the_sample(text: str) -> None:
     sample, _ = parse(told(text), percent=70)
     without, _ = parse(percent=70, opens=())
     assert replace(sample, sources=()) == without
@@ -160,7 +160,7 @@ def sources(*lines: str, **more: Any) -> tuple[SourceReading, ...]:
     return parse(*lines, **more)[0].sources
 
 
-def test_it_is_a_source_of_the_timeline_with_the_time_that_it_saw() -> None:
+def test_a_monitor_is_a_source_of_the_timeline_with_its_observed_time() -> None:
     _, table = parse(told(document(gpu([0, 4000.0, CLOCK - 3]))))
     quiet = document(gpu([0, 4060.0, CLOCK + 57]), uptime=CLOCK + 58)
     (one,) = sources(told(quiet), clock=CLOCK + 60, previous=table)

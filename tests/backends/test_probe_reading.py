@@ -56,7 +56,7 @@ def test_golden() -> None:
     assert sample.cpu_cores is None, "CPU use needs a probe before"
     assert first.holders_cpu_cores is None
     assert table is not None
-    assert replace(table, followed=None) == ProcessTable(
+    assert replace(table, monitor_state=None) == ProcessTable(
         1000.0, 100, {(10, 500): ProcessTime(1, 1200, 300), (11, 600): ProcessTime(10, 400, 0)}
     )
 
@@ -111,7 +111,7 @@ def test_memory_that_is_no_number_or_more_than_all_is_unknown(value: str) -> Non
         pytest.param(f"smi 0, {A}, , , , , , ", id="empty-values"),
     ],
 )
-def test_a_row_that_is_odd_says_nothing(row: str) -> None:
+def test_an_odd_row_makes_its_values_unknown(row: str) -> None:
     first = parse(GOLDEN.replace(ROW, row)).gpus[0]
     assert (first.utilization_percent, first.memory_used_bytes) == (None, None)
     assert first.problem
@@ -133,7 +133,7 @@ def test_a_failing_nvidia_smi_is_unknown(old: str, new: str, said: str) -> None:
     assert said in first.problem
 
 
-def test_the_error_text_of_nvidia_smi_is_told() -> None:
+def test_the_error_text_of_nvidia_smi_is_reported() -> None:
     lost = "Unable to determine the device handle for GPU0: 0000:83:00.0: Unknown Error"
     text = GOLDEN.replace("reading 0", f"reading 15\nsmi {lost}")
     assert "Unable to determine the device handle" in parse(text).gpus[0].problem
@@ -290,7 +290,7 @@ def test_parts_of_which_nothing_is_listed_are_unknown():
     assert [percent for _, percent, *_ in in_a_pod({}, shared=True)] == [None, None]
 
 
-def test_a_pods_gpu_is_held_by_who_has_its_own_device_open():
+def test_a_pods_gpu_is_held_by_processes_with_its_device_open():
     result = ProbeResult(probe_text({U0: 0, U1: 0}, holders=[U1]), counted=True)
     sample, _ = parse_probe(result, POD, None, interval_seconds=60, age_seconds=600)
     assert [gpu.holders for gpu in sample.gpus] == [0, 1]
@@ -344,7 +344,7 @@ def test_encoder_and_decoder_are_the_highest_of_all_readings() -> None:
     assert [(gpu.utilization_percent, gpu.encoder_percent) for gpu in parse(older).gpus] == [(97.0, None), (1.0, None)]
 
 
-def test_a_probe_that_may_open_too_few_files_says_so() -> None:
+def test_a_probe_that_may_open_too_few_files_reports_it() -> None:
     sample, table = parse_probe(
         ProbeResult("gpuspawner-probe 1 begin\nfiles 8\ngpuspawner-probe 1 end\n"),
         (A,),

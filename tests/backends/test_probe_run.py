@@ -100,7 +100,7 @@ async def test_a_simulated_gpu_from_end_to_end(
     assert worker.wait(5) < 0
 
 
-async def test_a_workspace_without_gpus_tells_its_cpu(backend: LocalBackend, start: Start, lease_id: str) -> None:
+async def test_a_workspace_without_gpus_reports_its_cpu(backend: LocalBackend, start: Start, lease_id: str) -> None:
     start("print('up', flush=True)\nwhile True: pass")
     _, table = parse_probe(await backend.probe(lease_id, 1, (), 10.0), (), None, interval_seconds=1, age_seconds=1)
     await asyncio.sleep(0.5)
@@ -171,7 +171,7 @@ async def test_a_hanging_nvidia_smi_is_killed_with_all_it_started(
         pytest.param("echo 'gpuspawner-probe 1 end'; echo 'reading 0'", "listed it 0 times", id="forges-the-marker"),
     ],
 )
-async def test_a_faulty_nvidia_smi_is_unknown_and_says_why(
+async def test_a_faulty_nvidia_smi_is_unknown_with_the_reason(
     backend: LocalBackend,
     uuids: tuple[str, ...],
     start: Start,
@@ -198,7 +198,7 @@ async def test_the_highest_of_several_readings_counts_and_stderr_is_no_fault(
     assert (gpu.utilization_percent, gpu.problem) == (93.0, "")
 
 
-async def test_only_the_leased_gpus_are_asked_for(
+async def test_only_the_leased_gpus_are_queried(
     backend: LocalBackend, uuids: tuple[str, ...], start: Start, lease_id: str, tool: Callable[[str], dict[str, str]]
 ) -> None:
     process = start(SLEEP, **tool('echo "$* $LC_ALL" >>"${0%/*}/arguments"'), LC_ALL="de_DE.UTF-8")
@@ -274,7 +274,7 @@ async def test_a_workspace_that_is_gone(backend: LocalBackend, lease_id: str) ->
     assert (await backend.probe(lease_id, 1, (), 1.0)).problem == "the workspace has no process"
 
 
-async def test_a_shell_that_fails_is_told(
+async def test_a_failing_shell_is_reported(
     backend: LocalBackend, start: Start, lease_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(SLEEP)
@@ -334,7 +334,7 @@ CGROUPS = {
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("case", CGROUPS)
-def test_a_pod_tells_its_memory_without_file_caches_and_its_kills_for_memory(
+def test_a_pod_reports_its_memory_without_caches_and_its_kills_for_memory(
     shell: str, case: str, tmp_path: Path
 ) -> None:
     files, told = CGROUPS[case]
@@ -347,7 +347,7 @@ def test_a_pod_tells_its_memory_without_file_caches_and_its_kills_for_memory(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_processes_on_a_machine_tell_their_resident_memory(shell: str) -> None:
+def test_processes_on_a_machine_report_their_resident_memory(shell: str) -> None:
     large = [sys.executable, "-c", "held = b'x' * 60_000_000; print('up', flush=True); input()"]
     with subprocess.Popen(large, **PIPES) as held:
         assert held.stdout.readline() == b"up\n"

@@ -29,7 +29,7 @@ def kernels(*told: tuple[str, bool | None, float], pid: int = 7, holder: int = 7
     return f"kernels {holder} {json.dumps(document)}"
 
 
-def test_nothing_at_all() -> None:
+def test_no_lines_are_no_activity() -> None:
     seen = read()
     assert [(one.active, one.words) for one in seen.values()] == [
         (None, NO_SERVER),
@@ -183,7 +183,7 @@ def test_sessions(line: str, name: str, active: bool | None, words: str) -> None
     assert read(line)[name] == SoftReading(name, active, words)
 
 
-def test_a_line_that_is_not_understood_is_its_own_evidences_fault_alone() -> None:
+def test_an_odd_line_makes_only_its_own_evidence_unknown() -> None:
     uuid = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
     text = probe_text({uuid: 3}, soft=["terminal ?", "ssh 100"])
     sample, table = parse_probe(ProbeResult(text), (uuid,), None, interval_seconds=60.0, age_seconds=600.0)
@@ -196,7 +196,7 @@ def test_a_line_that_is_not_understood_is_its_own_evidences_fault_alone() -> Non
     }
 
 
-def test_without_the_processes_nothing_is_said_of_them() -> None:
+def test_without_processes_soft_evidence_is_unknown() -> None:
     text = probe_text({}, soft=["ssh 100"]).replace("clock", "clack")
     sample, _ = parse_probe(ProbeResult(text), (), None, interval_seconds=60.0, age_seconds=600.0)
     assert sample.soft == ()

@@ -127,7 +127,7 @@ async def test_no_terminal(probe: Probe, start: Start) -> None:
     assert (await probe.now("terminal")).words == "no terminal open"
 
 
-async def test_where_nothing_tells_when_a_terminal_was_used_it_is_unknown(
+async def test_without_a_tool_for_it_the_last_use_of_a_terminal_is_unknown(
     probe: Probe, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()

@@ -108,7 +108,7 @@ def test_an_odd_table_is_unknown(tool: str, change: Callable[[str], str]) -> Non
     assert any(gpu.utilization_percent is None and gpu.problem for gpu in sample.gpus)
 
 
-def test_a_tool_that_fails_or_is_not_there_is_named() -> None:
+def test_a_failing_or_missing_tool_is_named() -> None:
     failed = parse(told("amd-smi", "AMDSMI_STATUS_DRIVER_NOT_LOADED", code=34)).gpus[0].problem
     assert failed == "amd-smi failed with exit code 34: 'AMDSMI_STATUS_DRIVER_NOT_LOADED'"
     missing = parse(told("xpu-smi", "sh: xpu-smi: not found", code=127)).gpus[0].problem
@@ -151,7 +151,7 @@ def test_the_script_runs_the_first_tool_that_is_there(
     assert [gpu.utilization_percent for gpu in parse(lines).gpus] == [97.0, 0.0]
 
 
-def test_where_no_tool_is_there_the_last_one_is_named(tmp_path: Path) -> None:
+def test_without_any_tool_the_last_one_is_named(tmp_path: Path) -> None:
     assert parse(probed("AMD", {}, tmp_path)).gpus[0].problem.startswith("rocm-smi does not exist")
 
 

@@ -222,7 +222,7 @@ def test_verdict_on_a_workspace_without_gpus(line: str, ticks: int, kind: Sample
         pytest.param(ProbeResult(), id="nothing"),
     ],
 )
-def test_a_probe_that_failed_is_unknown_whatever_is_held(way: Way, result: ProbeResult) -> None:
+def test_a_failed_probe_is_unknown_with_any_holders(way: Way, result: ProbeResult) -> None:
     whole = replace(result, counted=way.result.counted, shared=way.result.shared, devices=way.result.devices)
     sample, _ = parse_probe(whole, way.leased, None, interval_seconds=60.0, age_seconds=600.0, shared=way.shared)
     assert sample.problem

@@ -47,7 +47,7 @@ def finalizers_in(api, namespace="jhub"):
     return {one["name"]: one["finalizers"] for one in listed if one["namespace"] == namespace}
 
 
-async def test_it_says_what_it_would_do_and_does_it_when_told(api, typed, capsys):
+async def test_it_prints_its_plan_and_carries_it_out_on_request(api, typed, capsys):
     many = [f"one-{number}" for number in range(260)]  # more than are listed at once
     for name in many:
         api.put(a_request(name))
@@ -66,7 +66,7 @@ async def test_it_says_what_it_would_do_and_does_it_when_told(api, typed, capsys
     assert {verb for verb, *_ in api.asked} == {"get", "patch"}, "nothing is deleted, and no workspace touched"
 
 
-async def test_where_a_service_still_runs_it_says_so(api, typed, capsys):
+async def test_a_running_service_is_reported(api, typed, capsys):
     api.put(a_request("train"))
 
     async def held_again():
@@ -83,13 +83,13 @@ async def test_where_a_service_still_runs_it_says_so(api, typed, capsys):
     assert capsys.readouterr().err.startswith("They are held again: a service with custom resources is running.")
 
 
-async def test_where_there_is_no_such_kind_there_is_nothing_to_do(api, typed, capsys, monkeypatch):
+async def test_without_the_kind_nothing_is_done(api, typed, capsys, monkeypatch):
     monkeypatch.setattr(api, "_list", lambda *_: answered(api, 404))
     assert await typed("--yes") == 0
     assert capsys.readouterr().out.startswith("0 DevGPUVMRequests in jhub are released")
 
 
-async def test_a_right_that_is_missing_is_named_and_a_cluster_that_is_away(api, typed, capsys):
+async def test_a_missing_right_and_an_absent_cluster_are_reported(api, typed, capsys):
     api.put(a_request("train"))
     api.refused = {("patch", f"{REQUESTS}/train")}
     assert await typed("--yes") == 2

@@ -81,7 +81,7 @@ async def test_each_reason_has_one_event_that_counts():
 
 
 @pytest.mark.parametrize("name", ["a" * 253, f"{'a' * 199}.b"])
-async def test_the_name_of_an_event_is_one_that_the_api_server_takes(name):
+async def test_the_name_of_an_event_is_valid_for_the_api_server(name):
     server = Server()
     await Events(server, "jhub", "v", "K").write(request(name=name), request("Queued", "x", name).status)
     (made,) = server.events
@@ -89,7 +89,7 @@ async def test_the_name_of_an_event_is_one_that_the_api_server_takes(name):
     assert ".." not in made
 
 
-async def test_a_right_that_is_missing_is_logged_once_and_holds_up_nothing(caplog):
+async def test_a_missing_right_is_logged_once_and_delays_nothing(caplog):
     server = Server()
     server.refuses = True
     events = Events(server, "jhub", "v", "K")

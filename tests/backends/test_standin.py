@@ -80,7 +80,7 @@ def test_the_table_has_the_columns_of_the_real_one(smi: Smi, busy_gpu_1: int, h2
     assert "40960MiB /  81920MiB |     70% " in ours[13]
 
 
-def test_no_process_says_so_as_the_real_one(smi: Smi, h200: dict[str, list[str]]) -> None:
+def test_without_processes_the_table_is_that_of_the_real_tool(smi: Smi, h200: dict[str, list[str]]) -> None:
     assert smi().stdout.splitlines()[-2:] == h200["idle :: nvidia-smi (default table)"][-2:]
 
 
@@ -232,12 +232,12 @@ def test_its_sample_buffer_remembers_a_burst_that_is_over(smi: Smi, environment:
     assert "Samples" not in smi("-q").stdout, "only -d shows it"
 
 
-def test_its_sample_buffer_shows_what_goes_on(smi: Smi, busy_gpu_1: int) -> None:
+def test_its_sample_buffer_shows_current_work(smi: Smi, busy_gpu_1: int) -> None:
     shown = r"Samples\n.*\n.*\n +Max +: 70 %"
     eventually(lambda: re.search(shown, smi("-i", "1", "-q", "-d", "UTILIZATION").stdout), what=shown)
 
 
-def test_it_starts_without_what_is_slow_to_import() -> None:
+def test_it_starts_without_slow_imports() -> None:
     """Four starts a sample: these took two thirds of each."""
     run = nvidia.STAND_IN.parent / "standin" / "run.py"
     command = [sys.executable, "-I", "-S", "-X", "importtime", str(run), "-L"]

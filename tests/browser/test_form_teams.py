@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from gpuspawner.catalog import load_text
 from gpuspawner.look import LOOK
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.pages import Live
+from gpuspawner.spawner.web.pages import LiveAnswers
 
 CATALOG = load_text("""
 version: 1
@@ -32,7 +32,7 @@ QUOTA = ["1 of 2 GPUs (up to 4 if available)", "team vision: 9 of 16 GPUs"]
 def asked(browser: Browser):
     """Return the page, and the options of each check it asked for."""
     checks: list[dict[str, object]] = []
-    live = Live({}, "Starts now.")
+    live = LiveAnswers({}, "Starts now.")
     html = form.FormView(
         CATALOG, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}, live=live, teams=TEAMS
     ).render()

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from gpuspawner.catalog import KueueQueues, PodQueues, Route, load_text, resolve, scaled
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.quotas.limits import requested_amount, show_amount
 from gpuspawner.core.rules import Limit, LimitedResource
 
@@ -68,6 +69,36 @@ def test_a_request_names_a_cluster_or_accepts_another(catalog):
     assert (picked.gpu, picked.substitutes) == ("a100@us-east", ())
     either = resolve(catalog, {"template": "lab", "gpu": "a100", "substitutes": ["a100@us-east"]}, "alice")
     assert (either.gpu, either.substitutes) == ("a100", ("a100@us-east",))
+
+
+@pytest.mark.parametrize(
+    ("place", "kinds"),
+    [
+        ("cheapest", ["a100@us-east", "a100"]),
+        ("nearest", ["a100", "a100@us-east"]),
+        ("soonest", ["a100", "a100@us-east"]),
+    ],
+)
+def test_a_template_s_place_says_which_cluster_comes_first(place, kinds):
+    written = f"data: [genomes], place: {place}, substitutes:"
+    catalog = load_text(CATALOG.partition("quotas:")[0].replace("substitutes:", written, 1))
+    assert list(catalog.templates["lab"].gpus)[:2] == kinds
+    assert catalog.templates["lab"].default.gpu == kinds[0]
+    request = resolve(catalog, {"template": "lab", "gpu": "a100", "substitutes": ["a100@us-east"]}, "alice")
+    assert (request.place, request.gpu, request.substitutes) == (place, "a100", ("a100@us-east",))
+    expected = {"soonest": ["a100", "a100@us-east"]}.get(place, kinds)
+    assert [kind.name for kind in accepted_kinds(request, catalog.gpus)] == expected
+    alone = resolve(catalog, {"template": "lab", "gpu": "a100"}, "alice")
+    assert [kind.name for kind in accepted_kinds(alone, catalog.gpus)] == ["a100"], "only what the user accepts"
+
+
+def test_another_model_comes_after_the_requested_one_in_each_cluster():
+    text = CATALOG.partition("quotas:")[0].replace("substitutes:", "place: cheapest, substitutes:", 1)
+    catalog = load_text(text.replace("gpus: [a100, half]", "gpus: [a100, h100, half]"))
+    options = {"gpu": "a100", "substitutes": "h100,h100@us-east,a100@us-east"}
+    request = resolve(catalog, {"template": "lab", **options}, "alice")
+    accepted = [kind.name for kind in accepted_kinds(request, catalog.gpus)]
+    assert accepted == ["a100@us-east", "a100", "h100", "h100@us-east"]
 
 
 def test_a_cluster_is_reached_by_its_nodes_an_ingress_controller_or_a_gateway():

@@ -36,6 +36,8 @@ OTHER = {
     "script": "make\n",
     "least_lifetime_seconds": 60,
     "topology": "require",
+    "place": "cheapest",
+    "cluster_order": ("t4",),
 }
 
 

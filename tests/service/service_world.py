@@ -244,7 +244,7 @@ class World:
         """Send the request of a spawner, a moment after the last one."""
         self.clock.advance(0.001)
         key, start_id, groups = self.key(user, server), start_id or uuid.uuid4().hex, self.hub.members.get(user, ())
-        request = await self.allocator.asking.request_of(key, user, options, groups, start_id=start_id)
+        request = await self.allocator.resolver.request_of(key, user, options, groups, start_id=start_id)
         ask = StartRequest(key, user, request, options, start_id, boot_id)
         return await self.parts.attempts.acquire(ask)
 

@@ -31,7 +31,7 @@ def world(make_web_world):
     made.save(running("runs", "alice", gpus=(0, 1)))
     made.save(running("other", "bob", gpus=(2,)))
     made.told = []
-    made.parts.registry.told = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
+    made.parts.registry.on_stored = lambda lease, line: made.told.append(message_of(made.parts, lease, line))
     return made
 
 
@@ -57,7 +57,7 @@ def titles(world):
 
 
 def give(world):
-    world.call(world.parts.allocator.give)
+    world.call(world.parts.allocator.grant_waiting)
 
 
 @pytest.mark.parametrize("name", ["alice", "robot", "mallory"])

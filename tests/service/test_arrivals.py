@@ -251,7 +251,7 @@ async def test_a_command_that_waited_counts_as_one_visit(make_world):
     world = make_world()
     lease = await came_while_away(world)
     for _ in range(2):
-        await world.parts.actions.come(world.now_of(lease), "bob", "waited for on the command line", "here")
+        await world.parts.actions.note_arrival(world.now_of(lease), "bob", "waited for on the command line", "here")
     claimed = world.now_of(lease)
     assert (claimed.arrival, claimed.claimed_at) == (None, world.clock.now())
     assert world.did(lease).count("came") == 1

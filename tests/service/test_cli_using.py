@@ -287,7 +287,7 @@ def test_commands_and_names_of_workspaces_are_completed(world):
 async def test_an_unattended_request_is_started_by_the_service_once_it_is_granted(make_world):
     world = make_world()
     world.hub.add("alice")
-    request = await world.parts.allocator.asking.resolve({}, "alice", world.key("alice").owner, frozenset())
+    request = await world.parts.allocator.resolver.resolve({}, "alice", world.key("alice").owner, frozenset())
     ask = StartRequest(world.key("alice"), "alice", request, {}, "one", "", unattended=True)
     lease = await world.parts.attempts.acquire(ask)
     assert lease.unattended

@@ -41,7 +41,7 @@ async def test_an_estimate_is_kept_until_the_start_also_over_a_restart(tmp_path)
     await world.round()
     records = world.allocator.estimate_records
     world.clock.advance(100)
-    await records.came(world.now_of(waits))
+    await records.note_start(world.now_of(waits))
     assert [(one.point_seconds, one.actual_seconds) for one in records.past] == [(600, 700), (60, 100)]
     assert world.parts.store.estimates.latest() == records.past
     assert world.parts.store.estimates.pending() == {}

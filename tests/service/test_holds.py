@@ -84,7 +84,7 @@ async def test_a_workspace_that_runs_into_a_reservation_is_notified_once(with_cl
     world.catalog = replace(world.catalog, rules=rules)  # the class is added while it runs
     world.boot()
     told = []
-    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.on_stored = lambda lease, line: told.append(message_of(world.parts, lease, line))
     await world.go_on(3.4 * HOUR, step=300)
     assert world.now_of(alice).reaches_into is None, "it is told 30 minutes before, as of a deadline"
     await world.go_on(0.3 * HOUR, step=60)

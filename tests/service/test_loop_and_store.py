@@ -102,7 +102,7 @@ async def test_many_that_ask_at_once_are_written_together(make_world, monkeypatc
 async def test_no_user_is_notified_or_answered_before_the_write(world, monkeypatch):
     lease = await world.up("alice")
     told = []
-    world.registry.told = lambda lease, line: told.append(
+    world.registry.on_stored = lambda lease, line: told.append(
         (line.event.action, world.parts.store.leases.get(lease.id).phase)
     )
     gate, save = threading.Event(), world.parts.store.save

@@ -16,6 +16,7 @@ from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
 from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.quotas.own_usage import hours_text
 from gpuspawner.service.rules.accounting import STATES
 
 USE = {"alice": ((0, 1), 80), "bob": ((2,), 0)}
@@ -100,7 +101,15 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
             assert re.search(rf"^{who} .*{shown}", printed, re.MULTILINE)
         own = json.loads(cli("usage", "--json", name=who))
         assert (own["charged_gpu_hours"], own["cost"]) == pytest.approx((row["charged"], row["cost"]))
-        assert f"{row['charged']:.1f}" in Browser(world, who).look("quota").text
+        by_workspace = Browser(world, who).look("quota?period=month&by=workspace").text
+        assert hours_text(row["charged"]) in by_workspace
+        for by in ("workspace", "day"):  # of one workspace on one day
+            (mine,) = json.loads(cli("usage", "--by", by, "--json", name=who))["rows"]
+            assert [mine["active_gpu_hours"], mine["idle_gpu_hours"]] == pytest.approx([row["active"], row["idle"]])
+        share = round(100 * row["idle"] / (row["active"] + row["idle"]))
+        for label, shown in (("Active", hours_text(row["active"])), ("Idle", hours_text(row["idle"]))):
+            assert f'data-label="{label}">{shown}</td>' in by_workspace
+        assert re.search(rf'data-label="Share idle">.*?{share} %', by_workspace)
     kinds = counted(world, "metrics", "gpuspawner_lease_gpu_seconds_total")
     total = document["total"]
     assert [kinds["a100", state] for state in STATES] == pytest.approx([total[state] for state in STATES])

@@ -298,7 +298,7 @@ async def test_mails_about_a_claim_say_what_the_page_says(make_world):
     world = make_world(notify_users="json://127.0.0.1/{user}")
     told = []
     alice = await old(world, "alice", count=2)
-    world.registry.told = lambda lease, line: told.append(message_of(world.parts, lease, line))
+    world.registry.on_stored = lambda lease, line: told.append(message_of(world.parts, lease, line))
     made = await world.parts.preemptions.make(a_claim(world, 2))
     await world.parts.preemptions.give_up(made)
     warned, spared = (x for x in told if x)

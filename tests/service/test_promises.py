@@ -50,7 +50,7 @@ async def test_promise_1_a_shared_gpu_is_granted_up_to_its_slices(make_world):
 
 async def test_promise_1_nothing_is_granted_before_gpus_and_processes_were_seen(world):
     lease = await world.start("alice")
-    await world.allocator.give()
+    await world.allocator.grant_waiting()
     assert world.registry.get(lease.id).phase is Phase.QUEUED
     await world.parts.engine.round()
     assert world.registry.get(lease.id).phase is Phase.QUEUED, "the GPUs were not seen yet"
@@ -103,7 +103,7 @@ async def test_promise_1_a_gpu_given_back_unseen_is_granted_only_after_the_next_
     lease = await world.create(await world.start("alice"))
     bob = await world.start("bob")
     await world.start("alice", gpu="half")  # gives the GPU back; the process on it was never seen
-    await world.allocator.give()
+    await world.allocator.grant_waiting()
     assert world.registry.get(bob.id).phase is Phase.QUEUED
     world.backend.unkillable.add(lease.id)
     await world.round()
@@ -116,7 +116,7 @@ async def test_promise_1_a_gpu_of_a_start_without_room_is_granted_only_after_the
     lease = await world.create(await world.start("alice"))
     bob = await world.start("bob")
     await world.parts.attempts.requeue(lease.id, lease.attempt, "no room")  # its process was never seen
-    await world.allocator.give()
+    await world.allocator.grant_waiting()
     assert world.registry.get(bob.id).phase is Phase.QUEUED
     world.backend.vanish(lease.id)
     await world.round()

@@ -68,7 +68,7 @@ def test_a_moved_request_is_granted_first_and_its_place_survives_a_restart(world
     gone = replace(lease, phase=Phase.ENDED, phase_since=NOW, ended_at=NOW, slots=())
     world.save(gone)
     world.save(replace(world.lease("of-bob"), request=replace(world.lease("of-bob").request, count=4)))
-    world.call(world.parts.allocator.give)
+    world.call(world.parts.allocator.grant_waiting)
     assert world.lease("of-robin").phase is not Phase.PARKED
     assert world.lease("of-bob").phase is Phase.PARKED
 

@@ -85,7 +85,7 @@ async def test_pages_reload_after_changes_and_not_after_each_question(world, mon
 
     async def version():
         world.clock.advance(1)
-        world.parts.allocator.syncs.ask()
+        world.parts.allocator.syncs.request()
         await world.settle()
         return world.parts.queue.version
 
@@ -200,7 +200,7 @@ async def test_promise_1_a_gpu_taken_by_an_outside_process_is_not_granted(world)
     lease = await world.ask("alice", count=2)
     await world.settle()
     observed = world.allocator.observed
-    observed.see([("unknown", Slot(world.backend.gpus[0].id))], observed.given_back)
+    observed.note_running([("unknown", Slot(world.backend.gpus[0].id))], observed.release_count)
     world.late.gate.set()
     await world.settle()
     assert world.phase(lease) is Phase.QUEUED
@@ -312,12 +312,12 @@ class Seam(RuleBasedStateMachine):
     def the_scheduler_changes(self, mode, held):
         self.world.late.mode, self.world.late.held_seconds = mode, held
         del self.world.late.answers[: -len(self.world.late.answers) // 2]
-        self.run(self.world.allocator.give)
+        self.run(self.world.allocator.grant_waiting)
 
     @rule(answers=st.booleans())
     def answers_wait_or_come(self, answers):
         (self.world.late.gate.set if answers else self.world.late.gate.clear)()
-        self.run(self.world.allocator.give)
+        self.run(self.world.allocator.grant_waiting)
 
     @rule()
     def the_scheduler_forgets(self):
@@ -370,7 +370,7 @@ TestSeam = Seam.TestCase
 
 async def asks(parts):
     """Have the scheduler asked, as a change that it tells would."""
-    parts.allocator.syncs.ask()
+    parts.allocator.syncs.request()
     await parts.allocator.syncs._task
 
 

@@ -5,7 +5,6 @@ from jupyterhub import slugs
 from page_world import api, world_fixture
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.service.rules.server_names import read_server
 
 NAMES = ["", "train", "t", "train-2", "a" * 30, "a" * 31, "-a", "a-", "a--b", "2nd", "Train", "weird name!", "a/b", "é"]
 
@@ -17,22 +16,22 @@ world = world_fixture()
 def test_the_name_of_a_new_workspace_is_valid_in_the_newest_hub(world, name):
     good = name == "" or (isinstance(name, str) and slugs.is_valid_safe_slug(name))
     if good:
-        assert world.call(read_server, world.parts, "alice", name) == name
+        assert world.call(world.parts.hub.check_server_name, "alice", name) == name
         assert world.models_asked == [], "the hub is asked about odd names alone"
     else:
         with pytest.raises(RequestRefused, match="lower-case letters, digits and single hyphens"):
-            world.call(read_server, world.parts, "alice", name)
+            world.call(world.parts.hub.check_server_name, "alice", name)
 
 
 def test_an_existing_or_older_name_is_still_valid(world):
     world.servers["My Server"] = {"name": "My Server"}
-    assert world.call(read_server, world.parts, "alice", "My Server") == "My Server"
+    assert world.call(world.parts.hub.check_server_name, "alice", "My Server") == "My Server"
     with pytest.raises(RequestRefused):
-        world.call(read_server, world.parts, "alice", "Mine")
+        world.call(world.parts.hub.check_server_name, "alice", "Mine")
     world.hub_version = "5.5.4"
-    assert world.call(read_server, world.parts, "alice", "Mine") == "Mine"
+    assert world.call(world.parts.hub.check_server_name, "alice", "Mine") == "Mine"
     with pytest.raises(RequestRefused):
-        world.call(read_server, world.parts, "alice", "a/b")
+        world.call(world.parts.hub.check_server_name, "alice", "a/b")
 
 
 @pytest.mark.parametrize("path", ["check", "workspaces", "ready"])

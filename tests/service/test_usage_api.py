@@ -112,12 +112,12 @@ def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypa
     runs(world)
     before, read = ask(world, "usage")["charged_gpu_hours"], world.parts.store.read
 
-    async def read_after_the_end(step, *arguments):
+    async def read_after_the_end(step, *arguments, **named):
         if step == world.parts.store.ledger.sums:
             lease = world.parts.registry.get("runs")
             world.parts.allocator.commits.finish(lease, exits.stopped_by("alice", "a test"))
             await world.parts.registry.save(end(world.parts.registry.get("runs"), NOW))
-        return await read(step, *arguments)
+        return await read(step, *arguments, **named)
 
     monkeypatch.setattr(world.parts.store, "read", read_after_the_end)
     assert ask(world, "usage")["charged_gpu_hours"] == before == 1

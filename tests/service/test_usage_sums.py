@@ -39,6 +39,22 @@ def test_a_month_up_to_today_is_read_as_a_month():
     assert _spans("2026-09-30", "2026-11-25", "2026-11-25") == ["2026-10", "2026-11", "2026-09-30"]
 
 
+def test_a_users_workspaces_are_summed_each_by_itself(sums):
+    def used(created, lease, day, active):
+        return UsagePart(day, created, "anna", "", "a100", "lab", "n1", UsageAmounts(active=active), lease=lease)
+
+    with sums._transaction(writes=True) as connection:
+        sums.write(
+            connection, [used("anna born", "one", "2026-11-01", 1.0), used("anna born", "one", "2026-11-02", 2.0)]
+        )
+        sums.write(
+            connection, [used("anna born", "two", "2026-11-02", 4.0), used("anna born later", "x", "2026-11-02", 8.0)]
+        )
+    found = sums.of_workspaces("anna born", "2026-11-02", "2026-11-30")
+    assert {name: amounts.active for name, amounts in found.items()} == {"one": 2.0, "two": 4.0}
+    assert set(sums.of_workspaces("anna born", "2026-11-01", "2026-11-01")) == {"one"}
+
+
 def test_the_last_owner_of_a_name_is_found_by_name(sums):
     def use(created, user, day):
         return UsagePart(day, created, user, "", "a100", "lab", "n1", UsageAmounts(charged=1.0))

@@ -134,7 +134,7 @@ def test_a_service_with_a_domain_of_its_own_knows_it_and_its_hubs(tmp_path, secr
         ),
     ],
 )
-def test_promise_10_serve_names_the_option_that_cannot_be(tmp_path, options, words):
+def test_promise_10_serve_names_the_invalid_option(tmp_path, options, words):
     with pytest.raises(StartError) as refused:
         started(tmp_path, *options)
     assert words in str(refused.value)
@@ -166,7 +166,7 @@ def test_a_token_comes_from_a_file_or_from_the_entry_of_a_chart(tmp_path, secret
         ({"service_url": URL, "secret_file": "/dev/null"}, "/dev/null holds no secret of 32 bytes"),
     ],
 )
-def test_promise_10_configure_names_the_argument_that_cannot_be(tmp_path, arguments, words):
+def test_promise_10_configure_names_the_invalid_argument(tmp_path, arguments, words):
     with pytest.raises(SystemExit) as refused:
         configured(tmp_path, **arguments)
     assert words in str(refused.value)

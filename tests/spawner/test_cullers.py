@@ -78,7 +78,7 @@ def test_a_setting_among_the_arguments_of_workspaces_is_named(named, section, se
     assert sentence.startswith(f"gpuspawner: c.{section}.{setting} sets {name}: workspaces end their own")
 
 
-def test_the_arguments_of_pods_are_read_and_the_files_of_the_hub_s_machine_are_not_theirs(named, machine):
+def test_arguments_of_pods_are_read_but_not_the_files_of_the_hubs_machine(named, machine):
     (machine / "jupyter_server_config.py").write_text("c.MappingKernelManager.cull_idle_timeout = 600\n")
     c = Config()
     c.KubeSpawner.args = ["--MappingKernelManager.cull_idle_timeout=3600"]

@@ -73,7 +73,7 @@ def test_an_unreadable_kept_entry_is_empty(hub, tmp_path):
         assert list(hub().current().templates) == ["lab"], text
 
 
-async def test_without_any_there_is_no_file(hub, tmp_path):
+async def test_without_added_entries_there_is_no_file(hub, tmp_path):
     await hub().take_added(Service())
     assert not (tmp_path / "gpu" / "catalog-added.json").exists()
 

@@ -12,7 +12,7 @@ import pytest
 from gpuspawner.catalog import from_form, load_catalog, load_text, resolve, resolve_all
 from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, Unlisted
 from gpuspawner.spawner.web import form
-from gpuspawner.spawner.web.pages import TEMPLATES, Live, PageView, ServiceView, of_server
+from gpuspawner.spawner.web.pages import TEMPLATES, LiveAnswers, PageView, ServiceView, of_server
 
 CATALOG = load_text("""
 version: 1
@@ -87,7 +87,7 @@ def workspace(server="", end=None, user="alice"):
 
 
 def live(*offers, sentence="Starts now.", refused=False, **known):
-    return Live({one["kind"]: one for one in offers}, sentence, refused, **known)
+    return LiveAnswers({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
 def test_an_untouched_form_requests_the_defaults():
@@ -128,7 +128,7 @@ def test_a_link_fills_in_no_script_environment_image_or_repository():
     assert form.prefill_from_query(arguments) == sizes
 
 
-def test_an_own_image_is_asked_for_where_a_template_takes_one_and_says_what_is_lost():
+def test_a_template_with_own_images_has_their_field_and_names_what_is_lost():
     catalog = load_catalog({"version": 1, "templates": {"lab": {"own_images": "r.example.org/ml/*"}, "plain": {}}})
     html = rendered(catalog=catalog, chosen={"template": "plain", "own_image": HOSTILE})
     assert '<div class="gs-field" id="gs-own-image" hidden>' in html
@@ -250,14 +250,14 @@ def test_the_quota_belongs_to_its_user_for_every_reader():
         pytest.param({"seen": False, "by": "gpuspawner", "dispute": {"answer": "Yes."}}, False, id="called wrong"),
     ],
 )
-def test_how_the_last_one_ended_is_told_once(end, told):
+def test_the_end_of_the_last_workspace_is_shown_once(end, told):
     view = PageView("alice", "/services/gpu/", None, ServiceView("", "t", b"s"), ZoneInfo("UTC"))
     over = {"end": {"dispute": None, **end}}
     assert view.unread(({"end": None}, over)) == (over if told else None)
     assert view.unread(None) is None
 
 
-def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
+def test_without_the_service_the_form_reports_it_and_wrong_values():
     assert form.AWAY in rendered().replace("&#39;", "'")
     assert "data-simulated hidden>simulated<" in rendered()  # this catalog has real GPUs
     html = rendered(chosen={"memory": "1PiB"})
@@ -265,7 +265,7 @@ def test_without_the_service_it_says_so_and_what_is_wrong_is_still_said():
 
 
 @pytest.mark.parametrize("devices", [False, True])
-def test_without_the_service_gpus_that_are_simulated_here_are_still_called_so(monkeypatch, devices):
+def test_without_the_service_simulated_gpus_are_still_marked(monkeypatch, devices):
     monkeypatch.setattr(form, "has_devices", lambda: devices)
     text = """
 version: 1
@@ -337,7 +337,7 @@ def test_a_note_is_an_alert_and_no_html():
     assert "<script>alert" not in html
 
 
-def test_a_refused_form_fills_in_texts_alone():
+def test_a_refused_form_fills_in_only_texts():
     posted = {"memory": ["64GiB"], "cpu": [""], "gpu": [], "_xsrf": ["x"], "count": [{"filename": "x"}]}
     assert form.prefill_from_post(CATALOG, posted) == {"memory": "64GiB"}
 

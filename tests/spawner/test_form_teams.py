@@ -34,20 +34,20 @@ def sent(**which):
     return from_form(OURS, Inputs(rendered(catalog=OURS, teams=TEAMS, **which)).sent)
 
 
-def test_a_template_for_others_is_nowhere_in_the_form():
+def test_a_template_of_other_groups_is_not_in_the_form():
     html = rendered(catalog=OURS, teams=TEAMS, live=live(offer("b200", 1)))
     assert not re.search("b200|B200|Whole node|leads", html)
     assert "B200" in rendered(catalog=visible(CATALOG, {"leads"}))
 
 
-def test_a_link_to_what_is_for_others_is_told_as_one_to_nothing():
+def test_a_link_to_a_template_of_other_groups_is_reported_like_an_unknown_one():
     hidden, nothing = (form.offered(OURS, {"template": name}) for name in ("node", "nope"))
     assert (hidden[0], hidden[1][0].replace("node", "nope")) == (nothing[0], nothing[1][0])
     hidden, nothing = (form.offered(OURS, {"gpu": name}) for name in ("b200", "nope"))
     assert (hidden[0], hidden[1][0].replace("b200", "nope")) == (nothing[0], nothing[1][0])
 
 
-def test_users_without_any_offer_are_told_whom_to_ask():
+def test_users_without_any_offer_see_the_contact():
     only_leads = load_text("version: 1\ntemplates: {node: {groups: [leads]}}\ncontact: gpu@example.org")
     html = rendered(catalog=visible(only_leads, set()))
     assert "gpu@example.org" in html
@@ -86,7 +86,7 @@ def test_members_of_one_team_see_it_and_choose_nothing():
         pytest.param({"chosen": {"substitutes": "h100"}}, "h100", id="as it was sent"),
     ],
 )
-def test_promise_7_another_gpu_is_taken_only_by_who_ticks_it(known, ticked):
+def test_promise_7_a_substitute_is_accepted_only_if_it_is_ticked(known, ticked):
     options = sent(**known)
     assert options.get("substitutes") == ticked
     if ticked:
@@ -94,14 +94,14 @@ def test_promise_7_another_gpu_is_taken_only_by_who_ticks_it(known, ticked):
         assert asked.substitutes == (ticked,)
 
 
-def test_another_gpu_is_offered_with_what_it_costs_and_what_it_brings():
+def test_a_substitute_is_offered_with_its_price_and_its_effect():
     text = re.sub(r"<[^>]*>|\s+", " ", rendered(catalog=OURS))
     assert re.search("Also accept +H100 +instead of A100 *: 4.00 instead of 2.10 per hour", text)
     told = live(substitutes={"h100": "about 25 min sooner, 4.00 instead of 2.10 per hour"})
     assert "about 25 min sooner, 4.00 instead of 2.10 per hour" in rendered(catalog=OURS, live=told)
 
 
-def test_any_gpu_that_is_large_enough_can_be_asked_for():
+def test_any_gpu_of_sufficient_memory_can_be_requested():
     options = sent(chosen={"gpu": "any", "gpu_memory": "40 GiB"})
     assert (options["gpu"], options["gpu_memory"]) == ("any", "40 GiB")
     request = resolve(OURS, options, "alice", groups={"vision"})
@@ -111,7 +111,7 @@ def test_any_gpu_that_is_large_enough_can_be_asked_for():
     assert "gpu_memory" not in Inputs(rendered(catalog=one)).sent
 
 
-def test_a_link_fills_in_neither_who_pays_nor_what_else_is_taken():
+def test_a_link_fills_in_neither_team_nor_substitutes():
     link = {"opt-team": ["vision"], "opt-substitutes": ["h100"], "opt-gpu": ["any"], "opt-gpu_memory": ["40GiB"]}
     assert form.prefill_from_query(link) == {"gpu": "any", "gpu_memory": "40GiB"}
     assert form.offered(OURS, {"gpu": "any"}) == ({"gpu": "any"}, [])

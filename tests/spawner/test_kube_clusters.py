@@ -93,7 +93,7 @@ async def there(spawner, monkeypatch):
     return api
 
 
-async def test_in_the_hub_s_own_cluster_all_is_as_before(spawner):
+async def test_the_hubs_own_cluster_needs_no_additions(spawner):
     assert spawner.api is spawner
     assert spawner.gpu_in_cluster is None
 
@@ -104,7 +104,7 @@ async def test_each_cluster_has_a_client_of_its_own(spawner, there):
     assert spawner.api is spawner
 
 
-async def test_the_hub_is_where_the_other_cluster_reaches_it(spawner, there):
+async def test_the_hubs_address_is_the_one_for_the_other_cluster(spawner, there):
     assert spawner._gpu_cluster.with_hub(Base.get_env(spawner)) == {
         "JUPYTERHUB_API_URL": "https://hub.example.org/hub/api",
         "JUPYTERHUB_ACTIVITY_URL": "https://hub.example.org/hub/api/users/alice/activity",
@@ -124,7 +124,7 @@ async def test_the_proxy_reaches_a_pod_by_a_node_port_that_goes_with_the_pod(spa
     assert len(there.made) == 1
 
 
-async def test_a_service_that_was_made_and_not_heard_of_is_found_again(spawner, there):
+async def test_a_service_whose_creation_was_not_answered_is_found(spawner, there):
     there.taken.add("workspace-u-1")
     await spawner._gpu_cluster.find_address(POD)
     assert spawner._gpu_attempt.node_port == 31234
@@ -182,7 +182,7 @@ async def test_a_server_route_answers_404_before_the_server_exists(spawner, ther
     assert [spawner._gpu_cluster.is_no_answer(status) for status in (404, 302, 403)] == [True, False, False]
 
 
-async def test_a_server_that_is_reached_without_may_answer_404(spawner, there):
+async def test_a_server_without_a_route_may_answer_404(spawner, there):
     assert not spawner._gpu_cluster.is_no_answer(404)
 
 
@@ -195,7 +195,7 @@ async def test_state_saved_by_the_hub_finds_its_server_again(spawner, there):
     assert "gpu_cluster" not in at_home.to_state()
 
 
-async def test_a_cluster_whose_file_is_not_there_is_away_and_its_workspaces_are_not_over(spawner, monkeypatch):
+async def test_a_cluster_with_a_missing_file_is_away_and_its_workspaces_continue(spawner, monkeypatch):
     monkeypatch.setattr(clusters, "AGAIN_SECONDS", 0.01)
     spawner._gpu_attempt = spawner._gpu_attempt.granted(None, {"cluster": "us-east"}, 0.0)
     with pytest.raises(Unavailable, match="kubeconfig /none"):

@@ -23,7 +23,7 @@ def test_kubespawner_becomes_the_spawner_of_pods(configured, name):
     assert configured(spawner_class=name).JupyterHub.spawner_class.__mro__[1] is GPUSpawner
 
 
-def test_an_own_class_of_kubespawner_keeps_what_it_is(configured):
+def test_a_subclass_of_kubespawner_keeps_its_own_methods(configured):
     wrapped = configured(spawner_class=OwnSpawner).JupyterHub.spawner_class
     assert issubclass(wrapped, OwnSpawner)
     assert wrapped.__mro__.index(KubePods) < wrapped.__mro__.index(OwnSpawner)
@@ -34,7 +34,7 @@ def environment(c):
     return service["environment"]
 
 
-def test_the_service_is_told_where_the_pods_are(configured, tmp_path):
+def test_the_service_gets_the_namespace_of_the_pods(configured, tmp_path):
     c = Config()
     c.GPUSpawner.gpu_placement = "required"
     tolerations = [{"key": "dedicated", "operator": "Exists"}]
@@ -82,7 +82,7 @@ PURPOSE = {"key": "hub.jupyter.org/node-purpose", "operator": "In", "values": ["
         pytest.param([], None, id="none"),
     ],
 )  # fmt: skip
-def test_the_service_looks_at_the_nodes_alone_that_kubespawners_affinity_requires(configured, required, labels):
+def test_the_service_reads_only_nodes_that_kubespawners_affinity_requires(configured, required, labels):
     told = json.loads(environment(configured(Config(), node_affinity_required=required))["GPUSPAWNER_KUBERNETES"])
     assert told.get("node_labels") == labels
 

@@ -206,14 +206,14 @@ AT_THE_START = {way: settings for way, (settings, _) in WAYS.items() if way not 
 
 
 @pytest.mark.parametrize("settings", AT_THE_START.values(), ids=AT_THE_START)
-def test_promise_10_what_only_a_start_shows_is_refused_by_the_finished_pod(made, settings):
+def test_promise_10_conflicts_that_appear_at_a_start_are_refused_in_the_finished_pod(made, settings):
     pod = made(settings)
     with pytest.raises(Conflict, match=r"c\.KubeSpawner"):
         with_lease(pod, TWO, SETTINGS, "m1")
 
 
 @pytest.mark.parametrize("settings", AT_THE_START.values(), ids=AT_THE_START)
-def test_promise_10_a_hook_that_reaches_gpus_is_told(made, settings):
+def test_promise_10_a_hook_that_reaches_gpus_is_reported(made, settings):
     clean = with_lease(made({}), TWO, SETTINGS, "m1")
     assert find_contradiction(clean, TWO, "m1") == ""
     hooked = made(settings)
@@ -224,6 +224,6 @@ def test_promise_10_a_hook_that_reaches_gpus_is_told(made, settings):
     assert "modify_pod_hook" in find_contradiction(hooked, TWO, "m1")
 
 
-def test_a_start_with_what_reaches_no_gpu_goes_on(made):
+def test_a_start_with_settings_that_reach_no_gpu_continues(made):
     pod = with_lease(made(HARMLESS), TWO, SETTINGS, "m1")
     assert find_contradiction(pod, TWO, "m1") == ""

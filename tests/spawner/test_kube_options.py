@@ -24,7 +24,7 @@ GIB = 2**30
         ({"template": "usual"}, ("0.5", "0.5", "1Gi", "1Gi")),
     ],
 )
-async def test_the_pod_and_its_environment_say_what_is_guaranteed_and_the_most(a_spawner, options, sizes):
+async def test_the_pod_and_its_environment_have_guarantees_and_limits(a_spawner, options, sizes):
     spawner = a_spawner(options, mem_guarantee="1G", cpu_guarantee=0.1)
     pod = spawner._gpu_as_json(await spawner.get_pod_manifest())
     server = pod["spec"]["containers"][0]
@@ -92,7 +92,7 @@ async def test_a_users_own_image_and_repository_are_those_of_this_start_alone(a_
     assert "GPUSPAWNER_REPOSITORY" not in spawner.get_env()
 
 
-async def test_the_tools_that_were_ticked_reach_the_workspace_with_their_packages(a_spawner):
+async def test_selected_tools_reach_the_workspace_with_their_packages(a_spawner):
     catalog = load_text("version: 1\ntemplates: {lab: {tools: {nlp: [transformers, 'datasets>=3'], cv: [timm]}}}")
     spawner = a_spawner({"tools": ["nlp"]}, catalog)
     await spawner.load_user_options()
@@ -110,7 +110,7 @@ async def test_the_tools_that_were_ticked_reach_the_workspace_with_their_package
         pytest.param("[vscode]", "/vscode/", None, id="no SSH"),
     ],
 )
-async def test_a_template_s_first_page_opens_unless_the_administrator_s_own_is_within_it(a_spawner, opens, page, ssh):
+async def test_a_templates_first_page_opens_unless_the_administrators_page_is_below_it(a_spawner, opens, page, ssh):
     catalog = load_text(f"version: 1\ntemplates: {{lab: {{image: 'own:1', opens: {opens}}}}}")
     spawner = a_spawner({"template": "lab"}, catalog)
     spawner.default_url = "/lab/tree/first.ipynb"
@@ -121,7 +121,7 @@ async def test_a_template_s_first_page_opens_unless_the_administrator_s_own_is_w
     assert environment.get("GPUSPAWNER_SSH") == ssh
 
 
-async def test_the_server_is_made_of_what_the_lease_says_whatever_the_hubs_catalog_says(a_spawner):
+async def test_the_server_follows_the_lease_and_not_the_hubs_catalog(a_spawner):
     catalog = load_text("version: 1\ntemplates: {lab: {image: 'own:2', opens: [vscode]}}")
     spawner = a_spawner({"template": "lab", "cpu": 1}, catalog)
     asked = replace(resolve(catalog, {"template": "lab"}, "ann"), image="own:1", opens=("lab", "ssh"), cpu_cores=3.0)

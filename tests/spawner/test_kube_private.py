@@ -123,7 +123,7 @@ def test_every_overridden_private_method_is_in_one_file():
     }
 
 
-async def test_a_start_and_a_stop_ask_by_each_of_them_until_it_is_done(upstream):
+async def test_start_and_stop_repeat_each_overridden_request_until_it_succeeds(upstream):
     spawner = upstream(enable_user_namespaces=True, storage_pvc_ensure=True, delete_grace_period=7)
     assert await spawner.start() == "url"
     await spawner.stop()
@@ -134,7 +134,7 @@ async def test_a_start_and_a_stop_ask_by_each_of_them_until_it_is_done(upstream)
     assert spawner.calls[3:] == [pvc, pvc, pod, pod, ("_start_reflector", "pods", False), delete, delete]
 
 
-async def test_a_watch_is_of_the_class_that_is_given_and_shared_by_all(upstream):
+async def test_a_watch_has_the_given_class_and_is_shared(upstream):
     spawner = upstream()
     first = await KubeSpawner._start_reflector(spawner, "pods", Watched, replace=False, labels={})
     assert isinstance(first, Watched)
@@ -175,7 +175,7 @@ async def test_errors_of_the_api_server_are_passed_on(upstream, method, error):
         ("_make_delete_pod_request", 404, True),
     ],
 )
-async def test_done_and_done_before_are_told_alike(upstream, method, status, said):
+async def test_an_existing_object_counts_as_made(upstream, method, status, said):
     spawner, (call, arguments) = upstream(), REQUESTS[method]
     spawner.api.answers[call] = status and ApiException(status=status)
     assert await getattr(KubeSpawner, method)(spawner, *arguments) is said

@@ -115,7 +115,7 @@ def test_on_jupyterhub_5_no_refusal_counts_towards_the_hubs_end(configured, monk
     assert read_setting(c, GPUSpawner, "consecutive_failure_limit", None)[1] == limit
 
 
-def test_all_conflicts_are_told_at_once_also_those_that_were_only_added(configured):
+def test_all_conflicts_are_reported_at_once_including_appended_settings(configured):
     c = Config()
     c.KubeSpawner.environment.update({"NVIDIA_VISIBLE_DEVICES": "all"})
     with pytest.raises(SystemExit) as refused:
@@ -135,7 +135,7 @@ def test_profiles_that_templates_name_are_kept(configured, tmp_path):
     assert read_menus(tmp_path / "gpu") == told, "the service judges by the same"
 
 
-def test_promise_10_the_hub_follows_its_file_and_refuses_what_it_would_not_start_with(
+def test_promise_10_the_hub_follows_its_file_and_refuses_catalogs_it_would_not_start_with(
     configured, tmp_path, monkeypatch, caplog
 ):
     file, clock = tmp_path / "catalog.json", [0.0]
@@ -232,7 +232,7 @@ def test_promise_10_a_profile_that_contradicts_a_lease_is_refused_by_name(config
     assert line.endswith(words)
 
 
-def test_a_profile_that_is_never_applied_and_what_no_lease_says_are_nobodys_conflict(configured):
+def test_unused_profiles_and_settings_outside_a_lease_are_no_conflict(configured):
     unused = {"display_name": "Unused", "default": True, "kubespawner_override": {"mem_limit": "1G"}}
     late = {"extra_container_config": lambda spawner: {"workingDir": f"/srv/{spawner.user.name}"}}
     small = {"display_name": "Small", "kubespawner_override": {"mem_guarantee": "1G", "environment": None, **late}}

@@ -204,7 +204,7 @@ async def test_a_permanent_refusal_ends_the_start_at_once(start):
     assert start.made == []
 
 
-async def test_a_pod_whose_making_was_not_answered_is_known_as_this_start_s_own(start):
+async def test_a_pod_whose_creation_was_not_answered_is_recognized(start):
     start.answers = [TimeoutError(), refused(409)]
     start.reads = [None]
     read = start.read_namespaced_pod
@@ -219,7 +219,7 @@ async def test_a_pod_whose_making_was_not_answered_is_known_as_this_start_s_own(
     assert start.deleted == 0
 
 
-async def test_a_pod_that_was_left_is_ended_with_its_grace_and_waited_for(start):
+async def test_a_leftover_pod_is_ended_with_its_grace_and_waited_for(start):
     start.answers = [refused(409), refused(409)]
     start.reads = [manifest("an earlier start"), refused(404)]
     assert await created(start) == "http://10.0.0.1:8888"
@@ -240,14 +240,14 @@ AWAY = [refused(503), refused(429), ServerDisconnectedError(), ConnectionRefused
 
 
 @pytest.mark.parametrize("problem", AWAY, ids=repr)
-async def test_a_pod_that_was_left_is_asked_for_again_while_the_cluster_does_not_answer(start, problem):
+async def test_a_leftover_pod_is_read_again_while_the_cluster_does_not_answer(start, problem):
     start.answers, start.reads = [refused(409)], [problem, refused(404)]
     assert await created(start) == "http://10.0.0.1:8888"
     assert any("The cluster does not answer (" in step for step in start.told)
 
 
 @pytest.mark.parametrize("problem", AWAY, ids=repr)
-async def test_a_claim_and_a_namespace_are_asked_for_again_while_the_cluster_does_not_answer(start, problem):
+async def test_claim_and_namespace_are_requested_again_while_the_cluster_does_not_answer(start, problem):
     start.problems = [problem]
     assert await start._make_create_pvc_request(SimpleNamespace(metadata=SimpleNamespace(name="claim-alice")), 3)
     assert start._gpu_attempt.pod.claim == "claim-alice"
@@ -259,7 +259,7 @@ async def test_a_claim_and_a_namespace_are_asked_for_again_while_the_cluster_doe
         await start._ensure_namespace()
 
 
-async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_traceback(start, monkeypatch):
+async def test_an_outage_of_the_cluster_during_a_start_is_reported_without_a_traceback(start, monkeypatch):
     async def breaks(self):
         raise ServerDisconnectedError
 
@@ -268,7 +268,7 @@ async def test_a_cluster_that_leaves_a_start_in_its_middle_is_told_without_a_tra
         await start._gpu_create()
 
 
-async def test_nothing_is_made_while_the_service_is_not_heard(start):
+async def test_no_pod_is_made_while_the_service_does_not_answer(start):
     start._gpu_attempt = Attempt("lease", request=REQUEST, heard_at=time.monotonic() - 60).with_new_pod("m")
     task = asyncio.create_task(start._make_create_pod_request(manifest("m"), 3))
     await asyncio.sleep(0.1)
@@ -278,7 +278,7 @@ async def test_nothing_is_made_while_the_service_is_not_heard(start):
     assert len(start.made) == 1
 
 
-async def test_a_start_that_its_hub_cancels_makes_way_at_once(start):
+async def test_a_start_that_its_hub_cancels_ends_at_once(start):
     task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     began = time.monotonic()
@@ -298,7 +298,7 @@ async def thrown_out_once(start):
     assert await asyncio.wait_for(task, 10) == "http://10.0.0.1:8888"
 
 
-async def test_promise_6_a_pod_that_can_have_no_room_goes_and_its_start_asks_again(start):
+async def test_promise_6_a_pod_that_can_never_have_room_is_deleted_and_its_start_queues_again(start):
     await thrown_out_once(start)
     assert start.deleted == 1
     assert any("You keep your place in the queue." in step for step in start.told)
@@ -399,7 +399,7 @@ async def test_promise_6_a_full_quota_sends_a_start_back_to_its_place_and_ends_n
     assert f"{FULL_WORDS} You keep your place in the queue." in start.told
 
 
-async def test_promise_6_a_race_that_a_pod_lost_on_its_node_sends_its_start_back_and_names_the_node(start, leased):
+async def test_promise_6_a_pod_without_room_on_its_node_sends_its_start_back_and_names_the_node(start, leased):
     await thrown_out_once(start)
     why = "Its node had no room after all: Node didn't have enough resource: nvidia.com/gpu."
     assert leased.asked == [("lease", 3, why, "node-7")]
@@ -473,7 +473,7 @@ async def test_an_address_whose_name_does_not_resolve_is_left_to_the_hub(start, 
     assert time.monotonic() - began < 5
 
 
-async def test_a_pod_that_is_deleted_under_its_start_is_told_at_once(start):
+async def test_a_pod_deleted_during_its_start_is_reported_at_once(start):
     task = asyncio.create_task(start._gpu_create())
     await until(lambda: start.made)
     start.shows("Pending", conditions=[{"type": "PodScheduled", "status": "True"}])
@@ -494,7 +494,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("answer", LOGS)
-async def test_the_last_lines_of_a_pod_are_read_from_the_cluster_or_what_the_kubelet_kept(start, answer):
+async def test_the_last_lines_of_a_pod_come_from_the_cluster_or_the_kubelet(start, answer):
     given, shown = LOGS[answer]
     asked = []
 

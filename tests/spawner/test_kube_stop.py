@@ -55,13 +55,13 @@ async def test_a_pod_without_a_lease_is_ended_by_no_other_lease():
 @pytest.mark.parametrize(
     "problem", [ConnectionRefusedError(), ServerDisconnectedError(), refused(503), refused(429)], ids=repr
 )
-async def test_an_end_that_is_not_answered_is_asked_for_again(problem):
+async def test_an_unanswered_deletion_is_repeated(problem):
     assert await Stop(problem)._make_delete_pod_request("jupyter-alice", {}, 30, 3) is False
     stop = Stop()
     assert await stop._make_delete_pod_request("jupyter-alice", {}, 30, 3) is True
     assert stop.asked == ("jupyter-alice", {}, 30, 3)
 
 
-async def test_an_end_that_is_refused_is_told():
+async def test_a_refused_deletion_is_reported():
     with pytest.raises(ApiException):
         await Stop(refused(403))._make_delete_pod_request("jupyter-alice", {}, 30, 3)

@@ -24,7 +24,7 @@ async def test_the_end_is_kept_in_a_small_private_file(tmp_path):
     assert await output.read() == ""
 
 
-def test_all_is_passed_on_and_the_server_lives_though_the_hub_s_log_is_gone(tmp_path):
+def test_all_output_is_passed_on_and_the_server_outlives_the_hubs_log(tmp_path):
     kept = tmp_path / "kept"
     command = [sys.executable, "-I", "-S", keeper.__file__, str(kept)]
     whole = subprocess.run(command, input=b"one\ntwo\n", capture_output=True, check=True)

@@ -120,19 +120,19 @@ def test_additions_of_an_external_scheduler_are_applied_and_replace_nothing(made
 
 
 @pytest.mark.parametrize(("size_bytes", "written"), [(512 * 2**20, "512Mi"), (GIB + 1, str(GIB + 1))])
-def test_a_size_is_written_as_people_do_and_always_exactly(made, size_bytes, written):
+def test_a_size_is_written_in_the_usual_unit_and_exactly(made, size_bytes, written):
     pod = patched(made(), PATCH, PodSettings(cpu_cores=1, memory_bytes=size_bytes))
     assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == written
 
 
-def test_the_hubs_own_limits_of_other_things_stay_and_the_request_replaces_cpu_and_memory(made):
+def test_the_hubs_other_limits_stay_and_the_request_replaces_cpu_and_memory(made):
     pod = patched(made(mem_guarantee=GIB, cpu_limit=1, extra_resource_limits={"nvidia.com/nic": "1"}))
     resources = pod["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "nvidia.com/nic": "1"}
     assert resources["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
 
 
-def test_the_pod_carries_what_rebuilds_its_lease_and_never_the_token(made):
+def test_the_pod_has_the_data_that_rebuild_its_lease_but_not_the_token(made):
     metadata = patched(made(labels={"component": "singleuser-server"}, annotations={"a": "b"}))["metadata"]
     assert metadata["labels"] == {
         "component": "singleuser-server",
@@ -385,14 +385,14 @@ HOOKS = {
 
 
 @pytest.mark.parametrize(("hook", "words"), HOOKS.items())
-def test_promise_10_a_hook_that_takes_the_lease_off_the_pod_is_told(made, hook, words):
+def test_promise_10_a_hook_that_removes_the_lease_from_the_pod_is_reported(made, hook, words):
     pod = patched(made())
     assert find_contradiction(pod, PATCH, "m1") == ""
     hook(pod)
     assert words in find_contradiction(pod, PATCH, "m1")
 
 
-def test_a_hook_meets_the_objects_that_kubespawner_would_have_given_it(api):
+def test_a_hook_gets_the_same_objects_as_from_kubespawner(api):
     model = make_pod(
         name="jupyter-alice",
         cmd=["x"],

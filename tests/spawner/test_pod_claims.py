@@ -68,7 +68,7 @@ async def test_a_claim_of_the_administrators_own_is_refused(made):
         with_lease(pod, PATCH, SETTINGS, "m1")
 
 
-async def test_a_node_whose_driver_gives_no_device_is_told(made):
+async def test_a_node_whose_driver_provides_no_device_is_reported(made):
     pod = {**made[2], "status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}
     event = {"reason": "FailedPrepareDynamicResources", "message": "the driver is not registered"}
     words = "Its node cannot give it its GPU yet: the driver is not registered. It keeps trying."

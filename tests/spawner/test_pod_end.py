@@ -162,7 +162,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("seen", "events", "words"), ENDS.values(), ids=ENDS)
-def test_an_end_is_told_with_its_cause_and_what_stays(seen, events, words):
+def test_an_end_is_reported_with_its_cause_and_the_files_that_stay(seen, events, words):
     assert why_ended(seen, events) == f"{words} {FILES}"
 
 
@@ -194,13 +194,13 @@ def test_a_pod_ended_by_the_cluster_is_distinguished_from_one_that_ended_by_itse
     assert outcome_of(seen, events) == outcome
 
 
-def test_a_node_that_defends_itself_is_no_preemption():
+def test_an_eviction_by_its_node_is_no_preemption():
     assert outcome_of(pod(conditions=[disrupted("TerminationByKubelet", LOW)]), []) == "died"
     evicted = pod(state=terminated(0, "Completed"), phase="Failed", reason="Evicted", message=LOW)
     assert outcome_of(evicted, []) == "died", "a server that ends in good order when its node ends it did not quit"
 
 
-def test_a_server_that_the_kubelet_started_again_is_told_by_how_it_ended_before():
+def test_a_server_that_the_kubelet_restarted_is_reported_with_its_last_end():
     seen = pod()
     seen["status"]["containerStatuses"][1] |= {"restartCount": 2, "lastState": terminated(137, "OOMKilled")}
     assert (restarts(seen), restarts(pod()), restarts(None)) == (2, 0, 0)
@@ -208,9 +208,9 @@ def test_a_server_that_the_kubelet_started_again_is_told_by_how_it_ended_before(
     assert why_ended(seen, []).startswith("Its pod was deleted"), "as long as it runs, nothing ended it"
 
 
-def test_a_server_that_ends_well_because_it_was_told_to_did_not_quit():
+def test_a_server_that_was_asked_to_end_did_not_quit():
     assert outcome_of(pod(state=terminated(0, "Completed"), deleted=True), []) == "died"
 
 
-def test_nothing_is_made_up_about_a_pod_that_was_never_seen():
+def test_an_unobserved_pod_has_no_invented_cause():
     assert why_ended(None, []) == ""

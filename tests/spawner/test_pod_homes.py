@@ -14,10 +14,10 @@ from gpuspawner.spawner.kubernetes import volumes as waits
 from gpuspawner.spawner.kubernetes.volumes import (
     Holder,
     claims_of,
-    for_one_pod,
+    describe_holder,
     holder_of,
-    holder_words,
     is_attached_elsewhere,
+    is_for_one_pod,
 )
 from gpuspawner.spawner.waiting import StartEnded
 
@@ -57,19 +57,19 @@ def test_the_pod_that_mounts_the_claim_is_found_the_oldest_first():
     assert holder_of(own, (), pods) is None
     assert holder_of(own, {"home-alice"}, pods[:3]) is None
     words = "Your home is mounted by one workspace at a time, and your workspace train has it since 10:02, on node-7."
-    assert holder_words(found, "alice", "10:02") == words
-    assert "and another pod has it since" in holder_words(found, "bob", "10:02"), "whose it is is not for others"
+    assert describe_holder(found, "alice", "10:02") == words
+    assert "and another pod has it since" in describe_holder(found, "bob", "10:02"), "whose it is is not for others"
 
 
 @pytest.mark.parametrize(
     ("modes", "alone"),
     [(["ReadWriteOncePod"], True), (["ReadWriteOnce"], False), (["ReadWriteMany"], False), ([], False)],
 )
-def test_one_pod_alone_is_what_the_claim_says(modes, alone):
-    assert for_one_pod({"spec": {"accessModes": modes}}) is alone
+def test_the_access_mode_of_a_claim_tells_whether_one_pod_may_mount_it(modes, alone):
+    assert is_for_one_pod({"spec": {"accessModes": modes}}) is alone
 
 
-def test_a_volume_that_is_attached_elsewhere_is_known_by_the_last_that_its_node_said():
+def test_the_last_event_tells_whether_a_volume_is_attached_elsewhere():
     assert is_attached_elsewhere([MULTI_ATTACH])
     assert not is_attached_elsewhere([MULTI_ATTACH, {"reason": "Pulling", "message": "Pulling image"}])
     assert not is_attached_elsewhere([])
@@ -104,7 +104,7 @@ def blocked_by_train(start):  # noqa: F811
     start.pod_reflector.pods["hub/train"] = a_pod("train", server="train")
 
 
-async def test_nothing_is_made_while_another_of_the_user_has_the_home_and_it_goes_on_by_itself(alices, with_home):
+async def test_no_pod_is_made_while_another_workspace_has_the_home_and_the_start_then_continues(alices, with_home):
     blocked_by_train(alices)
     task = asyncio.create_task(created(alices))
     await seen(alices, "your workspace train has it since")
@@ -127,7 +127,7 @@ async def test_an_unreleased_home_ends_the_start_and_names_both_ways_to_continue
 
 
 @pytest.mark.parametrize("modes", [["ReadWriteOnce"], []], ids=["many of a node", "not to be seen"])
-async def test_a_home_that_others_may_mount_too_is_no_obstacle(alices, with_home, modes):
+async def test_a_home_that_several_pods_may_mount_blocks_no_start(alices, with_home, modes):
     alices.modes = modes
     blocked_by_train(alices)
     assert await created(alices) == "http://10.0.0.1:8888"

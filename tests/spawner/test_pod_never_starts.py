@@ -239,7 +239,7 @@ def test_a_first_crash_is_given_another_try():
     assert stage.fatal == ""
 
 
-def test_a_node_that_cannot_begin_it_yet_is_told_until_it_can():
+def test_a_node_that_cannot_start_the_pod_yet_is_reported_until_it_can():
     network = event("FailedCreatePodSandBox", SANDBOX + "plugin type=calico failed (add): no addresses left")
     stage = stage_of(pod(container()), [network], 60.0)
     assert stage.words == (
@@ -250,7 +250,7 @@ def test_a_node_that_cannot_begin_it_yet_is_told_until_it_can():
     assert later.words.startswith(f"Pulling the image {IMAGE}")
 
 
-def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_may_end():
+def test_a_restarted_command_is_waited_for_and_an_init_container_may_end():
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     again = pod(container(done), phase="Running")
     again["spec"]["restartPolicy"] = "Always"
@@ -259,12 +259,12 @@ def test_a_command_that_the_pod_starts_again_is_waited_for_and_a_step_before_it_
 
 
 @pytest.mark.parametrize("name", ["claim missing", "config map missing"])
-def test_a_possibly_late_image_is_given_a_moment(name):
+def test_an_image_that_may_come_late_gets_some_time(name):
     seen, events, _ = FATAL[name]
     assert stage_of(seen, events, 1.0).fatal == ""
 
 
-def test_a_claim_that_the_start_itself_made_is_waited_for_however_late_the_scheduler_sees_it():
+def test_a_claim_that_the_start_made_is_waited_for_even_if_the_scheduler_is_slow():
     seen, events, _ = FATAL["claim missing"]
     stage = stage_of(seen, events, 60.0, own_claim="claim-alice")
     assert (stage.fatal, stage.shortage) == ("", "")

@@ -87,7 +87,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("code", "message", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_of_the_api_server_is_final_or_worth_another_try(code, message, words):
+def test_a_refusal_of_the_api_server_is_final_or_temporary(code, message, words):
     assert refusal(code, message) == words
 
 

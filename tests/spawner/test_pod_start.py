@@ -142,7 +142,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize(("seen", "events", "progress", "words"), STEPS.values(), ids=STEPS)
-def test_a_step_is_told_and_the_start_goes_on(seen, events, progress, words):
+def test_a_step_is_reported_and_the_start_continues(seen, events, progress, words):
     stage = stage_of(seen, events, 60.0)
     assert (stage.progress, stage.words, stage.fatal, stage.shortage) == (progress, words, "", "")
 
@@ -180,7 +180,7 @@ def test_promise_6_a_shortage_that_only_the_cluster_saw_is_no_failure(seen):
     assert (stage.shortage, stage.fatal) == ("lost", "")
 
 
-def test_a_shortage_is_told_without_the_schedulers_own_thoughts():
+def test_a_shortage_is_reported_without_the_schedulers_remarks():
     seen = unscheduled(
         "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No victims."
     )
@@ -192,14 +192,14 @@ def test_a_shortage_is_told_without_the_schedulers_own_thoughts():
     )
 
 
-def test_a_node_that_is_being_started_is_told():
+def test_a_starting_node_is_reported():
     events = [event("FailedScheduling"), event("TriggeredScaleUp", "pod triggered scale-up: [{pool 0->1 (max: 8)}]")]
     stage = stage_of(unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), events, 60.0)
     assert stage.words == "No node has room; the cluster is starting one. This takes some minutes."
     assert (stage.shortage, stage.fatal) == ("waiting", "")
 
 
-def test_a_node_that_starts_for_it_is_told_with_its_time():
+def test_a_node_that_starts_for_it_is_reported_with_its_time():
     stage = stage_of(unscheduled("0/3 nodes are available."), [], 1.0, node_seconds=240.0)
     assert stage == Stage(55, "A node starts for it, in about 4 min. You can close this page.", shortage="waiting")
 

@@ -62,7 +62,7 @@ def test_a_user_who_stops_it_does_not_wait_after_the_services_answer(tmp_path, w
 
 
 @pytest.mark.parametrize("left", ["nothing", "an end that is over", "an idle warning"])
-def test_without_a_word_of_the_service_it_waits_for_one_and_no_longer(tmp_path, left):
+def test_without_an_answer_of_the_service_it_waits_for_a_limited_time(tmp_path, left):
     if left == "an end that is over":
         write(tmp_path, "preempted", -60)
     elif left == "an idle warning":

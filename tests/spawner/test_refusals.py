@@ -32,7 +32,7 @@ def log(caplog):
     ],
 )
 @pytest.mark.parametrize("tell", ["error", "exception"])  # JupyterHub does the one or the other, by version and place
-def test_the_hub_logs_it_in_one_line_at_the_level_of_what_it_is(log, caplog, status, level, tell):
+def test_the_hub_logs_a_refusal_in_one_line_at_the_right_level(log, caplog, status, level, tell):
     try:
         start(ended_start("You are 1st in line.", reason="queued", status=status))
     except Exception as error:  # noqa: BLE001 - as the hub does

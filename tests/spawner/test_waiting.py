@@ -116,7 +116,7 @@ def start(monkeypatch):
         ([Unavailable("Full disk.")], 503, "Full disk. Nothing was started: press Start again in some minutes."),
     ],
 )
-async def test_a_start_that_got_no_place_in_time_says_what_it_waited_for(start, says, status, told):
+async def test_a_start_without_a_grant_in_time_names_what_it_waited_for(start, says, status, told):
     start.service.says = {"acquire": says}
     with pytest.raises(StartEnded) as error:
         await start.start()
@@ -135,7 +135,7 @@ async def test_a_start_that_got_no_place_in_time_says_what_it_waited_for(start, 
     ],
     ids=["gone", "conflict", "refused", "away"],
 )
-async def test_a_place_that_can_not_be_parked_ends_the_start_in_words(start, says, told):
+async def test_a_place_that_cannot_be_parked_ends_the_start_with_a_message(start, says, told):
     waiting = lease("queued", QUEUE)
     start.service.says = {"acquire": [waiting], "wait": [waiting], "park": [says]}
     with pytest.raises(StartEnded) as error:
@@ -164,7 +164,7 @@ async def test_a_grant_at_the_last_moment_is_taken(start):
     assert start._gpu_attempt.request == Request.from_json(ASKED)
 
 
-async def test_why_a_start_failed_is_stored_in_the_words_that_its_user_read(start):
+async def test_the_message_of_a_failed_start_is_stored_as_its_user_read_it(start):
     start.problem = ended_start("The image lab:2 does not exist.", reason="cannot-start", status=409)
     start.service.says = {
         "acquire": [lease("reserved")],
@@ -194,7 +194,7 @@ async def test_a_new_start_knows_nothing_of_the_one_before(start):
         assert start.start_timeout == prolonged > 60
 
 
-async def test_a_start_whose_pod_queues_may_take_that_much_longer_where_it_asks_for_a_gpu(start, monkeypatch):
+async def test_a_start_with_a_gpu_may_take_longer_by_the_time_in_the_pod_queue(start, monkeypatch):
     await start.run_pre_spawn_hook()
     usual, usual_of_pod = start.start_timeout, start._gpu_start_seconds()
     start.gpu_catalog = SimpleNamespace(gpus={}, scheduler=PodQueues("volcano", wait_seconds=1800.0))
@@ -214,13 +214,13 @@ async def cancelled(start):
     await start.run_post_stop_hook()
 
 
-async def test_a_start_that_is_cancelled_before_it_was_answered_takes_back_what_it_may_have_asked(start):
+async def test_a_start_cancelled_before_an_answer_withdraws_its_request(start):
     start.service.says = {"acquire": [AWAY]}
     await cancelled(start)
     assert (start.service.released, start.service.forgotten) == ([], [{"server": ""}])
 
 
-async def test_a_start_that_is_cancelled_at_its_place_gives_it_back(start):
+async def test_a_start_cancelled_in_the_queue_withdraws_its_place(start):
     waiting = lease("queued", QUEUE)
     start.service.says = {"acquire": [waiting], "wait": [waiting]}
     await cancelled(start)
@@ -228,7 +228,7 @@ async def test_a_start_that_is_cancelled_at_its_place_gives_it_back(start):
     assert start.service.forgotten == []
 
 
-async def test_a_start_that_the_service_refuses_takes_nothing_back(start):
+async def test_a_refused_start_withdraws_nothing(start):
     start.service.says = {"acquire": [RequestRefused("count", "9", "1 to 2", "Ask for 2.")]}
     with pytest.raises(StartEnded):
         await start.start()

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from gpuspawner.spawner import servers
-from gpuspawner.spawner.servers import within
+from gpuspawner.spawner.servers import with_time_limit
 
 
 async def test_a_start_that_is_cancelled_as_a_connection_is_refused_does_not_go_on(monkeypatch):
@@ -33,7 +33,7 @@ async def test_a_slow_call_is_ended_before_its_timeout_is_reported():
             ended.append("hang")
 
     with pytest.raises(asyncio.TimeoutError):
-        await within(hang(), 0.01)
+        await with_time_limit(hang(), 0.01)
     assert ended == ["hang"]
 
 
@@ -41,6 +41,6 @@ async def test_a_result_in_time_is_returned_or_raised_unchanged():
     async def fail():
         raise OSError("no")
 
-    assert await within(asyncio.sleep(0, "done"), 1.0) == "done"
+    assert await with_time_limit(asyncio.sleep(0, "done"), 1.0) == "done"
     with pytest.raises(OSError, match="no"):
-        await within(fail(), 1.0)
+        await with_time_limit(fail(), 1.0)

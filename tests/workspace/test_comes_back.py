@@ -160,10 +160,10 @@ def test_terminals_are_open_again_in_their_folders_and_what_is_gone_is_told(tmp_
 IN_THE_IMAGE = """
 import asyncio, json, sys
 from pathlib import Path
-from gpuspawner.workspace.home.packages import Image, Package, Wanted, install_packages
+from gpuspawner.workspace.home.packages import Image, Package, UserPackages, install_packages
 home, last, adds = Path(sys.argv[1]), [Package(*one) for one in json.loads(sys.argv[2])], json.loads(sys.argv[3])
 image = Image(home)
-wanted = Wanted(image, last)
+wanted = UserPackages(image, last)
 failed, line = asyncio.run(install_packages(wanted.missing, home, home / "log", __import__("os").environ))
 asyncio.run(install_packages([Package(*one) for one in adds], home, home / "log", __import__("os").environ))
 print(json.dumps({"missing": wanted.missing, "others": wanted.others, "failed": failed, "kept": wanted.now()}))

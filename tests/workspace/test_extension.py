@@ -47,7 +47,7 @@ def test_the_result_of_user_files_is_shown_on_the_page_until_it_is_over(lab):
     assert lab.get("gpuspawner/home") == (200, {"busy": "", "notes": [], "ask": None})
 
 
-def test_other_users_may_not_ask(lab, service):
+def test_other_users_are_refused(lab, service):
     for path in ("state", "keep", "extend"):
         method = "GET" if path == "state" else "POST"
         request = urllib.request.Request(f"{lab.url}gpuspawner/{path}", method=method)
@@ -64,7 +64,7 @@ def test_a_click_needs_the_xsrf_token(signed_in, service):
 
 
 @pytest.mark.parametrize("path", ["stop", "keep/../stop", "state/x", ""])
-def test_nothing_else_of_the_service_is_within_reach(lab, service, path):
+def test_no_other_path_of_the_service_is_reachable(lab, service, path):
     assert status_of_refusal(lab.get, f"gpuspawner/{path}") in (404, 405)
     assert service.received == []
 

@@ -56,7 +56,7 @@ def test_variables_are_those_of_the_workspace_and_its_script(home):
     assert (told, (home / "made").read_text()) == ([], f"{SECRET} # x\n")
 
 
-def test_the_script_of_the_form_runs_first_and_its_failure_is_told_in_words(home):
+def test_the_script_of_the_form_runs_first_and_its_failure_is_reported(home):
     write(home, "startup.sh", "echo second >> made\n")
     script = "echo first >> made\necho lost the data\nexit 3\n"
     environ, told = start(home, GPUSPAWNER_SCRIPT=script)
@@ -87,7 +87,7 @@ def test_secrets_are_variables_of_the_workspace_before_its_script_runs(home, ser
     assert service.received[0][:2] == ("POST", "/secrets")
 
 
-def test_a_service_that_does_not_answer_delays_the_script_and_is_told(home, service, monkeypatch):
+def test_a_service_that_does_not_answer_delays_the_script_and_is_reported(home, service, monkeypatch):
     monkeypatch.setattr(start_module, "SECRET_SECONDS", 0.01)
     service.answer = (503, b"{}")
     _, told = start_with(home, service, GPUSPAWNER_SCRIPT="echo ran > made")
@@ -96,7 +96,7 @@ def test_a_service_that_does_not_answer_delays_the_script_and_is_told(home, serv
 
 
 @pytest.mark.parametrize("name", [*(f"{begins}X" for begins in REFUSED), "nvidia_visible_devices", "LD_PRELOAD"])
-def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
+def test_names_that_identify_the_workspace_are_refused_with_the_reason(name):
     found, wrong = read_variables(f"A=1\n{name}={SECRET}\nno line\nB=2", "~/.gpuspawner/env")
     assert found == {"A": "1", "B": "2"}
     assert f"line 2: {name} is refused: names that begin" in wrong[0]
@@ -105,7 +105,7 @@ def test_names_that_say_which_workspace_this_is_are_refused_in_words(name):
 
 
 @pytest.mark.parametrize("value", ["a\0b", "x" * 70_000], ids=["a byte that is 0", "huge"])
-def test_a_value_with_which_no_program_starts_is_passed_over_and_all_else_goes_on(home, value):
+def test_a_value_too_long_for_programs_is_ignored_and_the_rest_is_used(home, value):
     write(home, "env", f"BAD={value}\nGOOD=1\n")
     write(home, "startup.sh", "echo $GOOD$BAD > made\n")
     _, told = start(home)
@@ -133,7 +133,7 @@ def test_a_file_without_text_is_not_used(home):
     assert read_own(home / "none") is None
 
 
-def test_a_script_that_fails_is_told_and_passed_over_and_what_it_printed_is_for_its_user_alone(home, caplog):
+def test_a_failed_script_is_reported_and_its_output_is_only_for_its_user(home, caplog):
     write(home, "startup.sh", f"echo {SECRET}; exit 3")
     _, told = start(home)
     failed = "~/.gpuspawner/startup.sh failed: exit code 3. The workspace goes on without it."
@@ -152,7 +152,7 @@ async def test_a_script_is_ended_with_all_that_it_started_once_its_time_is_over(
     await until(lambda: not status.exists() or " Z " in status.read_text(), what="what it started has ended")
 
 
-def test_nothing_is_done_where_no_workspace_is(home):
+def test_outside_a_workspace_nothing_is_done(home):
     write(home, "startup.sh", "touch made")
     start(home, GPUSPAWNER_LEASE_ID="")
     assert not (home / "made").exists()

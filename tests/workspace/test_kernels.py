@@ -115,7 +115,7 @@ async def test_a_program_in_a_terminal_of_jupyterlab(lab, tmp_path):
         call(lab, "DELETE", f"api/terminals/{name}")
 
 
-async def test_jupyterhub_singleuser_tells_too(singleuser, tmp_path):
+async def test_jupyterhub_singleuser_reports_kernels_too(singleuser, tmp_path):
     assert (await seen(tmp_path, "kernel")).active is False
 
 

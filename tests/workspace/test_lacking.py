@@ -20,23 +20,23 @@ def test_each_needs_its_programs_where_the_workspace_looks_for_them(tmp_path, mo
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: proxy)
     monkeypatch.setattr(service, "SBIN", ())
     packages = [] if proxy else ["monitor"]
-    assert service.lacking({"PATH": str(tmp_path)}) == ["vscode", "ssh", *packages]
+    assert service.find_missing_parts({"PATH": str(tmp_path)}) == ["vscode", "ssh", *packages]
     has_all = make(tmp_path, "code-server", "sshd", "ssh-keygen")
-    assert service.lacking(has_all) == ([] if proxy else ["vscode", "monitor"])
+    assert service.find_missing_parts(has_all) == ([] if proxy else ["vscode", "monitor"])
 
 
 async def test_it_is_told_again_while_the_service_is_away_and_nothing_where_nothing_lacks(monkeypatch):
     told = []
 
     class Client:
-        async def tell_lacking(self, lacks):
+        async def report_missing(self, lacks):
             told.append(lacks)
             return Reply(200, {"away": True} if len(told) < 2 else {"lacks": lacks})
 
     monkeypatch.setattr(service, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(service, "lacking", lambda _environ: ["ssh"])
-    await service.tell_lacking(Client(), {})
+    monkeypatch.setattr(service, "find_missing_parts", lambda _environ: ["ssh"])
+    await service.report_missing(Client(), {})
     assert told == [["ssh"], ["ssh"]]
-    monkeypatch.setattr(service, "lacking", lambda _environ: [])
-    await service.tell_lacking(Client(), {})
+    monkeypatch.setattr(service, "find_missing_parts", lambda _environ: [])
+    await service.report_missing(Client(), {})
     assert len(told) == 2

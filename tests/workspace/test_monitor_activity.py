@@ -55,7 +55,7 @@ def test_earlier_buffer_entries_belong_to_the_gpus_former_holder():
     assert [percent for percent, _, _ in gpu.to_document(1100.0)["percents"]] == [0]
 
 
-def test_a_buffer_that_wrapped_around_between_two_looks_is_a_gap_that_is_told():
+def test_a_buffer_that_wrapped_between_two_checks_is_reported_as_a_gap():
     gpu = followed(Driver((1003.0, 1004.0), (1050.0, 1051.0)), [1000.0, 1005.0, 1060.0, 1065.0])
     told = gpu.to_document(1065.0)
     assert told["unseen"] == pytest.approx(1060 - SAMPLES * PERIOD - 1005, abs=2 * PERIOD)
@@ -73,7 +73,7 @@ def test_a_driver_that_takes_no_samples_any_more_is_not_seen():
 
 
 @pytest.mark.parametrize("step", [-3600.0, -1.5, 1.5, 3600.0, 1e9])
-def test_a_wall_clock_that_was_set_loses_what_fell_into_one_look_at_most(step):
+def test_a_changed_wall_clock_loses_the_samples_of_one_check_at_most(step):
     driver = Driver((1021.0, 1021.2), (1031.0, 1031.2))
     gpu = followed(driver, every(5.0, 1000.0, 1020.0))
     driver.step = step
@@ -92,7 +92,7 @@ def test_samples_that_are_no_percentage_are_not_seen():
     assert gpu.to_document(1005.0)["percents"] == []
 
 
-def test_an_energy_counter_that_begins_again_goes_on():
+def test_a_restarted_energy_counter_is_continued():
     gpu = GpuActivity("GPU-a", since=0.0, seen_until=0.0)
     assert gpu.to_document(0.0)["joules"] is None
     for millijoules in (5_000_000, 5_060_000, None, 30_000, 90_000):
@@ -101,7 +101,7 @@ def test_an_energy_counter_that_begins_again_goes_on():
 
 
 @pytest.mark.parametrize("counter", [0, 5_000_000])
-def test_an_energy_counter_that_stands_still_tells_nothing(counter):
+def test_an_energy_counter_that_never_changes_is_unknown(counter):
     gpu = GpuActivity("GPU-a", since=0.0, seen_until=0.0)
     for _ in range(3):
         gpu.add_energy(counter)

@@ -83,7 +83,7 @@ def seconds_at(gpu, lowest):
 
 
 @pytest.mark.parametrize("profile", machines())
-def test_every_machine_is_followed_by_rates_and_its_health_is_told(tmp_path, workspace, profile):
+def test_every_machine_is_observed_by_rates_and_its_health_is_reported(tmp_path, workspace, profile):
     driver = simulated_driver(tmp_path / "driver", profile, gpus=2)
     driver.set_values(1, memory__used_bytes=3 * 2**30)
     driver.control("temp", "--gpu", "1", "71")
@@ -110,7 +110,7 @@ def test_half_of_the_time_is_work_where_bursts_and_pauses_take_a_second_each(tmp
     assert gpu["unseen"] < 2
 
 
-def test_energy_is_told_once_its_counter_grows(tmp_path, workspace):
+def test_energy_is_reported_once_its_counter_grows(tmp_path, workspace):
     driver = simulated_driver(tmp_path / "driver", gpus=1)
     driver.set_values(0, power__total_energy_consumption_mj=5_000)
     one = workspace(driver)
@@ -119,7 +119,7 @@ def test_energy_is_told_once_its_counter_grows(tmp_path, workspace):
     assert one.until_gpu(0, lambda gpu: gpu["joules"] is not None)["joules"] == 60.0
 
 
-def test_memory_errors_and_xids_are_told_and_noted_in_the_servers_log(tmp_path, workspace):
+def test_memory_errors_and_xids_are_reported_and_logged(tmp_path, workspace):
     driver = simulated_driver(tmp_path / "driver", gpus=2)
     one = workspace(driver)
     driver.fail("ecc_uncorrectable", gpu=1, xid=48)
@@ -131,7 +131,7 @@ def test_memory_errors_and_xids_are_told_and_noted_in_the_servers_log(tmp_path, 
 
 
 @pytest.mark.parametrize("mode", ["lost", "fallen_off_bus"])
-def test_a_gpu_that_is_lost_while_it_runs_is_unknown_and_the_others_go_on(tmp_path, workspace, mode):
+def test_a_gpu_lost_while_in_use_is_unknown_and_the_others_are_observed(tmp_path, workspace, mode):
     driver = simulated_driver(tmp_path / "driver", gpus=3)
     one = workspace(driver, gpus=[0, 1])
     assert set(one.until(lambda gpus: len(gpus) == 2)) == set(driver.uuids[:2])
@@ -154,7 +154,7 @@ def test_a_gpu_that_is_lost_while_it_runs_is_unknown_and_the_others_go_on(tmp_pa
         assert f"GPU {driver.uuids[0]}{words}\n" not in log
 
 
-def test_a_gpu_that_is_not_there_is_told_once_and_the_others_are_followed(tmp_path, workspace):
+def test_a_missing_gpu_is_reported_once_and_the_others_are_observed(tmp_path, workspace):
     driver = simulated_driver(tmp_path / "driver", gpus=1)
     absent = "GPU-ffffffff-0000-0000-0000-000000000000"
     one = workspace(driver, gpus=[0], more=f",{absent}")
@@ -165,7 +165,7 @@ def test_a_gpu_that_is_not_there_is_told_once_and_the_others_are_followed(tmp_pa
     assert f"GPU {absent} can be read again" not in one.log.read_text()
 
 
-def test_a_driver_that_goes_away_and_comes_back_is_followed_again(tmp_path, workspace):
+def test_a_driver_that_returns_is_observed_again(tmp_path, workspace):
     driver = simulated_driver(tmp_path / "driver", gpus=1)
     library = driver.libraries / "libnvidia-ml.so.1"
     library.rename(library.with_name("away"))
@@ -192,7 +192,7 @@ kill $keeper
 """
 
 
-def test_the_probe_believes_it_and_its_keeper_holds_no_gpu(tmp_path):
+def test_the_probe_uses_the_report_and_the_monitor_holds_no_gpu(tmp_path):
     driver = simulated_driver(tmp_path / "driver", gpus=2)
     driver.set_utilization(64, 1)
     parameters = {

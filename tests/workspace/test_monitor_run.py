@@ -187,7 +187,7 @@ async def test_a_gpu_that_only_encodes_video_is_at_work(workspace, source):
     await workspace.eventually(lambda _: '"source":"samples"' in workspace.text)
 
 
-async def test_an_nvml_that_failed_is_asked_again(workspace):
+async def test_a_failed_nvml_is_tried_again(workspace):
     workspace.start(KEEPER)
     await workspace.eventually(follows)
     (workspace.folder / "nvml").write_text("999")
@@ -198,7 +198,7 @@ async def test_an_nvml_that_failed_is_asked_again(workspace):
 
 
 @pytest.mark.parametrize("changes", [{}, {"end": 2}, {"uptime": 5.0}], ids=["quiet", "torn", "of another boot"])
-async def test_a_forged_file_changes_nothing_of_what_the_probe_sees(workspace, changes):
+async def test_a_forged_file_does_not_change_the_probe(workspace, changes):
     quiet = {"uuid": workspace.gpu, "since": 0, "unseen": 0, "percents": [[0, 9000.0, 1.0]], "joules": None}
     workspace.start(BURST, "600")
     busy = await workspace.eventually(lambda x: (x.gpus[0].utilization_percent, x.gpus[0].holders) == (90, 1))

@@ -13,7 +13,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from gpuspawner.workspace.home import packages as module
 from gpuspawner.workspace.home.own_files import Notes
-from gpuspawner.workspace.home.packages import TOOLS_VARIABLE, install_tool, ticked
+from gpuspawner.workspace.home.packages import TOOLS_VARIABLE, install_tool, selected_tools
 from gpuspawner.workspace.home.start import begin
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -53,7 +53,7 @@ def start(environ):
     return list(dict.fromkeys(filter(None, seen))), notes.view()["notes"], KernelSpecManager(kernel_dirs=folders)
 
 
-def test_a_ticked_tool_becomes_a_kernel_of_its_own_once_and_is_found_again(environ, tmp_path):
+def test_a_selected_tool_becomes_a_kernel_once_and_is_found_again(environ, tmp_path):
     environ = with_tools(environ, mine=["atool==1.0"])
     shown, told, kernels = start(environ)
     assert (shown, told) == (["Installing the tool mine into your home…"], [])
@@ -70,7 +70,7 @@ def test_a_ticked_tool_becomes_a_kernel_of_its_own_once_and_is_found_again(envir
     assert (shown, told, "mine" in kernels.find_kernel_specs()) == ([], [], True), "it is not made again"
 
 
-def test_a_failure_is_told_and_passed_over_and_the_next_tool_is_made(environ, tmp_path):
+def test_a_failure_is_reported_and_the_next_tool_is_made(environ, tmp_path):
     shown, told, kernels = start(with_tools(environ, lost=["no-such-package"], mine=["atool"]))
     assert shown == ["Installing the tool lost into your home…", "Installing the tool mine into your home…"]
     (failure,) = told
@@ -85,19 +85,19 @@ def test_a_failure_is_told_and_passed_over_and_the_next_tool_is_made(environ, tm
 
 
 def test_an_interrupted_install_is_made_again_and_another_list_is_kept_next_to_it(environ, tmp_path):
-    (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
+    (tool,) = selected_tools(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     tool.folder.mkdir(parents=True)
     (tool.folder / "bin").write_text("of a start that was cut off")
     assert asyncio.run(install_tool(tool, environ)).failure == ""
     assert tool.is_whole
-    (other,) = ticked(with_tools(environ, mine=["atool", "more"]), tmp_path / ".gpuspawner")
+    (other,) = selected_tools(with_tools(environ, mine=["atool", "more"]), tmp_path / ".gpuspawner")
     assert other.folder.parent == tool.folder.parent
     assert other.folder != tool.folder
 
 
 def test_two_workspaces_of_one_home_make_it_once(environ, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    (tool,) = ticked(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
+    (tool,) = selected_tools(with_tools(environ, mine=["atool"]), tmp_path / ".gpuspawner")
     made = []
 
     async def counted(program, *_):

@@ -12,7 +12,7 @@ from harness import pages
 pytest.importorskip("torch")
 
 
-def test_it_saves_before_the_end_that_is_announced_and_goes_on_from_there(tmp_path):
+def test_training_saves_before_an_announced_end_and_resumes(tmp_path):
     shown = pages.blocks(pages.page("how-to/users/save-before-the-end"), "python")
     program = next(one for one in shown if one.startswith("# train.py"))
     notice = tmp_path / ".gpuspawner" / "notice.json"

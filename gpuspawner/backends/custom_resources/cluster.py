@@ -296,13 +296,13 @@ def _is_as_strict(there: Mapping[str, Any], expected: Mapping[str, Any]) -> bool
     )
     rules = matches.get("resourceRules") or ()
     narrower = narrower or any(one.get("resourceNames") or one.get("scope", "*") != "*" for one in rules)
-    return not narrower and _holds(there, expected)
+    return not narrower and _contains(there, expected)
 
 
-def _holds(there: Any, expected: Any) -> bool:
+def _contains(there: Any, expected: Any) -> bool:
     """Return whether everything expected is present. The API server adds defaults."""
     if isinstance(expected, Mapping):
-        return isinstance(there, Mapping) and all(_holds(there.get(key), value) for key, value in expected.items())
+        return isinstance(there, Mapping) and all(_contains(there.get(key), value) for key, value in expected.items())
     if isinstance(expected, list):
-        return len(there or ()) == len(expected) and all(map(_holds, there, expected))
+        return len(there or ()) == len(expected) and all(map(_contains, there, expected))
     return bool(there == expected)

@@ -67,12 +67,12 @@ class Connection:
             2 * settings.probes_at_once + settings.scripts_at_once + OTHER_CONNECTIONS
         )
         try:
-            renew = await _read(settings, configuration)
+            renew = await _load_configuration(settings, configuration)
             host = str(configuration.host)
             proxy = _check_proxy(str(configuration.proxy)) if configuration.proxy else find_proxy(host)
             client = ApiClient(configuration)
         except Exception as error:  # kubernetes_asyncio raises anything for a wrong file
-            raise _unreadable(settings, error) from error
+            raise _to_unavailable(settings, error) from error
         # The client's own session would look for a proxy and in ~/.netrc at each request, in a thread, which takes a
         # quarter of an exec's CPU. The environment's proxy is always the same, and the kubeconfig has the credentials.
         session = aiohttp.ClientSession(
@@ -121,7 +121,7 @@ def _check_proxy(proxy: str) -> str:
     return proxy
 
 
-async def _read(settings: ClusterSettings, configuration: Configuration) -> Callable[[], Awaitable[None]]:
+async def _load_configuration(settings: ClusterSettings, configuration: Configuration) -> Callable[[], Awaitable[None]]:
     """Fill in ``configuration`` and return a function that renews its token."""
     if not settings.kubeconfig:
         config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
@@ -138,12 +138,12 @@ async def _read(settings: ClusterSettings, configuration: Configuration) -> Call
         try:
             await asyncio.wait_for(loader.load_and_set(configuration), TOKEN_SECONDS)
         except Exception as error:
-            raise _unreadable(settings, error) from error
+            raise _to_unavailable(settings, error) from error
 
     return renew
 
 
-def _unreadable(settings: ClusterSettings, error: Exception) -> Unavailable:
+def _to_unavailable(settings: ClusterSettings, error: Exception) -> Unavailable:
     if not settings.kubeconfig and SERVICE_HOST not in os.environ:
         return Unavailable(NO_KUBECONFIG)
     source = f"the kubeconfig {settings.kubeconfig}" if settings.kubeconfig else "the pod's service account"
@@ -248,7 +248,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(connect=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=silent_seconds)
         async with self._request("GET", path, {**query, "watch": "1"}, timeout=timeout) as response:
             if response.status != HTTPStatus.OK:
-                raise _refusal(response.status, await response.read(), path)
+                raise _to_refusal(response.status, await response.read(), path)
             yield {}
             rest = b""
             async for chunk in response.content.iter_any():
@@ -297,7 +297,7 @@ class Api:
             )  # the answer's own message is lost by then
             raise ApiRefused(error.status, f"HTTP {error.status}{why}") from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise _no_answer(error) from error
+            raise _to_no_answer(error) from error
         output, error_output, ended = (b"".join(parts[channel]).decode(errors="replace") for channel in parts)
         code, problem = _exit_code(ended)
         return ExecResult(output, error_output, code, problem)
@@ -333,7 +333,7 @@ class Api:
         ) as response:
             content = await response.read()
             if response.status not in {HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED}:
-                raise _refusal(response.status, content, path)
+                raise _to_refusal(response.status, content, path)
             return _json(content, path)
 
     @contextlib.asynccontextmanager
@@ -361,7 +361,7 @@ class Api:
             ) as response:
                 yield response
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            raise _no_answer(error) from error
+            raise _to_no_answer(error) from error
 
 
 def _json(content: bytes, path: str) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _json(content: bytes, path: str) -> dict[str, Any]:
     return data
 
 
-def _refusal(status: int, content: bytes, path: str) -> ApiRefused:
+def _to_refusal(status: int, content: bytes, path: str) -> ApiRefused:
     with contextlib.suppress(ValueError, AttributeError):
         message = json.loads(content).get("message")
         if message:
@@ -396,5 +396,5 @@ def _exit_code(ended: str) -> tuple[int | None, str]:
         return None, f"its end is not understood: {quoted(ended)}"
 
 
-def _no_answer(error: BaseException) -> Unavailable:
+def _to_no_answer(error: BaseException) -> Unavailable:
     return Unavailable(f"{API_SERVER} does not answer: {error or type(error).__name__}.", API_SERVER)

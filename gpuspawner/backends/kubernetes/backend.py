@@ -212,7 +212,7 @@ class KubernetesBackend:
         result = await self._prober.probe(pod, len(leased), deadline_seconds)
         node = self._view.node(pod.node)
         if result.problem and node is not None and not node.ready:
-            result = replace(result, problem=f"its node {pod.node} is not ready{_lost_words(pod)}: {result.problem}")
+            result = replace(result, problem=f"its node {pod.node} is not ready{_describe_loss(pod)}: {result.problem}")
         models = [node.model(resource) for resource in pod.requests] if node else []
         divided = any(model.is_divided for model in models)
         shared = divided or any(model.profile for model in models)  # replicas or slices
@@ -244,7 +244,7 @@ class KubernetesBackend:
         """
         requested: set[str] = set()
         until = time.monotonic() + self.settings.gone_seconds
-        while pods := await self._remaining(lease_id, attempts):
+        while pods := await self._list_remaining(lease_id, attempts):
             for pod in pods:
                 if pod.uid not in requested:
                     await self._delete(pod)
@@ -293,7 +293,7 @@ class KubernetesBackend:
 
     def _running(self, pod: Pod, now: float) -> Running:
         given = tuple((Group(pod.node, resource), count) for resource, count in sorted(pod.requests.items()))
-        disruption, ends_in_seconds = self._end_of(pod, now)
+        disruption, ends_in_seconds = self._find_disruption(pod, now)
         return Running(
             lease_id=pod.lease,
             attempt=pod.attempt,
@@ -311,7 +311,7 @@ class KubernetesBackend:
             kept_since=None if self.settings.all_namespaces else pod.created_at,
         )
 
-    def _end_of(self, pod: Pod, now: float) -> tuple[str, float | None]:
+    def _find_disruption(self, pod: Pod, now: float) -> tuple[str, float | None]:
         """Return why the cluster is about to end a pod, else "", and in how many seconds its server ends.
 
         A node may be removed before its pods, so its last interruption stays valid for them.
@@ -326,7 +326,7 @@ class KubernetesBackend:
             return disruption, None if pod.server_ends_at is None else pod.server_ends_at - now
         return interruption.why, interruption.ends_in_seconds
 
-    async def _remaining(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
+    async def _list_remaining(self, lease_id: str, attempts: frozenset[int] | None) -> Sequence[Pod]:
         namespace = "" if self.settings.all_namespaces else f"namespaces/{self.settings.namespace}/"
         query = {"labelSelector": f"{HUB_LABEL}={self._hub},{LEASE_LABEL}={lease_id}"}
         try:
@@ -351,7 +351,7 @@ class KubernetesBackend:
                 raise Unavailable(f"The cluster does not delete the pod {pod.name}: {error}.") from error
 
 
-def _lost_words(pod: Pod) -> str:
+def _describe_loss(pod: Pod) -> str:
     """Return when the cluster ends a pod of an unreachable node, in words. "" if it does not."""
     if pod.lost_seconds is None:
         return ""

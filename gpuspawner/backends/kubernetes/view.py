@@ -345,7 +345,7 @@ class ClusterView:
     def _count(self, name: str) -> None:
         node, seen = self.node(name), self._pods_on.get(name, {})
         self._host_resources.pop(NodeName("", name), None)
-        pods = [*self.devices.pods(seen), *self.devices.others(name, seen)]
+        pods = [*self.devices.pods(seen), *self.devices.other_users(name, seen)]
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus

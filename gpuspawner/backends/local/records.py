@@ -49,7 +49,7 @@ class Holder(namedtuple("Holder", "pid percent memory_bytes since until", defaul
     until: float | None
 
 
-def written(values: Mapping[str, object]) -> str:
+def to_lines(values: Mapping[str, object]) -> str:
     """Return values as lines of a file. A line break in a value becomes a space, and an invalid character ``?``."""
     text = "".join(f"{name}={' '.join(str(value).splitlines())}\n" for name, value in values.items())
     return text.encode("utf-8", "replace").decode()
@@ -84,7 +84,7 @@ def _holders(folder: str, uuid: str, *, locked: bool) -> tuple[Holder, ...]:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 if locked and not _is_locked(file.fileno()):
                     continue  # its process has ended
-                values = _read(file)
+                values = _from_lines(file)
                 until = values.get("until")
             found.append(
                 Holder(
@@ -110,7 +110,7 @@ def _names(folder: str) -> list[str]:
 def _gpu(path: str) -> SimulatedGpu | None:
     try:
         with open(path, encoding="utf-8") as file:
-            values = _read(file)
+            values = _from_lines(file)
             return SimulatedGpu(
                 values["uuid"], values["name"], int(values["memory_bytes"]), values["compute"], values["vendor"]
             )
@@ -118,7 +118,7 @@ def _gpu(path: str) -> SimulatedGpu | None:
         return None
 
 
-def _read(lines: Iterable[str]) -> dict[str, str]:
+def _from_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return the values that :func:`written` wrote. Raises ValueError for any other line."""
     return dict(line.rstrip("\n").split("=", 1) for line in lines)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":  # the holder, which runs without site packages
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from gpuspawner.backends.local.records import ENDED, FOLDER, GPUS, HOLDERS, SimulatedGpu, own_gpus, written
+from gpuspawner.backends.local.records import ENDED, FOLDER, GPUS, HOLDERS, SimulatedGpu, own_gpus, to_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def create(folder: Path, gpus: Iterable[SimulatedGpu]) -> None:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o1777)
     for gpu in gpus:
-        text = written(gpu._asdict())
+        text = to_lines(gpu._asdict())
         # In place, never by renaming: an open file must remain the GPU's file.
         with (folder / gpu.uuid).open("a+", encoding="utf-8") as file:
             file.seek(0)
@@ -119,7 +119,7 @@ def hold(folder: str, uuids: str, percent: str, memory_percent: str) -> None:
             memory_bytes = gpu.memory_bytes * int(memory_percent) // 100
             values = {"percent": int(percent), "memory_bytes": memory_bytes, "since": time.monotonic()}
             held.callback(_end, path, values)
-            record.write(written(values))
+            record.write(to_lines(values))
             record.flush()
         _show("holding\n")
         while not select.select([sys.stdin], [], [], period_seconds * (1 - duty))[0]:
@@ -133,7 +133,7 @@ def _end(path: Path, values: dict[str, float]) -> None:
     folder = path.parent.parent / ENDED
     now = time.monotonic()
     with contextlib.suppress(OSError):  # a folder of an older version has no such folder
-        (folder / path.name).write_text(written({**values, "until": now}), encoding="utf-8")
+        (folder / path.name).write_text(to_lines({**values, "until": now}), encoding="utf-8")
         for old in folder.glob(f"*{path.suffix}"):
             if time.time() - old.stat().st_mtime > ENDED_SECONDS:
                 old.unlink()

@@ -255,7 +255,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Followed:
+class MonitorState:
     """Kept for the next probe: the end of the monitors' reports, and the windows of the last probes."""
 
     until: float
@@ -271,17 +271,17 @@ class Monitors:
     """
 
     gpus: Mapping[str, tuple[_Gpu, ...]]
-    told_until: float | None
+    reported_until: float | None
     keepers: frozenset[int]
     computing: frozenset[int]
-    before: Followed
+    before: MonitorState
 
     def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
         """Return a GPU's reports since the last probe, given its reading. Empty without a report.
 
         A sample during a probe is left out if the probe itself may have woken the GPU.
         """
-        told, until, since = self.gpus.get(uuid), self.told_until, self.before.until
+        told, until, since = self.gpus.get(uuid), self.reported_until, self.before.until
         if not told or until is None or until <= since:
             return []
         own = self.before.windows if reading.may_be_woken else ()
@@ -306,11 +306,11 @@ class Monitors:
             )
         ]
 
-    def followed(self, clock_seconds: float, asked: Window | None) -> Followed:
+    def next_state(self, clock_seconds: float, asked: Window | None) -> MonitorState:
         """Return the values for the next probe."""
         windows = (*self.before.windows, *([asked] if asked else ()))[-MOST_WINDOWS:]
-        until = clock_seconds - LATE_SECONDS if self.told_until is None else self.told_until - SAMPLE_SECONDS
-        return Followed(until, windows)
+        until = clock_seconds - LATE_SECONDS if self.reported_until is None else self.reported_until - SAMPLE_SECONDS
+        return MonitorState(until, windows)
 
 
 def is_monitor(line: str) -> bool:
@@ -318,7 +318,7 @@ def is_monitor(line: str) -> bool:
     return line.startswith("monitor ") or _COMPUTES.fullmatch(line) is not None
 
 
-def asked_window(lines: Iterable[str]) -> Window | None:
+def probe_window(lines: Iterable[str]) -> Window | None:
     """Return the window of a probe's runs of nvidia-smi, None if unknown."""
     clocks = {match[1]: float(match[2]) for line in lines if (match := SMI_CLOCK.fullmatch(line))}
     if len(clocks) != len(Window._fields) or clocks["until"] < clocks["from"]:
@@ -326,7 +326,7 @@ def asked_window(lines: Iterable[str]) -> Window | None:
     return Window(clocks["from"], clocks["until"])
 
 
-def read_monitors(lines: Collection[str], clock_seconds: float, before: Followed) -> Monitors:
+def read_monitors(lines: Collection[str], clock_seconds: float, before: MonitorState) -> Monitors:
     """Return the monitors' reports in the lines of one probe, at this time of the script's clock."""
     told = [match for line in lines if (match := _MONITOR.fullmatch(line))]
     computing = {int(match[1]) for line in lines if (match := _COMPUTES.fullmatch(line))}

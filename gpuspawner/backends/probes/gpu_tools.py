@@ -67,7 +67,7 @@ class Values:
     decoder_percent: float | None = None
 
 
-class Pass(NamedTuple):
+class ToolRun(NamedTuple):
     """One run of a tool: its exit code, and the first line that is not a row."""
 
     code: int
@@ -79,17 +79,17 @@ class ToolOutput:
     """The output of all runs of one tool. ``rows`` has the rows of each GPU, with the number of the run from 1."""
 
     tool: str
-    passes: tuple[Pass, ...]
+    passes: tuple[ToolRun, ...]
     rows: dict[str, tuple[tuple[int, Values], ...]]
 
 
 def read_rows(lines: Iterable[str]) -> ToolOutput:
     """Return the rows of ``nvidia-smi`` by UUID."""
-    passes: list[Pass] = []
+    passes: list[ToolRun] = []
     rows: dict[str, list[tuple[int, Values]]] = {}
     for line in lines:
         if match := READING.fullmatch(line):
-            passes.append(Pass(int(match[1]), ""))
+            passes.append(ToolRun(int(match[1]), ""))
         elif not line.startswith("smi "):
             continue
         elif (row := _row(line[4:])) is not None:
@@ -333,11 +333,11 @@ def read_tables(lines: Iterable[str]) -> ToolOutput | None:
             runs[-1][1].append(line[4:])
     if tool not in TOOLS:
         return None
-    passes: list[Pass] = []
+    passes: list[ToolRun] = []
     rows: dict[str, list[tuple[int, Values]]] = {}
     for number, (code, printed) in enumerate(runs, start=1):
         found, said = _of_one_run(tool, printed)
-        passes.append(Pass(code, said))
+        passes.append(ToolRun(code, said))
         for gpu, values in found.items():
             rows.setdefault(gpu, []).append((number, values))
     return ToolOutput(tool, tuple(passes), {gpu: tuple(of_gpu) for gpu, of_gpu in rows.items()})

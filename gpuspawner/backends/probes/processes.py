@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuspawner.backends.probes.activity import SMI_CLOCK, Followed, is_monitor, is_soft
+from gpuspawner.backends.probes.activity import SMI_CLOCK, MonitorState, is_monitor, is_soft
 from gpuspawner.backends.probes.gpu_tools import READING
 from gpuspawner.core.errors import quoted
 
@@ -43,13 +43,14 @@ class ProcessTime:
 class ProcessTable:
     """The processes of a workspace at one time: ``times`` by (pid, start time in ticks since boot).
 
-    It is kept for the next probe, and the difference is the CPU use. ``followed`` is for the workspace's GPU monitor.
+    It is kept for the next probe, and the difference is the CPU use. ``monitor_state`` is for the workspace's GPU
+    monitor.
     """
 
     clock_seconds: float
     ticks_per_second: int
     times: Mapping[tuple[int, int], ProcessTime] = field(default_factory=dict)
-    followed: Followed | None = None
+    monitor_state: MonitorState | None = None
 
     def cores_since(self, previous: ProcessTable | None) -> dict[int, float] | None:
         """Return the average CPU cores of each process since ``previous``, by pid. None if unknown.
@@ -149,10 +150,10 @@ class ProcessLines:
             elif match := _PROCESS.fullmatch(line):
                 pid, ppid, start, own, children = map(int, match.groups())
                 times[pid, start] = ProcessTime(ppid, own, children)
-            elif not (self._takes(line) or _is_of_others(line)):
+            elif not (self._read_other_line(line) or _is_read_elsewhere(line)):
                 self.problem = f"a line of the probe is not understood: {quoted(line)}"
 
-    def _takes(self, line: str) -> bool:
+    def _read_other_line(self, line: str) -> bool:
         if match := _CLOCK.fullmatch(line):
             self.clock = float(match[1]), int(match[2])
         elif match := _OPEN.fullmatch(line):
@@ -205,7 +206,7 @@ class ProcessLines:
         return ""
 
 
-def _is_of_others(line: str) -> bool:
+def _is_read_elsewhere(line: str) -> bool:
     """Return whether another module reads this line."""
     return bool(
         line.startswith(("smi ", "buffer "))

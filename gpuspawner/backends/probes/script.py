@@ -13,11 +13,11 @@ from importlib import resources
 from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.probes.activity import (
     LATE_SECONDS,
-    Followed,
     Monitors,
-    asked_window,
+    MonitorState,
     kernel_names,
     opened_reading,
+    probe_window,
     read_monitors,
     soft_readings,
 )
@@ -108,7 +108,7 @@ def parse_probe(
         host_memory_bytes=probe.processes.memory_bytes,
         ended_cpu_cores=None if cores is None else table.ended_cores_since(previous),
     )
-    return sample, replace(table, followed=probe.followed(table.clock_seconds))
+    return sample, replace(table, monitor_state=probe.next_monitor_state(table.clock_seconds))
 
 
 class _ProbeReader:
@@ -130,12 +130,12 @@ class _ProbeReader:
         # Device files of AMD's and Intel's GPUs have no UUID, so each holder may hold all GPUs of the workspace.
         self._has_uuids = tables is None
         self.output: ToolOutput = tables or read_rows(lines)
-        self._window = asked_window(lines)
+        self._window = probe_window(lines)
         self._reports = _reports(lines, list(self.output.rows))
         clock_seconds = self.processes.clock[0]
-        before = previous.followed if previous else None
+        before = previous.monitor_state if previous else None
         # Before the first probe, monitors count from about the last sample on.
-        before = before or Followed(clock_seconds - interval_seconds - LATE_SECONDS)
+        before = before or MonitorState(clock_seconds - interval_seconds - LATE_SECONDS)
         self._monitors: Monitors = read_monitors(lines, clock_seconds, before)
 
     def reading(self, gpu: str, uuid: str, stranger: str, *, is_shared: bool) -> GpuReading:
@@ -160,9 +160,9 @@ class _ProbeReader:
         """Return the readings of a GPU by the workspace's GPU monitors."""
         return self._monitors.sources(uuid, reading, self.processes.clock[0])
 
-    def followed(self, clock_seconds: float) -> Followed:
+    def next_monitor_state(self, clock_seconds: float) -> MonitorState:
         """Return the values of the GPU monitors for the next probe."""
-        return self._monitors.followed(clock_seconds, self._window)
+        return self._monitors.next_state(clock_seconds, self._window)
 
     def _holders(self, uuid: str, stranger: str) -> Holders:
         """Return the processes of a GPU, without those that open its device only to read it."""

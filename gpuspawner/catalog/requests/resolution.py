@@ -27,6 +27,7 @@ from gpuspawner.catalog.requests.visibility import choose_team, listed, visible
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import classes_of
+from gpuspawner.core.text_fields import CHEAPEST, NEAREST
 from gpuspawner.core.units import (
     BadValue,
     parse_form_bytes,
@@ -191,6 +192,8 @@ def _read_request(catalog: Catalog, reading: _OptionReading, user: str, groups: 
         classes=classes_of(catalog.rules.holds, groups or ()),
         least_lifetime_seconds=bounds.lifetime_seconds[0],
         topology=template.topology,
+        place=template.place,
+        cluster_order=tuple(template.gpus) if template.place in {CHEAPEST, NEAREST} else (),
     )
 
 

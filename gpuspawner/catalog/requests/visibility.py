@@ -9,9 +9,10 @@ from typing import Any
 
 from gpuspawner.catalog.models import Catalog, Template
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.rules import QuotaScope, Rules
+from gpuspawner.core.text_fields import CHEAPEST, NEAREST, SOONEST
 from gpuspawner.core.units import show_money
 
 Entry = tuple[str | int, ...]
@@ -165,6 +166,23 @@ def given_instead(catalog: Catalog, asked: str, given: str, *, simulated: bool =
     price = prices(catalog, asked, given)
     cost = f": {price}" if price else ""
     return f" instead of {gpu_title(asked, catalog, simulated=simulated)}, as you allowed{cost}"
+
+
+PLACE_REASONS = {
+    CHEAPEST: "is the cheapest with free GPUs",
+    NEAREST: "is the nearest with free GPUs",
+    SOONEST: "starts it soonest",
+}
+
+
+def cluster_words(catalog: Catalog, request: Request, given: str) -> str:
+    """Return in a sentence why a workspace is in the cluster of a kind, "" if its template does not choose that."""
+    names = (kind for kind in (request.gpu, *request.substitutes) if kind is not None)
+    accepted = [catalog.gpus[kind] for kind in names if kind in catalog.gpus]
+    where = {one.where for one in accepted if catalog_kind_name(one.name) == catalog_kind_name(given)}
+    if len(where) < 2 or request.place not in PLACE_REASONS or given not in catalog.gpus:  # noqa: PLR2004 - a choice
+        return ""
+    return f"Of the clusters that you accept, {catalog.gpus[given].where} {PLACE_REASONS[request.place]}."
 
 
 def with_prices_of(catalog: Catalog, day: date) -> Catalog:

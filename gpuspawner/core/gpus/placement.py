@@ -23,6 +23,7 @@ from gpuspawner.core.gpus.fleet import (
     NodeName,
     PoolCount,
     Slot,
+    catalog_kind_name,
     is_at_least,
 )
 from gpuspawner.core.gpus.fragmentation import Demand, NodeState, ResourceRequest
@@ -262,12 +263,18 @@ def count_unavailable(kind: GpuKind, fleet: Fleet) -> int:
 
 
 def accepted_kinds(request: Request, kinds: Kinds) -> tuple[GpuKind, ...]:
-    """Return the kinds that a request accepts in its order, without those that left the catalog."""
+    """Return the kinds that a request accepts in its order, without those that left the catalog.
+
+    If its template chooses the cluster, the requested model of GPU comes first in the clusters that are tried first.
+    """
     if request.gpu is None:
         return ()
     if not request.substitutes:
         return (kinds[request.gpu],) if request.gpu in kinds else ()
-    found = dict.fromkeys((request.gpu, *request.substitutes))
+    found: Iterable[str] = dict.fromkeys((request.gpu, *request.substitutes))
+    if request.cluster_order:
+        models, order = [*map(catalog_kind_name, found)], (*request.cluster_order, *found)
+        found = sorted(found, key=lambda name: (models.index(catalog_kind_name(name)), order.index(name)))
     known = (kinds[name] for name in found if name in kinds)
     return tuple(kind for kind in known if kind.name == request.gpu or meets_needs(kind, request))
 

@@ -63,12 +63,16 @@ class Request:
     """The template's: what leaves less is not granted. 0 in what an older version stored."""
     topology: str = ""
     """The template's: whether its GPUs ``prefer`` or ``require`` one NVLink or NUMA domain, "" for neither."""
+    place: str = ""
+    """The template's: which of the accepted clusters it gets. See ``core.gpus.placement.accepted_kinds``."""
+    cluster_order: tuple[str, ...] = ()
+    """The template's kinds, those of clusters that are tried first before others. Empty if ``place`` says no order."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Request:
         """Return a request from what ``dataclasses.asdict`` made of it, read back from JSON."""
         opens = document.get("opens")
-        lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes", "tools")}
+        lists = {name: tuple(document.get(name, ())) for name in ("substitutes", "classes", "tools", "cluster_order")}
         return cls(**{**document, "opens": None if opens is None else tuple(opens), **lists})
 
     @cached_property

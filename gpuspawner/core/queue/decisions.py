@@ -36,6 +36,7 @@ from gpuspawner.core.quotas.budgets import BudgetBalances, ClaimBudgets
 from gpuspawner.core.quotas.limits import Amount, LimitKey, behind_other_sentence
 from gpuspawner.core.quotas.usage import QuotaBlock, QuotaTally
 from gpuspawner.core.rules import LatestEnd
+from gpuspawner.core.text_fields import SOONEST
 
 PAUSED = "paused"
 """The rule that holds a request back while an administrator pauses grants."""
@@ -173,7 +174,7 @@ class _Pass:
             return
         held: BlockingRule | None = None
         fitting: list[GpuKind] = []
-        for kind in accepted_kinds(claim.request, self._seen.kinds):
+        for kind in self._in_order(claim):
             if self._is_away(kind):
                 continue  # free GPUs may be in use by now; pages show the outage
             largest = self._largest(kind.pool, one_domain=requires_domain(claim.request, kind))
@@ -195,6 +196,17 @@ class _Pass:
             self._let_wait(claim, fitting)
         elif held is not None:
             self._held[claim.id] = held
+
+    def _in_order(self, claim: Claim) -> Sequence[GpuKind]:
+        """Return the kinds that a request accepts, if it is to start soonest with GPUs of existing nodes first."""
+        kinds = accepted_kinds(claim.request, self._seen.kinds)
+        if claim.request.place != SOONEST or len(kinds) == 1:
+            return kinds
+        fits = {kind.name: self._fit(claim, kind) for kind in kinds}
+        seconds = {kind.name: kind.autoscale.start_seconds for kind in kinds if kind.autoscale is not None}
+        return sorted(
+            kinds, key=lambda kind: seconds[kind.name] if (fit := fits[kind.name]) and _comes(fit.slots) else 0.0
+        )
 
     def _let_wait(self, claim: Claim, fitting: Sequence[GpuKind]) -> None:
         if self._keeps:

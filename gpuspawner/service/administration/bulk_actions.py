@@ -304,7 +304,7 @@ async def reorder_request(actor: Actor, *, body: ReorderInput) -> BulkResult:
     lines += [actor.audit_entry_of(one, events.PassedByMove(body.reason)) for one in passed]
     await state.registry.save(*changed.values(), audit=lines)
     try:
-        await state.allocator.give()
+        await state.allocator.grant_waiting()
     except Unavailable as error:
         log.warning("what follows from another order of the queue is done later: %s", error)
     return answer

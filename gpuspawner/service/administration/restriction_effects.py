@@ -203,7 +203,7 @@ async def carry_out(
         return state.registry.save(*(lease for lease, _ in found), audit=[*entries, *lines], others=[write])
 
     await state.restrictions.add(made, save, replaced)
-    await state.allocator.give()
+    await state.allocator.grant_waiting()
 
 
 def _step_of(

@@ -144,7 +144,7 @@ async def lift_restriction(actor: Actor, restriction: str, *, body: LiftInput) -
     event = event_of_restriction(state, one, events.Lifted, body.reason)
     entry = actor.audit_entry(event, user_of(one), one.target)
     lifted = await state.restrictions.lift(one, actor.person.name, body.reason, entry)
-    await state.allocator.give()
+    await state.allocator.grant_waiting()
     return present_restriction(state, lifted)
 
 

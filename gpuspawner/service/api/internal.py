@@ -121,7 +121,7 @@ class Acquire(SpawnerHandler):
             log.error(words)
             raise Unavailable(words)
         groups = await self.parts.members.now(body.user, body.key().owner)
-        asking = self.parts.allocator.asking
+        asking = self.parts.allocator.resolver
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
         self.answer(self.view(await self.parts.attempts.acquire(ask)))
@@ -161,7 +161,7 @@ class Acknowledge(SpawnerHandler):
             self.answer({"error": {"message": "Leftovers of an earlier start are still ending."}}, 409)
             return
         groups = await self.parts.members.now(lease.user, lease.key.owner)
-        await self.parts.allocator.asking.must_be_allowed(await attempts.current(lease_id, attempt), groups)
+        await self.parts.allocator.resolver.must_be_allowed(await attempts.current(lease_id, attempt), groups)
         lease, token = await attempts.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
         instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)

@@ -28,7 +28,6 @@ from gpuspawner.service.custom_resources.decisions import (
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
 from gpuspawner.service.engine.effects import KeyedExecutor
 from gpuspawner.service.parts import Parts
-from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.schedules import add_schedule, delete_schedule, find_schedule, present_schedule
 from gpuspawner.service.web.inputs import refused_as
 from gpuspawner.service.workspaces.actions import stop
@@ -212,7 +211,9 @@ class Operator:
             await self._resources.tell(resource, status.refused(resource, why, parts.clock.now()))
             return
         try:
-            lease = await self._asked(resource, Key(parts.hub_id, created, await read_server(parts, user, server)))
+            lease = await self._asked(
+                resource, Key(parts.hub_id, created, await parts.hub.check_server_name(user, server))
+            )
         except (Conflict, RequestRefused) as error:
             await self._resources.tell(resource, status.refused(resource, all_words(error), parts.clock.now()))
         else:
@@ -221,7 +222,7 @@ class Operator:
     async def _asked(self, resource: Resource, key: Key) -> Lease:
         parts, user, options = self._parts, resource.place[0], resource.options
         groups = await parts.members.now(user, key.owner)
-        request = await parts.allocator.asking.request_of(key, user, options, groups)
+        request = await parts.allocator.resolver.request_of(key, user, options, groups)
         if parts.registry.of_key(key) is not None:
             raise Conflict(f"{user} has a workspace of this name already.")
         name, start = resource.own_lease, uuid.uuid4().hex
@@ -254,7 +255,7 @@ class Operator:
         groups = await self._parts.members.now(lease.user, lease.key.owner)
         refused: tuple[RequestRefused, ...] = ()
         try:
-            await self._parts.allocator.asking.resolve(resource.options, lease.user, lease.key.owner, groups)
+            await self._parts.allocator.resolver.resolve(resource.options, lease.user, lease.key.owner, groups)
         except AllRefused as error:
             refused = error.refused
         words = " ".join(str(one) for one in refused if one.field == "lifetime")
@@ -291,7 +292,7 @@ async def keep_schedule(parts: Parts, resource: Resource, where: str) -> dict[st
         try:
             minute = refused_as("at", parse_time_of_day, resource.ready_at.get("time"))
             days = refused_as("on", parse_weekdays, resource.ready_at.get("days", "weekdays"))
-            key = Key(*owner, await read_server(parts, user, server))
+            key = Key(*owner, await parts.hub.check_server_name(user, server))
             found = await add_schedule(parts, key, user, resource.options, (minute, days), where, name)
         except RequestRefused as error:
             return status.refused(resource, all_words(error), now)

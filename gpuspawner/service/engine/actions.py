@@ -105,7 +105,7 @@ class LeaseActions:
         words = f"can't run beyond {begins} by an extension, when {held.are_held}"
         return replace(held.bound(seen.now), words=words)
 
-    async def come(self, lease: Lease, actor: str, words: str, where: str) -> None:
+    async def note_arrival(self, lease: Lease, actor: str, words: str, where: str) -> None:
         """Note that the user opened the workspace, and how. It may be repeated."""
         if lease.arrival is not None and lease.phase in UP:
             await self._commit(lease, come(lease, Note(events.Came(words), actor, where), self._clock.now()))

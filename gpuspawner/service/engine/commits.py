@@ -43,8 +43,9 @@ class LeaseCommits:
         retold = [self.line(after, note.actor, note.event, note.where) for note in step.retold]
         kept = [] if step.evidence_since is None else [(after.id, step.evidence_since)]
         stored = self._registry.save(*written, audit=lines, readings=readings, kept=kept, tells=retold)
-        if _gives_back(before, after):
-            self._observed.give_back(before)
+        releases = not after.live or (before.phase in HOLDING and after.phase not in HOLDING)
+        if releases and before.phase is not Phase.STOPPING:  # the backend was not asked whether processes are left
+            self._observed.note_release(before)
         return stored
 
     def finish(self, lease: Lease, how: Exit, *, gone: bool = False, evidence: bool = False) -> asyncio.Future[None]:
@@ -54,10 +55,3 @@ class LeaseCommits:
     def line(self, lease: Lease, actor: str, event: events.Event, where: str = "") -> AuditLine:
         """Return an audit line with the present time."""
         return AuditLine(self._clock.now(), lease.id, lease.user, actor, event, where)
-
-
-def _gives_back(before: Lease, after: Lease) -> bool:
-    """Return whether a step releases GPUs before the backend was asked whether processes still use them."""
-    if before.phase is Phase.STOPPING:
-        return False
-    return not after.live or (before.phase in HOLDING and after.phase not in HOLDING)

@@ -18,7 +18,7 @@ from gpuspawner.backends.base import (
     read_on_stop,
 )
 from gpuspawner.catalog.models import OnStop
-from gpuspawner.core.errors import Conflict, GpuspawnerError, Unavailable
+from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.exits import Exit
 from gpuspawner.core.leases.lease import Lease, Owner, Phase
@@ -93,22 +93,18 @@ class KeyedExecutor:
         if error is None:
             self._said.pop(key, None)
             return
-        if isinstance(error, (Unavailable, Conflict)):
-            self._log_wait(key, error)
+        if isinstance(error, Unavailable) and error.part:  # an outage of a part has two lines of its own
+            log.debug("%s waits: %s", _named(key), error)
+        elif isinstance(error, (Unavailable, Conflict)):
+            if self._said.get(key) != str(error):
+                log.warning("%s waits: %s", _named(key), error)
+            self._said[key] = str(error)
         else:
             log.error("the step of %s failed and is tried again", _named(key), exc_info=error)
         self._pauses = {key: x for key, x in self._pauses.items() if now < x[1] + MOST_PAUSE_SECONDS}
         self._said = {one: why for one, why in self._said.items() if one in self._pauses or one == key}
         pause = min(MOST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * before))
         self._pauses[key] = (pause, now + pause)
-
-    def _log_wait(self, key: Hashable, error: GpuspawnerError) -> None:
-        """Log once why a key waits. An outage of a part has two lines of its own."""
-        if isinstance(error, Unavailable) and error.part:
-            log.debug("%s waits: %s", _named(key), error)
-        elif self._said.get(key) != str(error):
-            self._said[key] = str(error)
-            log.warning("%s waits: %s", _named(key), error)
 
     def longest_seconds(self) -> float:
         """Return how long the oldest running task has run; 0 if no task runs."""
@@ -203,7 +199,7 @@ class EffectRunner:
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return None  # withdrawn or lapsed while the hub was asked
-        if group := self._allocator.asking.lost_group(newest, groups):
+        if group := self._allocator.resolver.lost_group(newest, groups):
             return exits.not_allowed(group)
         self.start_sent.add((lease.id, lease.granted_at))
         log.info("starting the parked workspace of %s", name)

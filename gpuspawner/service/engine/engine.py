@@ -33,10 +33,9 @@ from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
-from gpuspawner.service.engine.recovery import read_release_spool
+from gpuspawner.service.engine.recovery import Availability, read_release_spool
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
-from gpuspawner.service.rules.availability import Availability
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 
@@ -117,7 +116,7 @@ class LeaseEngine:
             await self.step_all(STEP, live)
         with failures.isolating("taking expired grants back"):
             await self._allocator.granting.lapse_expired()
-        self._allocator.syncs.ask()
+        self._allocator.syncs.request()
         with failures.isolating("looking ahead"):
             await self._allocator.look_ahead()
 
@@ -125,7 +124,7 @@ class LeaseEngine:
         leased = {lease.key for lease in self._registry}  # read before the list, which may still show ended servers
         if await self._servers.list_servers():
             await self.observer.recovery.adopt(self._servers.servers or {}, leased)
-            self._allocator.syncs.ask()  # parked leases wait for this answer
+            self._allocator.syncs.request()  # parked leases wait for this answer
 
     async def _end_unknown(self, one: Running) -> None:
         """End an orphan without a live lease, if the hub still lacks its server."""
@@ -280,7 +279,7 @@ class LeaseEngine:
                 return  # it changed while the effect was carried out
             found, stored = self._advance(lease, outcome=outcome)
             if stored is not None:
-                await asyncio.gather(stored, *([] if found.lease.live else [self._allocator.give()]))
+                await asyncio.gather(stored, *([] if found.lease.live else [self._allocator.grant_waiting()]))
             if found.effect is None or (outcome is not None and outcome.effect is found.effect):
                 return
             asked = as_it_stands(found.lease)

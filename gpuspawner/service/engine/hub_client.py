@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import RequestRefused, Unavailable, quoted
 from gpuspawner.core.leases.observations import HubServer
 from gpuspawner.core.outages import HUB
 from gpuspawner.http_client import send
@@ -25,6 +25,12 @@ OF_NAMES = ("named servers", "server_name")
 """The words of the hub's message if it refuses the name of a server."""
 OF_USER = re.compile(r"user|\w+_user")
 """The keys under which authenticators keep a user's data: oauth_user, github_user. Others are not the user's."""
+LONGEST_NAME = 30
+SLUG = re.compile(r"[a-z](-?[a-z0-9])*")
+"""The names that JupyterHub 6 accepts for new servers."""
+LONGEST_OLD_NAME = 60
+"""The longest name of a server from an older hub. Arbitrary: it becomes part of addresses and of pod names."""
+NAME_RULE = f"at most {LONGEST_NAME} lower-case letters, digits and single hyphens, a letter first, no hyphen last"
 LONGEST_MESSAGE = 300
 """Characters of a message of the hub. Arbitrary: a sentence or two."""
 
@@ -118,6 +124,20 @@ class HubClient:
         model = await self._user(user)
         server = None if model is None else _servers_of(model).get(name)
         return _server(model, server) if model is not None and server else None
+
+    async def check_server_name(self, user: str, name: object) -> str:
+        """Return the name of a user's server after a check.
+
+        Raises:
+            RequestRefused: the hub does not accept this name.
+            Unavailable: the hub does not say whether a server from before JupyterHub 6 has this name.
+        """
+        if isinstance(name, str) and (not name or (len(name) <= LONGEST_NAME and SLUG.fullmatch(name))):
+            return name
+        may_be_old = isinstance(name, str) and len(name) <= LONGEST_OLD_NAME and name.isprintable() and "/" not in name
+        if may_be_old and await self.takes_name(user, str(name)):
+            return str(name)
+        raise RequestRefused("server", quoted(name), NAME_RULE, "Choose another name, or leave it out.")
 
     async def takes_name(self, user: str, name: str) -> bool:
         """Return whether the hub accepts a server name that JupyterHub 6 refuses for new servers.

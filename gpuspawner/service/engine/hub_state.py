@@ -146,11 +146,11 @@ HUB_AWAY_SECONDS = 2.0
 """A hub that does not answer is asked for its list again after this time. Arbitrary: short for people who wait, and
 long for a hub that starts."""
 
-Place = tuple[str, str]
+ServerKey = tuple[str, str]
 """The hub's key of a server: its user's ``created``, and its name."""
 
 
-def place_of(lease: Lease) -> Place:
+def server_key_of(lease: Lease) -> ServerKey:
     """Return the hub's key of a lease's server."""
     return lease.key.user_created, lease.key.server
 
@@ -167,7 +167,7 @@ class HubServers:
         self._listed_at = -math.inf
         self._outages = OutageLog()
         self._answered_at: float | None = None
-        self.servers: dict[Place, HubServer] | None = None
+        self.servers: dict[ServerKey, HubServer] | None = None
         self.in_doubt = False
 
     def is_due(self) -> bool:
@@ -195,7 +195,7 @@ class HubServers:
 
     def server_of(self, lease: Lease) -> HubServer | None:
         """Return the server of a lease's key as last listed."""
-        return (self.servers or {}).get(place_of(lease))
+        return (self.servers or {}).get(server_key_of(lease))
 
     async def ask(self, lease: Lease) -> HubServer | None:
         """Ask the hub about one server. A hub that failed to answer is asked nothing else until its next list.
@@ -244,7 +244,7 @@ class StopActors:
             self._ahead = {which: told for which, told in self._ahead.items() if now - told[1] <= AHEAD_SECONDS}
             self._ahead[lease.id, lease.attempt] = (by, now)
             return
-        async with self._registry.of_ended:
+        async with self._registry.ended_lock:
             await self._name_ended(key, by)
 
     async def _name_ended(self, key: Key, by: str) -> None:

@@ -71,7 +71,7 @@ class LeaseObserver:
     async def look_at_backend(self) -> bool:
         """Observe the workspaces and their GPUs, and rebuild missing leases. Return whether the backend answered."""
         failures, observed = self._registry.failures, self._allocator.observed
-        at, given_back = self._clock.now(), observed.given_back
+        at, given_back = self._clock.now(), observed.release_count
         try:
             running = tuple(one for one in await self._backend.workspaces() if not self._is_of_other_hub(one))
         except Unavailable as error:
@@ -90,7 +90,7 @@ class LeaseObserver:
         await self.recovery.rebuild(running)
         self.has_looked = True
         found = assign_slots(running, self._registry)
-        observed.see(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
+        observed.note_running(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
         with failures.isolating("correcting which GPUs are held"):
             rated = self._allocator.bounds.rated

@@ -1,4 +1,4 @@
-"""Recovers leases of workspaces that run without one, finds orphans, and reads the release spool.
+"""Recovery after a time without service: missing leases, orphans, the release spool, and lost time.
 
 A server that was not requested here is adopted. The lease of a workspace that carries its document is rebuilt. A lease
 whose start was given up runs again if its server runs after all.
@@ -14,17 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuspawner.core import events
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases import transitions
 from gpuspawner.core.leases.lease import UP, Key, Lease, Phase
 from gpuspawner.core.leases.observations import HubServer, Running, is_of_user
 from gpuspawner.core.leases.reports import RELEASE_SPOOL, ReleaseReport
 from gpuspawner.core.leases.step_results import Note, Recovery, Step
 from gpuspawner.core.leases.steps import RECOVERED
+from gpuspawner.core.rules import LostInterval
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.hub_client import HubClient, seconds_of
-from gpuspawner.service.engine.hub_state import Place, place_of
+from gpuspawner.service.engine.hub_state import ServerKey, server_key_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
     adopted_server,
@@ -61,7 +63,7 @@ class LeaseRecovery:
         self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
         self._processes = processes
 
-    async def adopt(self, servers: Mapping[Place, HubServer], leased: set[Key]) -> None:
+    async def adopt(self, servers: Mapping[ServerKey, HubServer], leased: set[Key]) -> None:
         """Adopt ready servers that have no lease. Their GPUs are unknown, and they have no deadline.
 
         Args:
@@ -76,7 +78,7 @@ class LeaseRecovery:
                 if lease.user != server.user:
                     await self._registry.save(replace(lease, user=server.user))
             elif server.ready and key not in leased:
-                async with self._registry.of_ended:
+                async with self._registry.ended_lock:
                     await self._adopt(key, server)
 
     async def _adopt(self, key: Key, server: HubServer) -> None:
@@ -110,7 +112,7 @@ class LeaseRecovery:
         """Return the GPUs, kind and rate of a server that runs after all, without GPUs of other leases."""
         one = max(self._processes(lease), key=lambda x: x.attempt, default=None)
         attempt, slots = (lease.attempt, lease.slots) if one is None else (one.attempt, claimed_slots(one))
-        free = self._allocator.observed.not_held(lease, slots)
+        free = self._allocator.observed.unheld(lease, slots)
         if len(free) < len(slots):
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         given = lease.given if one is None else claimed_kind(one, lease.request)
@@ -158,7 +160,9 @@ class OrphanWatch:
         """Forget since when servers are missing. The hub did not answer, and may be another process now."""
         self._absent_since, self.due = {}, frozenset()
 
-    def look(self, running: Sequence[Running], servers: Mapping[Place, HubServer], boot_id: str) -> Iterable[Running]:
+    def look(
+        self, running: Sequence[Running], servers: Mapping[ServerKey, HubServer], boot_id: str
+    ) -> Iterable[Running]:
         """Return the orphans without a live lease. ``due`` has the orphans with one.
 
         Args:
@@ -182,13 +186,13 @@ class OrphanWatch:
                 log.error("%s", sentence)
         return [self._absent[name] for name in self.due if self._registry.get(name) is None]
 
-    def _is_absent(self, one: Running, servers: Mapping[Place, HubServer]) -> bool:
+    def _is_absent(self, one: Running, servers: Mapping[ServerKey, HubServer]) -> bool:
         """Return whether the server of a workspace of this hub is missing in the hub's list."""
         lease = self._registry.get(one.lease_id)
         if lease is not None:
-            return lease.phase in UP | {Phase.STARTING} and place_of(lease) not in servers
+            return lease.phase in UP | {Phase.STARTING} and server_key_of(lease) not in servers
         carried = rebuilt_lease(one, self._identity, self._clock.now())
-        return carried is not None and (place_of(carried) not in servers or self._has_lease(carried.key))
+        return carried is not None and (server_key_of(carried) not in servers or self._has_lease(carried.key))
 
     def _has_lease(self, key: Key) -> bool:
         """Return whether a key's server belongs to a lease. The server of an adopted lease may be any process."""
@@ -264,3 +268,63 @@ async def _read(file: Path, attempts: StartAttempts) -> None:
         log.error("%s is no report of a workspace's end and is removed: %s", file, error)  # noqa: TRY400
     else:
         await attempts.release(release.lease, release.attempt, release.outcome, release.message, release.output)
+
+
+AWAY_SECONDS = 60.0
+"""A shorter absence of the service does not count as lost time."""
+NOTED_SECONDS = 20.0
+"""How often the service stores that it runs. Arbitrary: a third of AWAY_SECONDS."""
+AWAY = "The GPU service was away: the workspace could be neither stopped nor extended."
+
+
+class Availability:
+    """Stores from time to time that the service runs, and adds lost time to each charged lease."""
+
+    def __init__(self, registry: LeaseRegistry, clock: Clock) -> None:
+        """Note nothing yet."""
+        self._registry, self._clock = registry, clock
+        self._noted_at: float | None = None
+        self._looked_at: float | None = None
+        self._unstored_since: float | None = None
+
+    async def resume(self) -> None:
+        """After a restart, note the time without a service."""
+        store, now = self._registry.store, self._clock.now()
+        noted_at = await store.read(store.last_alive_at)
+        if noted_at is not None:
+            await self._note_away(noted_at, now)
+        await self._note_alive(now)
+        self._looked_at = now
+
+    async def look(self) -> None:
+        """Note time that was lost since the last call. Call this about every second.
+
+        Raises:
+            Unavailable: the store does not answer. This time is lost too.
+        """
+        now, looked_at = self._clock.now(), self._looked_at
+        if looked_at is not None and self._clock.awake_since() > looked_at:  # the process did not run
+            await self._note_away(looked_at, self._clock.awake_since())
+        self._looked_at = now
+        if self._noted_at is not None and self._unstored_since is None and now - self._noted_at < NOTED_SECONDS:
+            return
+        try:
+            await self._note_alive(now)
+        except Unavailable:
+            self._unstored_since = self._unstored_since or self._noted_at or now
+            raise
+        if self._unstored_since is not None:
+            await self._note_away(self._unstored_since, now)
+            self._unstored_since = None
+
+    async def _note_alive(self, now: float) -> None:
+        await self._registry.store.write(self._registry.store.note_alive, now)
+        self._noted_at = now
+
+    async def _note_away(self, since: float, until: float) -> None:
+        if until - since <= AWAY_SECONDS:
+            return
+        lost = LostInterval(since, until, AWAY)
+        charged = [lease for lease in self._registry if lease.phase in UP and lease.rate is not None]
+        if charged:
+            await self._registry.save(*(replace(lease, lost=(*lease.lost, lost)) for lease in charged))

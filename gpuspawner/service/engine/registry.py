@@ -80,7 +80,7 @@ class LeaseRegistry:
         """Whether a write failed since the engine last gave users time to react (``LeaseEngine.judge_sample``)."""
         self.messages_of: Callable[[Lease, AuditLine], Sequence[OutboxRow]] = lambda _lease, _line: ()
         """Returns the messages about a step of a lease, just before both are stored in one transaction."""
-        self.told: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
+        self.on_stored: Callable[[Lease, AuditLine], None] = lambda _lease, _line: None
         """Called with each audit line of a lease after it is stored."""
         self.charging: Accounting | None = None
         """Computes the charges of each step, and keeps their sums."""
@@ -88,7 +88,7 @@ class LeaseRegistry:
         """How many changes may have moved queue positions since this service started."""
         self.saves: Counter[Owner] = Counter()
         """How many changes of an owner's workspaces were stored since this service started."""
-        self.of_ended = asyncio.Lock()
+        self.ended_lock = asyncio.Lock()
         """Held while an ended lease is read, changed and written back, so that no change is lost."""
         self._leases = LiveLeases()
         self._id_of_key: dict[Key, str] = {}
@@ -114,9 +114,9 @@ class LeaseRegistry:
 
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over the live leases as they are now."""
-        return iter(self.seen())
+        return iter(self.view())
 
-    def seen(self) -> LeaseView:
+    def view(self) -> LeaseView:
         """Return the live leases as they are now."""
         return self._leases.seen()
 
@@ -173,7 +173,8 @@ class LeaseRegistry:
                 charged += self.charging.lines_of(before, lease)
             used = self.charging.used_by(steps, charged, rows)
             self.charging.add(charged)
-        moves = any(_matters_to_others(self.get(lease.id), lease) for lease in leases)
+        known = ((self.get(lease.id), lease) for lease in leases)
+        moves = any(before is None or _of_queue(before) != _of_queue(lease) for before, lease in known)
         self.changes += moves
         for lease in leases:
             self._remember(lease)
@@ -306,19 +307,17 @@ class LeaseRegistry:
             write.done.set_result(None)
         with self.failures.isolating("counting what is stored", raises=()):
             for lease in write.leases:
-                self._count(before[lease.id], lease)
-                log_step(before[lease.id], lease, self.get(lease.id))
+                known = before[lease.id]
+                self.start_times.note(known, lease)
+                self.warnings.update(settled(known, lease) if known is not None else ())
+                log_step(known, lease, self.get(lease.id))
         of_id = {lease.id: lease for lease in write.leases}
         for line in write.lines:
             if (found := _mismatch(line.event)) is not None:
                 self.mismatches[found] += 1
             if line.lease in of_id:
                 with self.failures.isolating("telling of a step", line.lease, raises=()):
-                    self.told(of_id[line.lease], line)
-
-    def _count(self, before: Lease | None, lease: Lease) -> None:
-        self.start_times.note(before, lease)
-        self.warnings.update(settled(before, lease) if before is not None else ())
+                    self.on_stored(of_id[line.lease], line)
 
     def _go_back(self, error: BaseException, lost: Sequence[_Write]) -> None:
         """Return to the state of the store. Undo all changes that could not be written, and all later ones."""
@@ -379,14 +378,7 @@ def _names(write: _Write) -> set[str | Key]:
     return {name for lease in write.leases for name in (lease.id, lease.key)}
 
 
-def _matters_to_others(before: Lease | None, after: Lease) -> bool:
-    """Return whether a change can move queue positions or estimates. Samples and heartbeats cannot."""
-    if before is None:
-        return True
-    return _of_queue(before) != _of_queue(after)
-
-
 _of_queue = attrgetter(
     "phase", "asked_at", "slots", "deadline_at", "request", "not_before", "queue_move", "passed_why",
 )  # fmt: skip
-"""The fields of a lease that queue positions, their reasons or estimates depend on."""
+"""The fields of a lease that queue positions, their reasons or estimates depend on. Samples change none of them."""

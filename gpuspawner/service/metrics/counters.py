@@ -78,15 +78,15 @@ class StoredCounters:
 
 
 START_BOUNDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
-"""Seconds. 30 s is what a start is to take; ten minutes what it may take where a node comes first."""
+"""Seconds. A start should take 30 s. It may take ten minutes if a node is added first."""
 WAIT_BOUNDS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 
 
 class StartTimes:
-    """Hears of every change of a lease."""
+    """Measures starts and waits from every change of a lease."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start without measurements."""
         self._starts = Histogram(
             "gpuspawner_start_seconds",
             "From the grant to a workspace that answers.",
@@ -106,10 +106,10 @@ class StartTimes:
         if not started or after.adopted or after.granted_at is None or after.running_at is None:
             return
         self._starts.observe(max(0.0, after.running_at - after.granted_at))
-        if after.first_granted_at is not None:  # unknown of what an older version granted
+        if after.first_granted_at is not None:  # unknown for rebuilt leases
             self._waits.observe(max(0.0, after.first_granted_at - after.asked_at))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield both."""
+        """Yield both histograms."""
         yield from self._starts.collect()
         yield from self._waits.collect()

@@ -1,4 +1,4 @@
-"""Messages to users about lease events, sent outside the pages. They use the words of the pages."""
+"""Messages about lease events outside of pages. They use the sentences of the pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKS = "Opening the page does nothing by itself: it asks."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
-    """Return the message about an event that was just stored, None if it needs no message.
+    """Return the message about a stored event, None if it needs no message.
 
     An event is stored once, so its message is sent once. A warning is stored once for each deadline and threshold.
     """
@@ -36,14 +36,14 @@ def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
 
 
 class _Text(NamedTuple):
-    """A message's text. ``kind`` is what the same workspace gets one of at a time."""
+    """A message's text. A workspace gets one message of a ``kind`` at a time."""
 
     kind: str
     title: str
     text: str
 
 
-_Teller = Callable[[Parts, Lease, AuditLine], _Text | None]
+_TextBuilder = Callable[[Parts, Lease, AuditLine], _Text | None]
 
 
 def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Text | None:
@@ -53,8 +53,13 @@ def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Text | None:
     return _Text(kind, title, f"{found.text}\n\nWhat you can do is on its page. {ASKS}")
 
 
-def _warned(kind: str, title: str) -> _Teller:
+def _warned(kind: str, title: str) -> _TextBuilder:
     return lambda parts, lease, _line: _warning(parts, lease, kind, title)
+
+
+def _written(kind: str, title: str, text: str) -> _TextBuilder:
+    """Return a builder of a text with the workspace's ``name``, the ``actor``, and ``why``, the event's details."""
+    return lambda _, lease, line: _Text(kind, title, text.format(name=lease.name, actor=line.actor, why=line.why))
 
 
 def _warned_of_end(parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
@@ -66,10 +71,6 @@ def _extended(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     if not by_another or lease.deadline_at is None:
         return None
     return _Text("extended", "Your workspace runs longer", f"{line.actor} extended it {line.why}.")
-
-
-def _claim_gone(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("claim gone", "Your workspace goes on", f"{line.why} It goes on as before.")
 
 
 _BY_PEOPLE = frozenset({ExitReason.STOPPED, ExitReason.MOVED, ExitReason.CANCELLED})
@@ -98,36 +99,6 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     return _Text("granted", "Your workspace's turn has come", text)
 
 
-def _start_near(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    name, when = lease.name, line.event.describe(line.at)
-    text = f"Your workspace ({name}) starts soon, {when}. It starts by itself, and you need not do anything."
-    return _Text("start near", "Your workspace starts soon", text)
-
-
-def _size_refused(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    name = lease.name
-    text = f"The new size of your workspace ({name}) is no longer possible. It runs on as before. {line.why}"
-    return _Text("size", "Your workspace keeps its size", text)
-
-
-def _size_postponed(_parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
-    text = (
-        f"Your workspace ({lease.name}) does not restart yet. The GPUs of its new size are not free any more. "
-        "It runs on as before, and the change waits again."
-    )
-    return _Text("size", "Your workspace does not restart yet", text)
-
-
-def _moved_in_queue(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    text = f"{line.actor} moved it. {line.why}"
-    return _Text("moved in queue", "Your request has another place in the queue", text)
-
-
-def _passed_by_move(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    title = "An administrator moved another request before yours"
-    return _Text("passed by move", title, f"{line.actor}: “{line.why}”\n\nYour request stays in the queue:")
-
-
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     if not lease.unattended or lease.request.gpu is None:
         return None
@@ -147,22 +118,14 @@ def _disputed(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
     return _Text("disputed", title, f"{said}\n\nThe readings, and the place to answer:")
 
 
-def _answered(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("answered", "You reported the end of your workspace as wrong", f"{line.actor} answered: {line.why}")
-
-
-def _ready_paused(_parts: Parts, _lease: Lease, line: AuditLine) -> _Text | None:
-    return _Text("ready paused", "A workspace is made ready for you no more", line.why)
-
-
-_TEXTS: Mapping[type[events.Event], _Teller] = {
+_TEXTS: Mapping[type[events.Event], _TextBuilder] = {
     events.WarnedIdle: _warned("idle", "Your workspace is idle"),
     events.WarnedOfEnd: _warned_of_end,
     events.WarnedNobodyCame: _warned("unclaimed", "Your workspace waits for you"),
     events.Disrupted: _warned("preempted", "Your workspace is about to be ended"),
     events.KilledForMemory: _warned("memory", "A program in your workspace was killed because memory ran out"),
     events.WarnedOfClaim: _warned("claim", "Your workspace has to make room"),
-    events.ClaimGone: _claim_gone,
+    events.ClaimGone: _written("claim gone", "Your workspace goes on", "{why} It goes on as before."),
     events.EndAnnounced: _warned("claim", "Your workspace is about to be ended"),
     events.GpuClosed: _warned("closed", "The GPU of your workspace is taken out of service"),
     events.Extended: _extended,
@@ -172,15 +135,34 @@ _TEXTS: Mapping[type[events.Event], _Teller] = {
     events.StopperNamed: _end,
     events.Granted: _granted,
     events.Substituted: _substituted,
-    events.StartNear: _start_near,
+    events.StartNear: _written(
+        "start near",
+        "Your workspace starts soon",
+        "Your workspace ({name}) starts soon, {why}. It starts by itself, and you need not do anything.",
+    ),
     events.SizeChangeNear: _warned("size", "Your workspace restarts with its new size soon"),
-    events.SizeChangePostponed: _size_postponed,
-    events.SizeChangeRefused: _size_refused,
-    events.MovedInQueue: _moved_in_queue,
-    events.PassedByMove: _passed_by_move,
+    events.SizeChangePostponed: _written(
+        "size",
+        "Your workspace does not restart yet",
+        "Your workspace ({name}) does not restart yet. The GPUs of its new size are not free any more. It runs on as "
+        "before, and the change waits again.",
+    ),
+    events.SizeChangeRefused: _written(
+        "size",
+        "Your workspace keeps its size",
+        "The new size of your workspace ({name}) is no longer possible. It runs on as before. {why}",
+    ),
+    events.MovedInQueue: _written(
+        "moved in queue", "Your request has another place in the queue", "{actor} moved it. {why}"
+    ),
+    events.PassedByMove: _written(
+        "passed by move",
+        "An administrator moved another request before yours",
+        "{actor}: “{why}”\n\nYour request stays in the queue:",
+    ),
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
-    events.Answered: _answered,
-    ScheduleSuspended: _ready_paused,
+    events.Answered: _written("answered", "You reported the end of your workspace as wrong", "{actor} answered: {why}"),
+    ScheduleSuspended: _written("ready paused", "A workspace is no longer made ready for you", "{why}"),
 }
 """The text of each event that has a message."""

@@ -25,9 +25,9 @@ class Notifications(Answer):
     """The messages that the reader gets outside of pages."""
 
     start_mail: bool
-    """Whether they are told when a workspace starts, or is about to start, after waiting."""
+    """Whether they get a message when a workspace starts, or is about to start, after waiting."""
     reached: bool | None
-    """Whether such messages reach them: false if this hub sends none. Null while it is not known."""
+    """Whether messages reach them: false if this hub sends none. Null while it is not known."""
 
 
 @router.get("/api/v1/notifications", Permission.READ_INBOX)
@@ -50,12 +50,12 @@ class NotificationsForm(PageHandler):
     """POST: switch messages about starts. A GET goes to the inbox, which has the switch."""
 
     async def get(self) -> None:
-        """Go to the inbox. A form was sent to this address."""
+        """Redirect to the inbox. The form is sent to this address."""
         self.viewer()
         self.redirect(f"{self.parts.prefix.rstrip('/')}/inbox")
 
     async def post(self) -> None:
-        """Do it, and go back to the inbox or to the page of a workspace."""
+        """Switch, and return to the inbox or to the page of a workspace."""
         await set_notifications.act(
             self.actor(ORIGIN), values={"start_mail": self.get_body_argument("start_mail", "") == "1"}
         )

@@ -49,7 +49,7 @@ NO_ANSWER = "no answer"
 USER, ADMINS = "user", "admins"
 """The channels: of users, and of administrators by their number in the settings."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
-"""Names and mail addresses that mean themselves in an address: no second recipient, no option of a target."""
+"""Names and mail addresses that are safe in a target's address: no second recipient, no option."""
 EXTRA = "pip install '.[notify]' in a checkout"
 
 
@@ -69,7 +69,7 @@ def check_targets(settings: Settings, public_url: str) -> None:
     """Check that messages can be sent.
 
     Raises:
-        SettingsError: they could not; says which target, and nothing of what is secret in it.
+        SettingsError: they can't be sent. The message names the setting, and shows no secret.
     """
     if not settings.notify_users and not settings.notify_admins:
         return
@@ -120,7 +120,7 @@ class Notifier:
     """
 
     def __init__(self, hub: HubClient, settings: Settings, store: Store, clock: Clock) -> None:
-        """Send nothing without a target. ``hub`` knows mail addresses."""
+        """Send nothing without a target. ``hub`` has the mail addresses."""
         self._hub, self._settings, self._store, self._clock = hub, settings, store, clock
         self._addressed: dict[str, bool] = {}
         """Whether a user had a mail address at the last lookup."""

@@ -1,1 +1,1 @@
-"""Claims of administrators and external schedulers on GPUs that others use: models, presenter and API."""
+"""Claims on GPUs that others use, by administrators, external schedulers and fair share, and their effects."""

@@ -1,4 +1,4 @@
-"""Claims on GPUs that others use: models, presenter and API."""
+"""The API of claims on GPUs that others use: models, presenter and endpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuspawner.service.web.permissions import Permission
 
 MAX_LISTED, MAX_GPUS, MAX_NAME_LETTERS = 50, 100_000, 120
 MAX_AHEAD_SECONDS = 7 * 86400.0
-"""A claim may be for this time ahead. A reservation is not made from the work of others."""
+"""The longest time ahead of a claim. A reservation must not end the work of others."""
 ONLY_OUR_QUEUE = (
     "Only gpuspawner's own queue keeps these GPUs: pods that others make may take them first. Make the work that needs "
     "them as soon as the state is “held”."
@@ -51,7 +51,7 @@ class ClaimedGpu(Answer):
 
 
 class Victim(Answer):
-    """A workspace that ends for a claim, and what its user loses."""
+    """A workspace that ends for a claim, and the loss of its user."""
 
     id: str
     user: str
@@ -68,7 +68,7 @@ class Claim(Answer):
     """A claim on GPUs that others use. They are kept free for the claimant."""
 
     id: str | None
-    """Null of a dry run."""
+    """Null for a dry run."""
     state: str
     words: str
     dry_run: bool
@@ -107,7 +107,7 @@ def _soon(value: object, info: ValidationInfo[InputContext]) -> float | None:
     if value is None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and now < value <= now + MAX_AHEAD_SECONDS:
-        return float(value)  # compared first: JSON's numbers have no end
+        return float(value)  # compared before the conversion, because JSON's numbers are unbounded
     raise refused("a time within the next 7 days, in seconds since 1970", "Leave it out, or give a later time.")
 
 
@@ -132,9 +132,9 @@ class ClaimInput(Body):
     """Until when they are kept, in seconds since 1970."""
     one_node: bool = True
     key: str = allows(*KEY, default="", max_length=MAX_NAME_LETTERS)
-    """A repeated claim with the same key is the same claim; so is one with the same ``Idempotency-Key``."""
+    """A repeated request with the same key, or the same ``Idempotency-Key``, makes no new claim."""
     dry_run: bool = False
-    """Answer which workspaces it would end, and do nothing."""
+    """Return the workspaces that it would end, without ending them."""
 
     @field_validator("external")
     @classmethod
@@ -219,7 +219,7 @@ def _victim(state: Parts, lease: Lease, now: float) -> Victim:
 
 
 def _loses(state: Parts, lease: Lease, now: float) -> str:
-    """Return in a sentence what its user loses with a workspace, by the newest measurement."""
+    """Return in a sentence what the user of a workspace loses, by the newest sample."""
     newest = state.sampler.newest(lease.id)
     ran = "" if lease.running_at is None else f" of {show_duration(now - lease.running_at)}"
     found = [f"running kernels{ran}"]

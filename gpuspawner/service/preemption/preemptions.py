@@ -1,7 +1,7 @@
-"""Carries out preemptions: plans each claim, warns its victims, and keeps their GPUs for the claimant.
+"""Carries out preemptions: plans each claim, warns its victims, and reserves their GPUs for the claimant.
 
-The stored claims are carried out again and again, so that a crash between two steps loses nothing. A claim is stored
-first. Then its victims get their notice with the time of their end, at which the engine ends them.
+The steps of a stored claim are repeated until it is over, so that a crash between two steps loses nothing. A claim is
+stored first. Then its victims get a notice with the time of their end, at which the engine ends them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gpuspawner.catalog.requests.visibility import gpu_title
@@ -47,16 +46,16 @@ from gpuspawner.service.store import AuditLine
 log = logging.getLogger("gpuspawner.preemptions")
 
 ROOM_SECONDS = 10.0
-"""How often requests are looked for that may preempt by fair share. Arbitrary: they have waited for minutes."""
+"""How often requests that may preempt by fair share are searched. Arbitrary: they have waited for minutes."""
 LOOK_SECONDS = 30.0
-"""How often a claim without its GPUs is planned again although nothing changed: protections end."""
+"""How often a claim without its GPUs is planned again without a change, because protections expire."""
 
 
 class Preemptions:
     """The live requests with priority, and their effects on workspaces."""
 
     def __init__(self, registry: LeaseRegistry, allocator: Allocator, engine: LeaseEngine, clock: Clock) -> None:
-        """Know none before :meth:`load`. Their GPUs are kept in every snapshot from then on."""
+        """Start empty. Snapshots reserve the GPUs of claims after :meth:`load`."""
         self._registry, self._allocator, self._engine, self._clock = registry, allocator, engine, clock
         self._store, self._rows = registry.store, registry.store.preemptions
         self._turn = asyncio.Lock()
@@ -64,15 +63,15 @@ class Preemptions:
         self._live: dict[str, Preemption] = {}
         self._looked_at = -math.inf
         self._planned: dict[str, tuple[object, float]] = {}
-        """The state on which the last plan of each claim was based, and when."""
+        """The state and the time of the last plan of each claim."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """How many are over since this service started, by who made them (claim, make_room) and what became of them."""
+        """How many claims ended since this service started, by source (claim, make_room) and outcome."""
         self.changes = 0
-        """How many times one changed, since this service started."""
+        """How many times a claim changed since this service started."""
         allocator.observed.kept = self.kept
 
     async def load(self) -> None:
-        """Read those that live from the store."""
+        """Read the live claims from the store."""
         self._live = {one.id: one for one in await self._store.read(self._rows.live)}
 
     @property
@@ -81,13 +80,13 @@ class Preemptions:
         return max((max(one.made_at, one.free_at or 0.0) for one in self.live), default=0.0)
 
     async def move_back(self, seconds: float) -> None:
-        """Move all that live back in time with the leases, where the clock went back."""
+        """Move all live claims back in time with the leases if the clock went back."""
         for one in self.live if seconds else ():
             await self._save(one.earlier(seconds))
 
     @property
     def live(self) -> tuple[Preemption, ...]:
-        """The live claims, the oldest first."""
+        """The live claims, oldest first."""
         return tuple(self._live.values())
 
     def kept(self) -> tuple[PreemptedGpus, ...]:
@@ -99,20 +98,20 @@ class Preemptions:
         return self._live.get(name) or await self._store.read(self._rows.get, name)
 
     async def last(self, limit: int) -> list[Preemption]:
-        """Return the last that were made, the newest first."""
+        """Return the last claims, newest first."""
         return await self._store.read(self._rows.latest, limit)
 
     def under_notice(self, claim: Preemption) -> list[Lease]:
-        """Return the workspaces that end for a claim, the earliest asked first."""
+        """Return the workspaces that end for a claim, in the order of their requests."""
         found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
         return sorted(found, key=lambda x: (x.asked_at, x.id))
 
     def preview(self, claim: Preemption) -> tuple[Preemption, PreemptionPlan]:
-        """Return the claim as it would be made, and the plan of its victims. Nothing is done.
+        """Return the claim as it would be made, and the plan of its victims, without an effect.
 
         Raises:
             Conflict: preemption cannot free this many GPUs in time. The message says how many it can.
-            Unavailable: it is not known what runs where.
+            Unavailable: the running workspaces or GPUs are not known.
         """
         seen = self._allocator.observed.snapshot()
         if not _are_gpus_known(seen, claim.kind):
@@ -128,7 +127,7 @@ class Preemptions:
         return stands, found
 
     async def make(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
-        """Make a claim, or return the one that was made with the same key: repeating it preempts no more.
+        """Make a claim, or return the claim with the same key. It may be repeated.
 
         Raises:
             Conflict: as :meth:`preview`; or the key was another claim's.
@@ -146,25 +145,25 @@ class Preemptions:
             log.info("%s claims %s %s for %s: %s end", claim.by, *much)
             try:
                 await self._bring_about()
-            except Unavailable as error:  # it is stored: who asks again, without a key, would take others' GPUs too
+            except Unavailable as error:  # the claim is stored, and an error would make clients claim again
                 log.warning("what follows from the claim of %s is done at the next step: %s", claim.by, error)
             return self._live.get(claim.id, stands)
 
     async def give_up(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
-        """End a claim that is not needed any more: who is under notice goes on, and what was kept is free."""
+        """End a claim that is no longer needed. Its victims go on, and its GPUs are free."""
         return await self._over(claim, PreemptionState.GIVEN_UP, audit)
 
     async def claimed(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> Preemption:
         """Note that the claimant has the GPUs.
 
         Raises:
-            Conflict: they are not free yet; or the claim is over.
-            Unavailable: the GPUs are not seen now.
+            Conflict: they are not free yet, or the claim is over.
+            Unavailable: the GPUs cannot be observed now.
         """
         if claim.state is PreemptionState.COMING:
             raise Conflict("Its GPUs are not free yet. Claim them when its state is “held”, or give it up.")
         if claim.account is None and claim.live:
-            # Work that began outside since the last look must be seen, or its GPUs would be granted.
+            # External work that began since the last observation must be known, or its GPUs would be granted.
             await self._allocator.scheduler.observe(self._clock.now())
         return await self._over(claim, PreemptionState.CLAIMED, audit)
 
@@ -184,11 +183,11 @@ class Preemptions:
         await self._engine.carry_out_notices(self._is_over)
 
     def _is_over(self, claim: str) -> bool:
-        """Return whether a claim no longer needs the GPUs of those under its notice."""
+        """Return whether a claim no longer needs the GPUs of its victims."""
         return claim not in self._live and claim != SCHEDULER
 
     async def _make_room(self) -> None:
-        """Claim room for who is within the soft share and has waited long enough, from who is over theirs."""
+        """Make a claim for a request that is within its share and has waited long enough, if others exceed theirs."""
         now = self._clock.now()
         if self._allocator.catalog.rules.make_room is None or now - self._looked_at < ROOM_SECONDS:
             return
@@ -206,13 +205,16 @@ class Preemptions:
             "gpuspawner", now, kind=kind, count=asked.count, account=account, user=wish.claim.user, lease=wish.claim.id
         )
         found = plan_preemption(claim, seen, over_share(seen), wish.candidates)
-        if found is not None and found.victims:  # where GPUs are free, the queue gives them
+        if found is not None and found.victims:  # the queue grants free GPUs
             await self._begin(claim, seen, found)
 
     async def _step(self, claim: Preemption, seen: Snapshot) -> None:
         stands = advance_preemption(claim, seen)
-        if claim.lease and stands.live and not self._waits(claim.lease):
-            stands = replace(stands, state=PreemptionState.GIVEN_UP, over_at=seen.now)  # withdrawn, or served otherwise
+        request = self._registry.get(claim.lease)
+        if claim.lease and stands.live and (request is None or request.phase not in WAITING):
+            stands = replace(
+                stands, state=PreemptionState.GIVEN_UP, over_at=seen.now
+            )  # the request was withdrawn, or got other GPUs
         may_plan = stands.state is PreemptionState.COMING and _are_gpus_known(seen, claim.kind)
         found = self._replanned(stands, seen) if may_plan else None
         if found is None:
@@ -226,15 +228,12 @@ class Preemptions:
         at = notice_end(told, seen, claim.ends_at) if told else claim.ends_at
         await self._save(replace(claim, slots=found.slots, ends_at=at))
         needed = {lease.id for lease in found.victims}
-        spared = [self._spare(x) for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
+        spare_now = [x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
+        spared = [self._allocator.commits.commit(x, spare(x)) for x in spare_now]
         await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
 
-    def _waits(self, name: str) -> bool:
-        lease = self._registry.get(name)
-        return lease is not None and lease.phase in WAITING
-
     def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
-        """Return the new plan of a claim; None if nothing has changed or it cannot be covered now."""
+        """Return the new plan of a claim, None without a change or if it cannot be covered now."""
         sources = (self._registry.changes, self.changes, id(seen.fleet), seen.others)
         before, at = self._planned.get(claim.id, (None, 0.0))
         if before == sources and seen.now - at < LOOK_SECONDS:
@@ -255,9 +254,6 @@ class Preemptions:
         notice = EndNotice(claim.id, at, claim_reason(claim, self._allocator.catalog), claim.by)
         return self._allocator.commits.commit(newest, warn_of_claim(newest, notice, claim.by))
 
-    def _spare(self, lease: Lease) -> asyncio.Future[None]:
-        return self._allocator.commits.commit(lease, spare(lease))
-
     async def _over(self, claim: Preemption, state: PreemptionState, audit: Sequence[AuditLine]) -> Preemption:
         async with self._turn:
             claim = await self.get(claim.id) or claim  # as it is now
@@ -268,7 +264,7 @@ class Preemptions:
             over = replace(claim, state=state, over_at=self._clock.now())
             await self._save(over, audit)
             await self._bring_about()
-        await self._allocator.give()
+        await self._allocator.grant_waiting()
         return over
 
     async def _save(self, claim: Preemption, audit: Sequence[AuditLine] = ()) -> None:
@@ -291,10 +287,13 @@ class Preemptions:
         log.info("the claim of %s for %s is %s", claim.by, claimant_of(claim), claim.state.value)
 
     def _too_many(self, claim: Preemption, seen: Snapshot) -> str:
-        """Return in sentences why a claim can't be covered: how many could be, and what to do."""
-        # Where some can be had, fewer can: halving finds the most of a hundred thousand in seventeen looks.
-        too_many = partial(self._is_too_many, claim, seen)
-        most = bisect_left(range(1, claim.count), True, key=too_many)  # noqa: FBT003 - the first that is
+        """Return sentences about a claim that can't be covered: the largest possible number, and what to do."""
+        # If a number can be freed, so can each smaller one: a bisection plans seventeen of a hundred thousand numbers.
+        most = bisect_left(
+            range(1, claim.count),
+            True,  # noqa: FBT003 - the first number that is too large
+            key=lambda count: self._plan(replace(claim, count=count), seen) is None,
+        )
         where = " on one node" if claim.one_node and claim.count > 1 else ""
         title = gpu_title(claim.kind, self._allocator.catalog)
         sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
@@ -307,22 +306,19 @@ class Preemptions:
             sentence += f" Others run too briefly to be ended, the first of them until {until}."
         return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
 
-    def _is_too_many(self, claim: Preemption, seen: Snapshot, count: int) -> bool:
-        return self._plan(replace(claim, count=count), seen) is None
-
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)
         return (lease.running_at or seen.now) + policy.preemption.protected_seconds
 
 
 def _are_gpus_known(seen: Snapshot, kind: str) -> bool:
-    """Return whether the present state of a kind's GPUs is known. No victim is chosen by an old list of GPUs."""
+    """Return whether the present state of a kind's GPUs is known. Victims are never chosen from an old list of GPUs."""
     fleet = seen.fleet
     return fleet.complete and seen.processes_known and fleet.outage_of_kind(seen.kinds.get(kind)) is None
 
 
 def new_claim(by: str, now: float, **asked: Any) -> Preemption:
-    """Return a claim as it was asked, before anything is found for it."""
+    """Return a requested claim, without GPUs or victims."""
     values: Mapping[str, Any] = {"account": None, "external": "", **asked}
     key = values.get("key") or uuid.uuid4().hex
     return Preemption(id=uuid.uuid4().hex, by=by, made_at=now, asked=values["count"], **{**values, "key": key})

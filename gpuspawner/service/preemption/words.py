@@ -1,4 +1,4 @@
-"""Sentences about claims: why a workspace ends, what its user can do, and the state of a claim."""
+"""Sentences about claims: why a workspace ends, how it comes back, and the state of a claim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuspawner.schedulers.base import Scheduler
 
 
 def claim_reason(claim: Preemption, catalog: Catalog) -> str:
-    """Return in a sentence who claims GPUs. The sentence is for users whose workspaces end, so it names no user."""
+    """Return the claimant and the GPUs in a sentence for users whose workspaces end. It names no user."""
     who = claim.external or "Another request"
     if claim.account is not None and claim.account.team:
         team = catalog.rules.teams.get(claim.account.team)

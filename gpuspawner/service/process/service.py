@@ -209,7 +209,7 @@ class Service:
         except Unavailable:
             self.parts.allocator.syncs.errors["not seen"] += 1
             raise
-        self.parts.allocator.syncs.ask()
+        self.parts.allocator.syncs.request()
         kinds = self.parts.catalog.gpus.values()
         before, self._unmatched = (
             self._unmatched,

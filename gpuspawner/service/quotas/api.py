@@ -156,7 +156,7 @@ async def apply_at_once(allocator: Allocator) -> None:
     """
     try:
         await allocator.bounds.lengthen()
-        await allocator.give()
+        await allocator.grant_waiting()
     except Unavailable as error:
         log.warning("what follows from a grant or a correction is done later: %s", error)
 

@@ -171,6 +171,10 @@ class UsageRow(Answer):
     """The hours that budgets count: allocated hours and corrections, without credited hours."""
     credited_gpu_hours: float
     cost: float | None
+    active_gpu_hours: float | None
+    """Allocated, and read as in use. Null but for your own workspaces and days."""
+    idle_gpu_hours: float | None
+    """Allocated, and read as not in use."""
 
 
 class Usage(Answer):

@@ -13,7 +13,7 @@ from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import Usage
-from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
+from gpuspawner.service.quotas.presenter import MEASURED_BY, present_quota, present_usage, title_usage, today_of
 from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.base import PageHandler
@@ -160,6 +160,7 @@ class UsagePage(PageHandler):
             usage=usage,
             hours=hours_text,
             least=LEAST_HOURS,
+            measured=by in MEASURED_BY,
             cost="" if usage.cost is None else show_money(usage.cost, rules.currency),
             currency=rules.currency,
             grants=quota.grants,
@@ -179,7 +180,9 @@ class UsagePage(PageHandler):
     def _answer_csv(self, usage: Usage) -> None:
         self.set_header("Content-Type", "text/csv; charset=UTF-8")
         self.set_header("Content-Disposition", f'attachment; filename="usage-{usage.since}-{usage.until}.csv"')
-        names = ["name", "charged_gpu_hours", "credited_gpu_hours", *(["cost"] if usage.cost is not None else [])]
+        measured = ["active_gpu_hours", "idle_gpu_hours"] if usage.by in MEASURED_BY else []
+        names = ["name", *measured, "charged_gpu_hours", "credited_gpu_hours"]
+        names += ["cost"] if usage.cost is not None else []
         columns = [CsvColumn(name, name.replace("_", " "), "text" if name == "name" else "number") for name in names]
         self.finish(csv_text(columns, usage.rows))
 

@@ -22,6 +22,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas import models
 from gpuspawner.service.quotas.standing import Standing, budget_standing, limit_standing, unit_of
 from gpuspawner.service.store.rows import Whose, is_of
+from gpuspawner.service.store.usage_sums import UsageAmounts
 
 NO_TEAM, NO_KIND = "no team", "no GPU"
 
@@ -256,6 +257,8 @@ def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
 
 
 CORRECTIONS, OLD_WORKSPACES = "Corrections", "Older workspaces"
+MEASURED_BY = frozenset({"workspace", "day"})
+"""The groupings of which one's own active and idle hours are known."""
 
 
 @dataclass
@@ -263,8 +266,11 @@ class _Usage:
     user: str = ""
     charged: dict[BudgetUnit, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
     credited: Fraction = Fraction(0)
+    measured: UsageAmounts | None = None
 
     def join(self, other: _Usage) -> None:
+        if other.measured is not None:
+            self.measured = other.measured.plus(self.measured or UsageAmounts())
         self.user = other.user or self.user
         for used, amount_used in other.charged.items():
             self.charged[used] += amount_used
@@ -284,6 +290,7 @@ async def present_usage(state: Parts, by: str, since: str, until: str, whose: Wh
     Running workspaces are included, up to now. Days are those of the catalog's time zone.
     """
     groups: dict[str, _Usage] = defaultdict(_Usage)
+    measured = await _measured(state, by, since, until, whose)
     for one in await state.store.read(state.store.ledger.sums, by, since, until, whose):
         groups[one.key].add(one.user, one.what, one.milliseconds, one.rate)
     # The store is read first. A workspace that ends meanwhile is counted once or not yet, never twice.
@@ -291,6 +298,8 @@ async def present_usage(state: Parts, by: str, since: str, until: str, whose: Wh
         if since <= line.day <= until:
             group = groups[_key(line, by)]
             group.add(group.user or line.user, line.what, line.milliseconds, line.rate)
+    for key, group in groups.items():
+        group.measured = measured.get(key)
     priced = is_priced(state.catalog)
     names, named = dict[str, str](), not isinstance(whose, Owner)
     if by == "workspace":
@@ -309,6 +318,17 @@ async def present_usage(state: Parts, by: str, since: str, until: str, whose: Wh
         credited_gpu_hours=float(sum(row.credited_gpu_hours for row in rows)),
         cost=float(sum(row.cost or 0.0 for row in rows)) if priced else None,
     )
+
+
+async def _measured(state: Parts, by: str, since: str, until: str, whose: Whose) -> dict[str, UsageAmounts]:
+    """Return the active and idle hours of a user's workspaces or days. They are not known by kind and team."""
+    if not isinstance(whose, Owner) or by not in MEASURED_BY:
+        return {}
+    sums, created = state.store.usage_sums, whose.user_created
+    if by == "workspace":
+        return await state.store.read(sums.of_workspaces, created, since, until)
+    days = await state.store.read(sums.of_days, "user", since, until, daily=True, keys=[created])
+    return {one.day: one.amounts for one in days}
 
 
 async def _workspace_name(state: Parts, lease_id: str, *, named: bool) -> str:
@@ -369,4 +389,6 @@ def _usage_row(by: str, key: str, used: _Usage, *, priced: bool) -> models.Usage
         charged_gpu_hours=float(used.charged[BudgetUnit.GPU_HOURS]),
         credited_gpu_hours=float(used.credited),
         cost=float(used.charged[BudgetUnit.COST]) if priced else None,
+        active_gpu_hours=None if used.measured is None else used.measured.active,
+        idle_gpu_hours=None if used.measured is None else used.measured.idle,
     )

@@ -1,1 +1,1 @@
-"""The effects of an organisation's rules on leases: teams, budgets, holds, priorities, hours and catalog changes."""
+"""The effects of an organisation's rules on leases: teams, budgets, restrictions, hours and catalog changes."""

@@ -1,4 +1,4 @@
-"""Usage: the ledger's sums in memory, and the administrators' grants on quotas and budgets."""
+"""Accounting: the sums of the ledger in memory, extra quota, and the usage that each step of a lease adds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart
 STATES = ("active", "idle", "not_measured")
 """The states of allocated time, as in ``usage_sums.UsageAmounts``."""
 REMEMBERED_SECONDS = 20 * HALF_LIFE_SECONDS
-"""Older use counts less than a millionth in the order."""
+"""Older usage has a weight of less than a millionth in the order of the queue."""
 
 
 @dataclass(frozen=True)
 class _Sums:
     """Sums of the ledger.
 
-    ``charged`` is what was charged in the present ``periods`` of ``zone``. ``decayed`` is the usage at ``decayed_at``.
+    ``charged`` are the charges in the present ``periods`` of ``zone``. ``decayed`` is the usage at ``decayed_at``.
     ``ahead`` are lines of later periods. They exist if the clock was set back after they were written.
     """
 
@@ -51,8 +51,8 @@ class _Sums:
     ahead: tuple[LedgerLine, ...] = ()
 
 
-class _DecayedUse(Mapping[Account, float]):
-    """Decayed use as it counts later, without a new mapping at each look."""
+class _DecayedUsage(Mapping[Account, float]):
+    """Decayed usage at a later time, without a new mapping for each call."""
 
     def __init__(self, of: Mapping[Account, float], factor: float) -> None:
         self._of, self._factor = of, factor
@@ -68,23 +68,23 @@ class _DecayedUse(Mapping[Account, float]):
 
 
 class Accounting:
-    """Receive each end of charging from the registry, and keep the sums equal to the store.
+    """Computes the charges of lease steps for the registry, and keeps the sums equal to the store.
 
-    Lines count from the step that charges them; where that can't be stored, the sums are again those of the store.
+    Lines count from the step that charges them. If the step can't be stored, the sums are again those of the store.
     """
 
     def __init__(self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], node_of: NodeOf) -> None:
-        """Know nothing yet."""
+        """Start empty. :meth:`load` reads the stored sums."""
         self._registry, self._clock, self._catalog, self._node_of = registry, clock, catalog, node_of
         self._sums: _Sums | None = None
         self._as_stored: _Sums | None = None
         self._grants: list[QuotaGrant] = []
         self.closed_month = ""
-        """The last month that was closed. Nothing is added to it or to earlier ones."""
+        """The last closed month. No usage is added to it or to earlier months."""
         self.correcting = asyncio.Lock()
-        """Held from the check of a correction until it is stored, so that bounds hold for corrections of one moment."""
+        """Held from the check of a correction until it is stored, so that limits hold for simultaneous ones."""
         self._added = 0
-        """How many times lines were counted, since this service started."""
+        """How many times lines were counted since this service started."""
         self.gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
         """Allocated time of GPUs in seconds, since this service started: by team, kind and state, one of STATES."""
         self.user_gpu_seconds: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -112,7 +112,7 @@ class Accounting:
             await self._registry.settled()
             added = self._added
             sums = await self._registry.store.read(self._read)
-            if added == self._added:  # nothing was charged while it was read
+            if added == self._added:  # no charge was made meanwhile
                 self._sums = self._as_stored = sums
                 return
 
@@ -122,7 +122,7 @@ class Accounting:
         return [replace(line, day=self._open_day(line.day)) for line in lines]
 
     def _open_day(self, day: str) -> str:
-        """Return a day, or of a closed month the first day after it: another time zone may have other days."""
+        """Return a day, or the first day after a closed month: another time zone may have other days."""
         return max(day, f"{next_month(self.closed_month)}-01") if self.closed_month else day
 
     def used_by(
@@ -155,7 +155,7 @@ class Accounting:
             self._as_stored = self._with(self._as_stored, lines)
 
     def go_back(self) -> None:
-        """Count nothing any more that is not stored."""
+        """Forget lines that are not stored."""
         self._sums = self._as_stored
 
     def _with(self, sums: _Sums, lines: Sequence[LedgerLine]) -> _Sums:
@@ -174,21 +174,21 @@ class Accounting:
         """The charged and decayed usage of ended workspaces, up to now."""
         sums = self._rolled(self._known())
         self._sums = sums
-        return Accounts(sums.charged, _DecayedUse(sums.decayed, self._factor(sums, self._clock.now())))
+        return Accounts(sums.charged, _DecayedUsage(sums.decayed, self._factor(sums, self._clock.now())))
 
     @property
     def grants(self) -> tuple[QuotaGrant, ...]:
-        """The grants that are in force, or will be."""
+        """Extra quota that is in force now or later."""
         now = self._clock.now()
         return tuple(grant for grant in self._grants if grant.is_live(now))
 
     def all_grants(self) -> list[QuotaGrant]:
-        """Return all grants, the oldest first."""
+        """Return all extra quota, oldest first."""
         return list(self._grants)
 
     async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
-        """Store a new grant, which counts from then on."""
-        await self._registry.store.write(self._registry.store.ledger.save_grant, grant, [audit])
+        """Store extra quota, which counts from then on."""
+        await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
         self.count_grant(grant)
 
     def count_grant(self, grant: QuotaGrant) -> None:
@@ -196,7 +196,7 @@ class Accounting:
         self._grants = [*self._grants, grant]
 
     async def take_back(self, grant: QuotaGrant, audit: AuditLine) -> None:
-        """Store that a grant is taken back. No running workspace ends earlier. Raises Conflict if it was before."""
+        """Store that extra quota is taken back. No running workspace ends earlier. Raises Conflict if it was before."""
         await self._registry.store.write(self._registry.store.ledger.take_grant_back, grant, [audit])
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
@@ -208,7 +208,7 @@ class Accounting:
         return self._summed([]) if self._sums is None else self._sums
 
     def _read(self) -> _Sums:
-        """Sum up what is stored. It blocks for the time of a read."""
+        """Sum up the stored lines. It blocks for the time of a read."""
         now, zone = self._clock.now(), self.zone
         starts_ms = (period_of(milliseconds(now), per, zone).start_ms for per in Per)
         since_ms = min(milliseconds(now - REMEMBERED_SECONDS), *starts_ms)
@@ -221,7 +221,7 @@ class Accounting:
         return _Sums(zone, periods, sum_charges(lines, now, zone), _decayed_by(lines, now), now, ahead)
 
     def _rolled(self, sums: _Sums) -> _Sums:
-        """Return the sums of the periods of now: a new one begins with what is ``ahead``, as a rule with nothing."""
+        """Return the sums of the present periods. A new period begins with the lines ``ahead``, which are rare."""
         now = self._clock.now()
         now_ms = milliseconds(now)
         over = {per for per, period in sums.periods.items() if now_ms >= period.end_ms}
@@ -246,7 +246,7 @@ def _decayed_by(lines: Iterable[LedgerLine], now: float) -> dict[Account, float]
 
 
 RECLAIMS = frozenset({ExitReason.IDLE, ExitReason.NOBODY_CAME})
-"""The ends by which GPUs that did nothing return to the pool."""
+"""The exit reasons by which idle GPUs return to the pool."""
 NodeOf = Callable[[str], str]
 """Returns the node of a GPU, or "" if it is not known."""
 
@@ -267,6 +267,7 @@ def parts_of_lines(lines: Iterable[LedgerLine], leases: Mapping[str, Lease], nod
             _node(lease, node_of) if lease else "",
             UsageAmounts(charged=charged, credited=-charged if is_credit else 0.0, cost=cost),
             price_of(lease.rate) if lease else "",
+            line.lease,
         )
 
 
@@ -292,7 +293,7 @@ def parts_of_step(
 
 
 def parts_of_rest(lease: Lease, now: float, zone: ZoneInfo, node_of: NodeOf) -> Iterator[UsagePart]:
-    """Yield the allocated time of a workspace that runs which is not in the sums yet: it is not measured so far."""
+    """Yield the allocated time of a running workspace that is not in the sums yet. It is not measured."""
     if lease.phase in UP and lease.running_at is not None:
         yield from _parts_of_time(lease, counted_until(lease), now, (), zone, node_of)
 
@@ -317,7 +318,7 @@ def _hours(span: TimeSpan, read: Iterable[tuple[str, int, int]], kind: str) -> f
 
 
 def _each(lease: Lease) -> float:
-    """Return how much each GPU of a lease counts in quotas and hours; its share where no rate was granted."""
+    """Return the weight of each GPU of a lease in quotas and hours, or its share without a granted rate."""
     if lease.rate is None:
         return float(sum(slot.share for slot in lease.slots)) / max(1, len(lease.slots))
     return float(lease.rate.gpus) / max(1, len(lease.slots))
@@ -337,12 +338,12 @@ def _of_lease(lease: Lease, day: str, amounts: UsageAmounts, node_of: NodeOf) ->
     request = lease.request
     whose = (lease.key.user_created, lease.user, request.team)
     return UsagePart(
-        day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts, price_of(lease.rate)
+        day, *whose, lease.kind or "", request.template, _node(lease, node_of), amounts, price_of(lease.rate), lease.id
     )
 
 
 def price_of(rate: Rate | None) -> str:
-    """Return the price of a GPU hour at a rate, as a fraction; "" without one."""
+    """Return the price of a GPU hour at a rate, as a fraction, "" without a price."""
     return str(rate.price_per_hour / rate.gpus) if rate is not None and rate.gpus and rate.price_per_hour else ""
 
 

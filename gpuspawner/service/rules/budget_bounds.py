@@ -1,4 +1,4 @@
-"""The effects of budgets on leases: at a request, a grant, a start, an extension, or a new grant to a budget."""
+"""The effects of budgets on leases: at a request, a grant, a start, an extension, or new extra quota."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def requester_of(lease: Lease) -> Requester:
 
 
 class BudgetBounds:
-    """Judges by the budgets as they stand when it is asked."""
+    """Computes bounds from the present budget balances."""
 
     def __init__(
         self, registry: LeaseRegistry, clock: Clock, catalog: Callable[[], Catalog], accounting: Accounting
     ) -> None:
-        """Judge the leases of ``registry`` by what ``accounting`` knows to be used."""
+        """Compute bounds for leases of ``registry`` from the usage in ``accounting``."""
         self._registry, self._clock, self._catalog, self._accounting = registry, clock, catalog, accounting
         self._kept = BudgetBalancesCache()
         self._owes = False
-        """Whether extensions by a quota grant could not be stored yet."""
+        """Whether extensions after new extra quota could not be stored yet."""
 
     def balances(self, without: str = "", instead: Mapping[str, Lease] = _AS_THEY_ARE) -> BudgetBalances:
-        """Return how budgets stand now, as if the lease with an id were not there, and those of ``instead`` so."""
+        """Return the budget balances now, without one lease, and with the leases of ``instead`` in place of theirs."""
         now, rules, accounts, grants = (
             self._clock.now(), self._catalog().rules, self._accounting.accounts, self._accounting.grants
         )  # fmt: skip
         left_out = self._registry.get(without)
-        if not instead and (left_out is None or left_out.phase in WAITING):  # who waits sets nothing aside
-            return self._kept.of(now, self._registry.seen(), rules, accounts, grants)
+        if not instead and (left_out is None or left_out.phase in WAITING):  # a waiting request reserves nothing
+            return self._kept.of(now, self._registry.view(), rules, accounts, grants)
         leases = (instead.get(lease.id, lease) for lease in self._registry if lease.id != without)
         return BudgetBalances(now, leases, rules, accounts, grants)
 
@@ -71,17 +71,17 @@ class BudgetBounds:
         return rate_of(self._catalog().gpus.get(kind or ""), count)
 
     def rated(self, lease: Lease) -> Lease:
-        """Return a lease with the rate that it was granted or, where an older version or a hub did that, today's."""
+        """Return a lease with its granted rate, or with the present rate if it has none."""
         return lease if lease.rate is not None else replace(lease, rate=self.rate(lease.kind, lease.request.count))
 
     def check(self, request: Request, key: Key, kind: str = "") -> LatestEnd | None:
-        """Return the bound that a budget would set on a start's end; None for none.
+        """Return the bound that a budget would set on the end of a start, None without a bound.
 
-        It is that with ``kind``, where it is known which is given, else with the first of those that its user takes
-        for which enough is left: others may cost less.
+        It is for ``kind`` if the granted kind is known, otherwise for the first accepted kind with enough budget left,
+        because substitutes may cost less.
 
         Raises:
-            RequestRefused: with each it would leave less than a start must have.
+            RequestRefused: no kind has enough budget left for a start.
         """
         mine = self._registry.of_key(key)
         balances = self.balances("" if mine is None else mine.id)
@@ -120,7 +120,7 @@ class BudgetBounds:
         return min_start_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
 
     def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
-        """Return a granted lease with its rate and the bounds on its end; None where a budget leaves it too little.
+        """Return a granted lease with its rate and the bounds on its end, None if a budget leaves too little.
 
         ``fixed`` is the bound of another rule.
         """
@@ -129,7 +129,9 @@ class BudgetBounds:
         verdict = self.balances(lease.id).verdict(
             requester_of(lease), rate, self._clock.now(), request.lifetime_seconds
         )
-        least = min_start_seconds(0, request.lifetime_seconds, self._catalog().fast or 1.0)  # as the order has it
+        least = min_start_seconds(
+            0, request.lifetime_seconds, self._catalog().fast or 1.0
+        )  # the same as in the order of the queue
         if verdict.balance is not None and verdict.seconds < least:
             return None
         return with_latest_end(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
@@ -137,8 +139,8 @@ class BudgetBounds:
     def running(self, lease: Lease) -> Lease:
         """Return a lease whose server now answers, with the present bound on its end.
 
-        The start took nothing from its budget. The lease ends no earlier than its user was told. An adopted lease is
-        charged, but no budget ends it.
+        The start itself used no budget. The lease ends no earlier than its user was told. An adopted lease is charged,
+        but no budget ends it.
         """
         lease = self.rated(lease)
         if lease.adopted or lease.rate is None or lease.granted_at is None:
@@ -179,7 +181,7 @@ class BudgetBounds:
         return balances.verdict(requester_of(lease), lease.rate, lease.deadline_at, seconds)
 
     def left_to_others(self, lease: Lease) -> str:
-        """Return why a lease may not be extended while others wait, in a sentence; "" where it may."""
+        """Return in a sentence why a lease may not be extended while others wait, "" if it may."""
         catalog = self._catalog()
         policy = policy_of(catalog, lease, self._clock.now())
         if policy.extend.others_wait or not is_wanted_by_others(lease, self._registry, catalog.gpus):
@@ -190,7 +192,7 @@ class BudgetBounds:
         )
 
     async def lengthen(self) -> None:
-        """Give those back what a budget cut off, as far as budgets now leave it: a grant has come."""
+        """Extend leases that a budget shortened, as far as budgets allow after new extra quota."""
         self._owes = True
         await step_each("giving back what a budget cut", self._registry, self._lengthened, self._registry.failures)
         self._owes = False
@@ -211,12 +213,12 @@ class BudgetBounds:
         return self._registry.save(longer, audit=[line])
 
     async def catch_up(self) -> None:
-        """Give back what could not be stored when a grant came."""
+        """Store extensions that could not be stored at the time of new extra quota."""
         if self._owes:
             await self.lengthen()
 
     def used_up(self, lease: Lease) -> str:
-        """Return in a sentence which budget ends a lease, and when it renews."""
+        """Return in a sentence which budget ends a lease, and when the budget resets."""
         name, now = "" if lease.latest_end is None else lease.latest_end.name, self._clock.now()
         found = [
             one for one in self.balances().of(requester_of(lease)) if one.entry.name == name and one.hard is not None

@@ -25,7 +25,7 @@ from gpuspawner.service.store.audit_log import AuditFilter
 
 
 class CatalogReload:
-    """Looks at the catalog's file and at what resources add to it, and has everything follow what was written."""
+    """Reads changes of the catalog's file and of custom resources, and applies them to all parts."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class CatalogReload:
         clock: Clock,
         entries: Entries | None = None,
     ) -> None:
-        """Look at nothing yet: what is in force is what all else was made by. Changes are audited in ``registry``."""
+        """Read nothing yet. All parts follow the catalog in force. Changes are audited in ``registry``."""
         self._registry, self._clock, self._is_start_noted = registry, clock, False
         self._entries = entries
         self._in_force, self._scheduler = in_force, scheduler
         self._allocator, self._engine = allocator, engine
         self._version = in_force.version
         self._followed = in_force.catalog
-        """The catalog that all parts follow. If a step fails, the next look applies all steps again."""
+        """The catalog that all parts follow. If a step fails, the next call applies all steps again."""
 
     async def first(self) -> None:
         """Add the entries of custom resources and the prices of today, before the catalog is first used."""
@@ -66,7 +66,7 @@ class CatalogReload:
         if self._entries is not None:
             await self._entries.look()
         if isinstance(self._in_force, CatalogFile):
-            # Beside the loop, which answers meanwhile: a long catalog is read in seconds.
+            # In a thread, because a long catalog takes seconds.
             found = await asyncio.to_thread(self._in_force.look_for_new, time.time())
             if found is not None:
                 self._in_force.take(found)

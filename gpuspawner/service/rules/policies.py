@@ -1,4 +1,4 @@
-"""The policy of a lease now. Hours switch policies, and the terms of a grant stay."""
+"""The present policy of a lease. Hours switch policies, and the terms of a grant stay."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpuspawner.core.leases.lease import Lease
 
 
 def policy_of(catalog: Catalog, lease: Lease, now: float) -> LifecyclePolicy:
-    """Return the policy of a lease, with the terms that it was granted on; the default one where its own is gone."""
+    """Return the policy of a lease with the terms of its grant. A removed policy is replaced by the default one."""
     return policy_of_lease(lease, catalog.policies, catalog.rules, now)
 
 
 def policy_now(catalog: Catalog, name: str, now: float) -> EffectivePolicy:
-    """Return the policy that judges now what is asked for by the one called so, and until when."""
+    """Return the policy that replaces a named policy now, and until when."""
     return effective_policy(name, catalog.policies, catalog.rules, now)
 
 

@@ -28,7 +28,7 @@ class Restrictions:
     """
 
     def __init__(self, store: Store, clock: Clock, catalog: Callable[[], Catalog]) -> None:
-        """Know none before :meth:`load`."""
+        """Start empty. :meth:`load` reads the stored restrictions."""
         self._store, self._clock, self._catalog = store, clock, catalog
         self._live: tuple[Restriction, ...] = ()
         self._in_force: tuple[Restriction, ...] = ()
@@ -38,11 +38,11 @@ class Restrictions:
         self._rules: tuple[Rules, tuple[Restriction, ...], Rules] | None = None
 
     async def load(self) -> None:
-        """Read those that hold from the store."""
+        """Read the restrictions in force from the store."""
         self._live = tuple(await self._store.read(self._store.restrictions.in_force, self._clock.now()))
 
     def in_force(self) -> tuple[Restriction, ...]:
-        """Return those that hold now, the oldest first: the same object while nothing changes."""
+        """Return the restrictions in force, oldest first. It is the same object until a change."""
         now = self._clock.now()
         zone = ZoneInfo(self._catalog().rules.timezone)
         found = tuple(one for one in self.live() if one.is_in_force(now, zone))
@@ -51,18 +51,18 @@ class Restrictions:
         return self._in_force
 
     def live(self) -> tuple[Restriction, ...]:
-        """Return those that hold now or will, the oldest first: the same object while nothing changes."""
+        """Return the restrictions in force now or later, oldest first. It is the same object until a change."""
         now = self._clock.now()
         if any(one.is_over(now) for one in self._live):
             self._live = tuple(one for one in self._live if not one.is_over(now))
         return self._live
 
     async def last(self, limit: int) -> list[Restriction]:
-        """Return the last that were made, the newest first."""
+        """Return the last restrictions, newest first."""
         return await self._store.read(self._store.restrictions.latest, limit)
 
     async def get(self, name: str) -> Restriction | None:
-        """Return one by its id, also one that is over."""
+        """Return a restriction by its id, also one that is over."""
         return await self._store.read(self._store.restrictions.get, name)
 
     async def add(
@@ -71,12 +71,10 @@ class Restrictions:
         save: Callable[[RowWrite], Awaitable[None]],
         lifted: Restriction | None = None,
     ) -> None:
-        """Have some stored, all or none. They are in force from their beginning on, unless they can't be stored.
+        """Add restrictions, all or none. ``lifted`` is a restriction that they replace, as it is afterwards.
 
-        ``lifted`` is one that they replace, as it is then.
-
-        They are in force before ``save`` stores them with the function that it gets. So nothing is granted in between
-        that should not be.
+        They are in force before ``save`` stores them with the function that it gets, so that no grant in between
+        ignores them. If they can't be stored, they are removed again.
         """
         old = tuple(x for x in self._live if lifted is not None and x.id == lifted.id)
         self._live = (*(x for x in self._live if x not in old), *made)
@@ -99,10 +97,10 @@ class Restrictions:
             self._live = tuple(newer.get(one.id, one) for one in self._live)
 
     async def lift(self, one: Restriction, by: str, why: str, line: AuditLine) -> Restriction:
-        """Store that one is lifted, and return it as it is then.
+        """Store that a restriction is lifted, and return it as it is then.
 
         Raises:
-            Conflict: its time is over.
+            Conflict: it has already ended.
         """
         async with self._lifting:
             newest = await self.get(one.id) or one
@@ -112,7 +110,7 @@ class Restrictions:
                 raise Conflict("Its time is over already: there is nothing to lift.")
             lifted = replace(newest, lifted_at=self._clock.now(), lifted_by=by, lifted_why=why)
             await self._store.write(self._store.restrictions.save, [lifted], [line])
-            self._live = tuple(x for x in self._live if x.id != one.id)  # only now: it holds until that is stored
+            self._live = tuple(x for x in self._live if x.id != one.id)  # it stays in force until the change is stored
         return lifted
 
     def closed(self, fleet: Fleet) -> Fleet:
@@ -123,7 +121,7 @@ class Restrictions:
         return self._fleet[2]
 
     def drained(self, until: float) -> frozenset[str]:
-        """Return the nodes, by name, on which nothing is started that ends at ``until``: drained now or before then."""
+        """Return the names of nodes that are drained now or before ``until``."""
         now, zone = self._clock.now(), ZoneInfo(self._catalog().rules.timezone)
         found = ((one, one.opening(now, zone)) for one in self.live() if one.measure is RestrictionKind.DRAIN)
         return frozenset(one.target for one, opening in found if opening is not None and opening.opens_at < until)
@@ -133,15 +131,19 @@ class Restrictions:
         now = self.live()
         if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
             holds = reservation_holds(now)
-            # Maintenance first: it takes the whole node, so that reservations take GPUs of other nodes.
+            # Maintenance comes first, because it takes whole nodes, and reservations then take GPUs of other nodes.
             first = sorted((*rules.holds, *holds), key=lambda hold: not hold.is_maintenance)
             self._rules = rules, now, replace(rules, holds=tuple(first)) if holds else rules
         return self._rules[2]
 
     def paused(self) -> Mapping[str, str]:
-        """Return which kinds are paused, and why in a sentence: see ``Snapshot.paused``."""
+        """Return a sentence with the reason for each paused kind. See ``Snapshot.paused``."""
         now = self._clock.now()
-        return {one.target: paused_words(one, self._catalog(), now) for one in self.in_force() if _pauses(one)}
+        return {
+            one.target: paused_words(one, self._catalog(), now)
+            for one in self.in_force()
+            if one.measure is RestrictionKind.PAUSE
+        }
 
     def exempt_until(self, lease: Lease) -> float | None:
         """Return the end of a workspace's exemption from idle stops, None without an exemption."""
@@ -149,12 +151,8 @@ class Restrictions:
         return None if one is None else one.until
 
     def exemption_of(self, lease: Lease) -> Restriction | None:
-        """Return by which restriction a workspace is not judged as idle for longest; None where nothing spares it."""
+        """Return the restriction that exempts a workspace from idle stops for longest, None without one."""
         return exemption_of(lease, self.in_force())
-
-
-def _pauses(one: Restriction) -> bool:
-    return one.measure is RestrictionKind.PAUSE
 
 
 def paused_words(one: Restriction, catalog: Catalog, now: float) -> str:

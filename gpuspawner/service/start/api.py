@@ -14,7 +14,6 @@ from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.quotas.presenter import present_bounds
-from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start import models
 from gpuspawner.service.start.check import check_start
 from gpuspawner.service.start.models import StartBody
@@ -64,7 +63,7 @@ async def list_offers(actor: Actor) -> models.Offers:
             for one in teams_of(state.catalog.rules, groups) or ("",)
         ],
     )
-    consents = await state.allocator.asking.last_consents(person.owner)
+    consents = await state.allocator.resolver.last_consents(person.owner)
     return models.Offers(
         offers=[
             present_offer(one, state, coming.get(one.kind, ""))
@@ -85,7 +84,7 @@ async def list_offers(actor: Actor) -> models.Offers:
 async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
     """Return what a start would do now, or everything that is wrong with it. Nothing is requested."""
     options = body.options()
-    server = await read_server(actor.state, actor.person.name, options.pop("server", ""))
+    server = await actor.state.hub.check_server_name(actor.person.name, options.pop("server", ""))
     return await check_start(actor.state, actor.person, options, server)
 
 

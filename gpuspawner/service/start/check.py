@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from gpuspawner.catalog import Catalog, Cluster, understood, visible
-from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpus_asked
+from gpuspawner.catalog.requests.visibility import cluster_words, given_instead, gpu_title, gpus_asked
 from gpuspawner.core.calendar import HOUR_MS, milliseconds
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
@@ -60,7 +60,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
     """
     key, now = Key(*person.owner, server), state.clock.now()
     groups = await state.members.lately(person.name, person.owner)
-    request = await state.allocator.asking.resolve(options, person.name, person.owner, groups)
+    request = await state.allocator.resolver.resolve(options, person.name, person.owner, groups)
     mine = state.registry.of_key(key)
     if mine is not None and mine.phase in UP | {Phase.STARTING}:
         raise Conflict("This workspace runs already. You find it among your workspaces.")
@@ -107,7 +107,7 @@ async def _volume_words(state: Parts, claim: Claim, kind: str | None) -> str:
     template = state.catalog.templates.get(claim.request.template)
     makes_one = template is not None and any(one.per_user_bytes for one in template.volumes.values())
     owner = Owner(state.hub_id, claim.user_created)
-    if not full or (not makes_one and await state.allocator.asking.has_started_before(owner)):
+    if not full or (not makes_one and await state.allocator.resolver.has_started_before(owner)):
         return ""
     return f" {full} If this workspace needs a new one, it cannot start. Ask an administrator to raise the quota."
 
@@ -211,6 +211,8 @@ def _besides(catalog: Catalog, request: Request, would: Preview, ends_at: float)
         yield f"You get {gpu_title(would.kind, catalog)}{given_instead(catalog, request.gpu or '', would.kind)}."
     if would.says:
         yield would.says
+    elif words := cluster_words(catalog, request, would.kind or request.gpu or ""):
+        yield words
     if would.beyond_share:
         yield beyond_share(would.beyond_share, makes_room=catalog.rules.make_room is not None)
     if would.latest_end is not None and would.latest_end.at > ends_at:  # no extension goes beyond it

@@ -75,7 +75,7 @@ SOONER_SECONDS = 60.0
 async def present_teams(state: Parts, owner: Owner, groups: frozenset[str]) -> tuple[list[models.Team], str | None]:
     """Return the teams that can be charged for a user, and the one that is charged if they name none."""
     teams = teams_of(state.catalog.rules, groups)
-    last = await state.allocator.asking.last_team(owner, groups)
+    last = await state.allocator.resolver.last_team(owner, groups)
     shown = [models.Team(name=team, title=team_title(state.catalog, team)) for team in teams]
     return shown, last or (teams[0] if len(teams) == 1 else None)
 

@@ -90,7 +90,7 @@ async def _seen(parts: Parts, owner: Owner, schedule: Schedule) -> Schedule | No
         return None
     if lease is not None and after.missed >= MOST_MISSED:
         line = parts.allocator.commits.line(lease, "gpuspawner", ScheduleSuspended(schedule.words, after.missed))
-        async with parts.registry.of_ended:
+        async with parts.registry.ended_lock:
             newest = await parts.registry.find(lease.id)
             await parts.registry.save(newest or lease, audit=[line])
     return after
@@ -142,7 +142,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
 
 async def _asked(parts: Parts, key: Key, user: str, schedule: Schedule, name: str, at: float) -> Lease:
     groups, options = await parts.members.now(user, key.owner), dict(schedule.options)
-    request = await parts.allocator.asking.request_of(key, user, options, groups)
+    request = await parts.allocator.resolver.request_of(key, user, options, groups)
     if parts.registry.of_key(key) is not None:  # nothing is awaited from here until it has a lease
         raise Conflict("You had a workspace of this name already.")
     start = uuid.uuid4().hex

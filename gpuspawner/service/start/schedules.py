@@ -33,7 +33,6 @@ from gpuspawner.core.schedules import (
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import policy_now
-from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.check import wait_seconds
 from gpuspawner.service.start.models import StartBody
 from gpuspawner.service.store import AuditLine
@@ -172,7 +171,7 @@ async def _replay_made(actor: Actor, about: str) -> Ready:
 async def make_schedule(actor: Actor, *, body: ScheduleInput) -> Ready:
     """Schedule a workspace for some days. It is requested early enough. The options are those of a start."""
     state, person = actor.state, actor.person
-    key = Key(*person.owner, await read_server(state, person.name, body.server))
+    key = Key(*person.owner, await state.hub.check_server_name(person.name, body.server))
     options = {name: value for name, value in body.options().items() if name not in {"at", "on", "server"}}
     made = await add_schedule(state, key, person.name, options, (body.at, body.on), actor.origin)
     return await present_schedule(state, person.owner, made)
@@ -261,7 +260,7 @@ async def add_schedule(
         RequestRefused: the options are not possible now, or the user has too many schedules.
     """
     groups = await state.members.now(user, key.owner)
-    await state.allocator.asking.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
+    await state.allocator.resolver.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
     one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
     entry = AuditLine(state.clock.now(), "", user, user, events.ScheduleAdded(one.words), origin, one.id)
@@ -292,7 +291,7 @@ async def estimate(parts: Parts, owner: Owner, schedule: Schedule) -> Estimate:
     """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
         groups = await parts.members.now(schedule.user, owner)
-        request = await parts.allocator.asking.resolve(dict(schedule.options), schedule.user, owner, groups)
+        request = await parts.allocator.resolver.resolve(dict(schedule.options), schedule.user, owner, groups)
         would = await parts.queue.offers_for(
             Claim("", owner.user_created, request, parts.clock.now(), user=schedule.user)
         )

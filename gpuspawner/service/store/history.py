@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.queue.calibration import MOST_OUTCOMES, NEAR_SECONDS, EstimateOutcome
 from gpuspawner.service.store import tables
-from gpuspawner.service.store.rows import MAX_NUMBER, Row, StoredRows, owner_columns, read_with_damaged_json
+from gpuspawner.service.store.rows import MAX_NUMBER, Row, StoredRows, owner_columns
 
 HISTORY_SECONDS = 90 * 86400.0
 """Older history is deleted. Arbitrary: a cluster changes within a quarter."""
@@ -146,14 +147,12 @@ class IdleTraces(StoredRows):
         t, found = tables.idle_traces.c, dict[str, tuple[float, ...]]()
         for first in range(0, len(lease_ids), AT_ONCE):
             query = sa.select(t.lease, t.idle).where(t.lease.in_(lease_ids[first : first + AT_ONCE]))
-            with self._transaction() as connection:
-                rows = read_with_damaged_json(connection, query, t.idle)
-            found |= dict(
-                self._damaged.read(
-                    tables.idle_traces, rows, lambda row: (row["lease"], (*map(float, row["idle"]),)), "lease"
-                )
-            )
+            found |= dict(self._read_each(tables.idle_traces, query, _trace_of, t.idle, key="lease"))
         return found
+
+
+def _trace_of(row: Row) -> tuple[str, tuple[float, ...]]:
+    return row["lease"], tuple(map(float, row["idle"]))
 
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
@@ -165,17 +164,14 @@ class Counters(StoredRows):
 
     def save(self, values: Mapping[Series, float], at: float) -> None:
         """Write counters, in place of their stored values."""
-        rows = [{"series": _text_of(series), "value": value, "at": at} for series, value in values.items()]
+        text_of = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+        rows = [{"series": text_of(series), "value": value, "at": at} for series, value in values.items()]
         self._save(tables.counters, rows)
 
     def all(self) -> dict[Series, float]:
         """Return every counter."""
         found = self._read_each(tables.counters, sa.select(tables.counters), _counter_of, key="series")
         return dict(found)
-
-
-def _text_of(series: Series) -> str:
-    return json.dumps(series, ensure_ascii=False, separators=(",", ":"))
 
 
 def _counter_of(row: Row) -> tuple[Series, float]:

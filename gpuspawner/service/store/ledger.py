@@ -82,6 +82,10 @@ class Ledger(StoredRows):
             query = query.where(t.until > now, t.taken_back_at.is_(None))
         return self._read_each(tables.quota_grants, query, _grant_of)
 
+    def add_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
+        """Write extra quota with its audit entries."""
+        self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
+
     def take_grant_back(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
         """Write that extra quota was taken back, with audit entries.
 
@@ -95,10 +99,6 @@ class Ledger(StoredRows):
                 by = connection.scalar(sa.select(t.c.taken_back_by).where(row))
                 raise Conflict(f"{by} has taken it back already.")
             write_audit(connection, audit)
-
-    def save_grant(self, grant: QuotaGrant, audit: Iterable[AuditLine]) -> None:
-        """Write extra quota with audit entries."""
-        self._save(tables.quota_grants, [row_of_grant(grant)], partial(write_audit, lines=audit))
 
 
 def _sum_of(row: Row) -> ChargeSum:

@@ -23,7 +23,7 @@ from gpuspawner.service.store.history import HISTORY_SECONDS
 from gpuspawner.service.store.leases import StoredLeases
 from gpuspawner.service.store.personal import ALL_NOTICES
 from gpuspawner.service.store.rows import StoredRows, owned_by, read_with_damaged_json, save_rows
-from gpuspawner.service.store.usage_sums import MONTH_LENGTH
+from gpuspawner.service.store.usage_sums import MONTH_LENGTH, of_workspaces_of
 
 LEASES_AT_ONCE = 200
 """The number of leases that one transaction forgets. It takes milliseconds, in which no other write is possible."""
@@ -177,12 +177,16 @@ class PersonRows(StoredRows):
         return len(ids) == LEASES_AT_ONCE
 
     def forget_rest(self, person: StoredPerson, pseudonym: str) -> None:
-        """Delete all other rows of a person. Those of SUMS and the audit stay under a pseudonym."""
+        """Delete all other rows of a person. Those of SUMS and the audit stay under a pseudonym.
+
+        The sums of single workspaces are deleted: those of the person contain them.
+        """
         new = {"user_created": pseudonym, "user": pseudonym, "key": pseudonym, "name": pseudonym}
         with self._transaction(writes=True) as connection:
             _rename_in_documents(connection, person, pseudonym)
             for row in _messages_to(connection, person.name):
                 connection.execute(tables.outbox.delete().where(tables.outbox.c.id == row))
+            connection.execute(tables.usage_sums.delete().where(of_workspaces_of(person.owner.user_created)))
             for table, where in _conditions(person).items():
                 if table.name in SUMS:
                     columns = ("key", "name") if table is tables.usage_sums else ("user_created", "user")
@@ -207,7 +211,7 @@ def _conditions(person: StoredPerson) -> dict[sa.Table, sa.ColumnElement[bool]]:
         elif "user_created" in t:
             found[table] = t.user_created == created
         elif table is tables.usage_sums:
-            found[table] = (t.by == "user") & (t.key == created)
+            found[table] = ((t.by == "user") & (t.key == created)) | of_workspaces_of(created)
         elif table is tables.audit:
             named = ((t.user == person.name) | (t.actor == person.name)) & (t.at >= person.since)
             found[table] = t.lease.in_(ids) | named

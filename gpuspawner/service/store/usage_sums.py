@@ -27,6 +27,8 @@ from gpuspawner.service.store.rows import Row, StoredRows, read_with_damaged_jso
 
 BY = ("all", "user", "team", "kind", "template", "node")
 """How usage is grouped."""
+WORKSPACE = "workspace"
+"""Each workspace has sums too, by day alone. Their key is its user and its lease, their name the lease."""
 MONTH_LENGTH = len("2026-12")
 
 
@@ -67,7 +69,7 @@ class UsageAmounts(NamedTuple):
 class UsagePart:
     """Some usage of one day, and its groups. ``day`` is an ISO date in the catalog's time zone.
 
-    ``price`` is that of a GPU hour, a fraction as text, or "".
+    ``price`` is that of a GPU hour, a fraction as text, or "". ``lease`` is "" for a correction.
     """
 
     day: str
@@ -79,6 +81,7 @@ class UsagePart:
     node: str
     amounts: UsageAmounts
     price: str = ""
+    lease: str = ""
 
     def key(self, by: str) -> str:
         """Return the key of its sum in one of the groupings BY."""
@@ -89,6 +92,7 @@ class UsagePart:
             "kind": self.kind,
             "template": self.template,
             "node": self.node,
+            WORKSPACE: f"{self.user_created}/{self.lease}",
         }[by]
 
 
@@ -131,6 +135,16 @@ class UsageSums(StoredRows):
             rows = connection.execute(grouped.group_by(t.key, *((t.span,) if daily else ()))).mappings().all()
         return self._damaged.read(tables.usage_sums, rows, _sum_of, key="key")
 
+    def of_workspaces(self, user_created: str, first_day: str, last_day: str) -> dict[str, UsageAmounts]:
+        """Return the usage of a user's workspaces on some days, by lease id."""
+        t = tables.usage_sums.c
+        where = of_workspaces_of(user_created) & (t.span >= first_day) & (t.span <= last_day)
+        sums = [sa.func.sum(t[name]).label(name) for name in UsageAmounts._fields]
+        query = sa.select(t.key, t.name, sa.func.max(t.span).label("span"), *sums).where(where)
+        with self._transaction() as connection:
+            rows = connection.execute(query.group_by(t.key, t.name)).mappings().all()
+        return {one.name: one.amounts for one in self._damaged.read(tables.usage_sums, rows, _sum_of, key="key")}
+
     def latest_names(self) -> dict[str, str]:
         """Return the latest name of each user, by creation time."""
         with self._transaction() as connection:
@@ -143,6 +157,12 @@ class UsageSums(StoredRows):
             ever = set(connection.scalars(sa.select(t.key).where(_user_months(connection), t.name == name)))
             latest = _latest_names(connection, t.key.in_(ever))
         return [key for key, latest_name in latest.items() if latest_name == name]
+
+
+def of_workspaces_of(user_created: str) -> sa.ColumnElement[bool]:
+    """Return the condition of the sums of a user's workspaces."""
+    t = tables.usage_sums.c
+    return (t.by == WORKSPACE) & t.key.startswith(f"{user_created}/", autoescape=True)
 
 
 def _sum_of(row: Row) -> UsageSum:
@@ -168,15 +188,16 @@ def _latest_names(connection: sa.Connection, where: sa.ColumnElement[bool]) -> d
 
 
 def rows_of(parts: Iterable[UsagePart]) -> list[dict[str, Any]]:
-    """Return the rows that some usage adds to: of its day and its month, by each of BY."""
+    """Return the rows that some usage adds to: of its day and its month, by each of BY, and of its workspace."""
     sums: dict[tuple[str, str, str], UsageAmounts] = defaultdict(UsageAmounts)
     names: dict[tuple[str, str, str], str] = {}
     for part in parts:
-        for by in BY:
+        for by in (*BY, WORKSPACE) if part.lease else BY:
             key = part.key(by)
-            for span in (part.day, part.day[:MONTH_LENGTH]):
+            name = {"user": part.user, WORKSPACE: part.lease}.get(by, key)
+            for span in (part.day,) if by == WORKSPACE else (part.day, part.day[:MONTH_LENGTH]):
                 sums[by, span, key] = sums[by, span, key].plus(part.amounts)
-                names[by, span, key] = part.user if by == "user" else key
+                names[by, span, key] = name
     return [
         {"by": by, "span": span, "key": key, "name": names[by, span, key], **amounts._asdict()}
         for (by, span, key), amounts in sums.items()

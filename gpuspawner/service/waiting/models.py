@@ -15,22 +15,27 @@ class WaitReason(Answer):
     owner: str | None
 
 
-class Standing(Answer):
-    """The position of a waiting request, and its likely start."""
+class StartTimes(Answer):
+    """The position of a request, and when it starts."""
 
     place: int | None
-    """Null if its scheduler does not tell."""
+    """Null if its scheduler does not report it."""
     of: int | None
+    form: str
+    """How precisely the start is known: ``time``, ``range``, ``within the hour``, ``more than 3 hours``, or ""."""
     likely_seconds: float | None
     unchanged_seconds: float | None
     likely_start_at: float | None
     unchanged_start_at: float | None
-    form: str
-    """How precisely the start is known: ``time``, ``range``, ``within the hour``, ``more than 3 hours``, or ""."""
     earliest_start_at: float | None
     """The begin of the range in which four of five requests start, null while it is not known."""
     range_end_at: float | None
     """The end of that range."""
+
+
+class Standing(StartTimes):
+    """The position of a waiting request, its likely start, and the sentences about both."""
+
     hit_rate: str
     """How often shown times of the last 30 days were right, in a sentence, "" with few of them."""
     startable_count: int | None
@@ -44,7 +49,7 @@ class Standing(Answer):
     impossible: str | None
 
 
-class WaitingRequest(Answer):
+class WaitingRequest(StartTimes):
     """A waiting request. Names and reasons are null for requests of others."""
 
     id: str | None
@@ -55,20 +60,11 @@ class WaitingRequest(Answer):
     gpu: str | None
     count: int
     asked: str
-    place: int | None
-    of: int | None
     sentence: str | None
     wait_reason: WaitReason | None
     changed: str | None
     precedence: str | None
     asked_at: float
-    unchanged_seconds: float | None
-    likely_seconds: float | None
-    likely_start_at: float | None
-    unchanged_start_at: float | None
-    form: str
-    earliest_start_at: float | None
-    range_end_at: float | None
 
 
 class Queue(Answer):

@@ -41,11 +41,11 @@ def queue_sentence(
     outage: str = "",
     then: str = "",
 ) -> str:
-    """Return the sentence about a queue position, or about the one that Start would give if not ``asked_for``.
+    """Return the sentence about a queue position, or about a request that is not made yet (``asked_for`` is false).
 
     ``shown`` is the estimated start. ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is
-    why free GPUs are not granted. ``outage`` are sentences about what prevents every start now. ``then`` are sentences
-    for the end, such as ``KEEPS_PLACE``. ``is_own`` is false for a reader who did not ask for it.
+    the reason why free GPUs are not granted. ``outage`` are sentences about an outage that prevents every start.
+    ``then`` are sentences for the end, such as ``KEEPS_PLACE``. ``is_own`` is false for a reader of another's request.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"{'You' if is_own else 'It'} {('are' if is_own else 'is') if asked_for else 'would be'} {number}in line"
@@ -58,7 +58,7 @@ def queue_sentence(
 def _wait_words(
     request: Request, catalog: Catalog, offer: Offer | None, shortage: str, line: str, *, is_own: bool, kept: str
 ) -> str:
-    """Return what a request waits for, and its position."""
+    """Return the missing resource of a request, and its position."""
     if shortage:
         return f"{shortage} {line}. It starts by itself as soon as it can."
     if request.gpu is None:
@@ -84,16 +84,8 @@ def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:
     return f"The only {title} is {done}" if offer.total == 1 else f"All {offer.total} {title} are {done}"
 
 
-def cannot_start(why: str, until: float, now: float) -> str:
-    """Return the sentence of a waiting request that can't start as things are; its place is kept ``until`` then."""
-    return (
-        f"It can't start as things are: {why} It keeps its place until {show_time(until, now)}: change the request, or "
-        "wait for an administrator to change that."
-    )
-
-
 def after_other_starts(most: int, whose: str) -> str:
-    """Return the sentence of a lease that could start but for the starts under way. ``whose``: "workspaces"."""
+    """Return the sentence of a lease that only waits for other starts. ``whose`` is, for example, "workspaces"."""
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
@@ -133,7 +125,7 @@ def hit_rate_words(state: Parts) -> str:
 
 
 def preview_start(state: Parts, place: QueuePosition) -> ShownStart | None:
-    """Return how the start of a request is shown that was not made yet; None with few past estimates."""
+    """Return the shown start of a request that is not made yet, None with few past estimates."""
     if place.likely_seconds is None:
         return None
     around = range_around(place.likely_seconds, state.allocator.estimate_records.past)
@@ -143,9 +135,9 @@ def preview_start(state: Parts, place: QueuePosition) -> ShownStart | None:
 
 
 def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
-    """Return when a request would probably start, and when if nothing changes until then; None where it is not known.
+    """Return when a request would probably start, and when if nothing changes until then. Unknown times are None.
 
-    It is computed at once, without draws. So it is less often right than the estimates of requests that wait.
+    They are computed at once, without draws. So they are less often right than the estimates of waiting requests.
     """
     likely, most = place.likely_seconds, place.unchanged_seconds
     return {
@@ -155,10 +147,12 @@ def starts_at(place: QueuePosition, now: float) -> dict[str, float | None]:
 
 
 def start_times(place: QueuePosition, shown: ShownStart | None, now: float) -> dict[str, Any]:
-    """Return the times of a start as fields of a model; None where they are not known."""
+    """Return the fields of ``models.StartTimes``. Unknown times are None."""
     most = place.unchanged_seconds
     has_range = shown is not None and shown.form is not Form.LONG and shown.to_seconds < inf
     return {
+        "place": place.number,
+        "of": place.of,
         "form": "" if shown is None else shown.form.value,
         "likely_seconds": None if shown is None else shown.seconds,
         "unchanged_seconds": most,
@@ -174,16 +168,16 @@ def start_times(place: QueuePosition, shown: ShownStart | None, now: float) -> d
 
 PASSED_WORDS = "An administrator moved another request before yours"
 ENTRY = "quota "
-"""The rule of a quota entry is named by this and the entry's name."""
+"""The name of the rule of a quota entry begins with this word."""
 
 
 def present_wait_reason(lease: Lease, held: BlockingRule | None, owner: str) -> models.WaitReason | None:
     """Return the rule that holds a waiting request back, None without one.
 
     Args:
-        lease: the request. It knows since when, once that is stored.
-        held: what the scheduler says now.
-        owner: the program that owns the queue, "" for this service. The time that its rules take counts as waited.
+        lease: the request. It has the time since when the rule holds it back.
+        held: the rule that the scheduler reports now.
+        owner: the program that owns the queue, "" for this service.
     """
     if held is None:
         return None
@@ -219,13 +213,13 @@ def _labs(state: Parts) -> dict[Owner, set[str]]:
 
 
 def outage_words(state: Parts, gpu: str | None) -> str:
-    """Return in sentences what does not answer that a request for this kind needs, "" for nothing."""
+    """Return sentences about an outage that prevents the start of requests for this kind, "" without one."""
     outage = state.queue.outage_of(gpu)
     return "" if outage is None else outage.waiting_words(state.clock.now())
 
 
 def start_limit(state: Parts, key: Key) -> str:
-    """Return why a start would wait though its GPUs are free, "" if it would not."""
+    """Return why a start would wait although its GPUs are free, "" if it would not."""
     starts, settings = state.queue.compute_once("starts", lambda: starts_under_way(state.registry)), state.settings
     if starts[key.user_created] >= settings.concurrent_starts_each:
         return after_other_starts(settings.concurrent_starts_each, "of your workspaces")
@@ -235,10 +229,14 @@ def start_limit(state: Parts, key: Key) -> str:
 
 
 def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
-    """Return the reason of a wait that the queue does not explain, "" without one."""
+    """Return the reason of a wait that is not the queue, "" without one."""
     now = state.clock.now()
     if lease.impossible_since is not None:
-        return cannot_start(lease.impossible, lease.impossible_since + KEPT_SECONDS, now)
+        until = show_time(lease.impossible_since + KEPT_SECONDS, now)
+        return (
+            f"It can't start as things are: {lease.impossible} It keeps its place until {until}: change the request, "
+            "or wait for an administrator to change that."
+        )
     if lease.assigned:
         return "It restarts in its new size. Its GPUs are held for it."
     if lease.not_before > now:
@@ -250,7 +248,7 @@ def _held_up_words(state: Parts, lease: Lease, place: QueuePosition) -> str:
 def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> models.Standing | None:
     """Return the position of a waiting request and its likely start, None if it does not wait.
 
-    ``is_own`` is false for a reader who did not ask for it.
+    ``is_own`` is false for a reader of another's request.
     """
     if lease.phase not in WAITING:
         return None
@@ -272,8 +270,6 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
     owner = state.allocator.observed.decides(lease) if others else ""
     return models.Standing(
-        place=place.number,
-        of=place.of,
         **start_times(place, shown, now),
         hit_rate=hit_rate_words(state),
         startable_count=_startable_count(state, lease),
@@ -287,9 +283,9 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
 
 
 def _startable_count(state: Parts, lease: Lease) -> int | None:
-    """Return the number of GPUs with which a request could start now instead of all that it asks for, None for none.
+    """Return the smaller number of GPUs with which a request could start now, None without one.
 
-    The number is within the bounds of its template, and nothing but free GPUs holds the request back.
+    The number is within the bounds of its template, and only a lack of free GPUs holds the request back.
     """
     template, gpu = state.catalog.templates.get(lease.request.template), lease.request.gpu
     if template is None or gpu is None or state.queue.outage_of(gpu) is not None:
@@ -329,8 +325,6 @@ def _present_request(state: Parts, lease: Lease, *, mine: bool, named: bool) -> 
         gpu=lease.request.gpu,
         count=lease.request.count,
         asked=gpus_asked(lease.request, state.catalog, simulated=simulated),
-        place=place.number,
-        of=place.of,
         sentence=told.sentence if told else None,
         wait_reason=told.wait_reason if told else None,
         changed=told.changed if told else None,

@@ -312,13 +312,13 @@ class QueueSnapshot:
 
     def _standing(self, computed: _SnapshotResults) -> Answer | None:
         if computed.answer is None:
-            computed.answer = self._syncs.standing(computed.seen)
+            computed.answer = self._syncs.current_answer(computed.seen)
         return computed.answer
 
     def _now(self) -> _SnapshotResults:
         """Return the results of the present snapshot. Compute them again if something changed."""
         now, computed = self._clock.now(), self._computed
-        changes, answers = self._registry.changes, self._syncs.told
+        changes, answers = self._registry.changes, self._syncs.news_count
         sources = (
             changes, self._observed.fleet, self._restrictions.in_force(), self._observed.seen,
             self._observed.hub_answers, answers, self._registry.store.outage, self._observed.hub_outage,

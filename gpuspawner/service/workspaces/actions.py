@@ -38,7 +38,7 @@ async def act(parts: Parts, person: Person, lease: Lease, action: str, where: st
         Unavailable: the hub does not say in which groups the user of a request is.
     """
     if action in _OF_AN_END:
-        async with parts.registry.of_ended:
+        async with parts.registry.ended_lock:
             newest = await parts.registry.find(lease.id) or lease
             await _OF_AN_END[action](parts, person, newest, said, where)
     elif _is_done(lease, action):
@@ -80,20 +80,20 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
     """Accept these kinds of GPU instead. Its place stays. Repeating it is harmless."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
-    consented, event = await parts.allocator.asking.consent(waiting, kinds, groups)
+    consented, event = await parts.allocator.resolver.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
         return
     await _save(parts, person, consented, event, where)
-    await parts.allocator.give()
+    await parts.allocator.grant_waiting()
 
 
 async def _take(parts: Parts, person: Person, lease: Lease, count: object, where: str) -> None:
     """Request fewer GPUs while it waits. Its place stays."""
     groups = await parts.members.now(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
-    reduced, event = await parts.allocator.asking.reduce(waiting, int(str(count)), groups)
+    reduced, event = await parts.allocator.resolver.reduce(waiting, int(str(count)), groups)
     await _save(parts, person, reduced, event, where)
-    await parts.allocator.give()
+    await parts.allocator.grant_waiting()
 
 
 async def _rename(parts: Parts, person: Person, lease: Lease, said: object, where: str) -> None:
@@ -114,7 +114,7 @@ LONGEST_TITLE = 60
 
 async def _come(parts: Parts, person: Person, lease: Lease, _said: object, where: str) -> None:
     """Note that its user waited for it and sees it run. Running programs alone say nothing about that."""
-    await parts.actions.come(lease, person.name, f"waited for on {where}", where)
+    await parts.actions.note_arrival(lease, person.name, f"waited for on {where}", where)
 
 
 async def _see(parts: Parts, _person: Person, lease: Lease, _said: object, _where: str) -> None:

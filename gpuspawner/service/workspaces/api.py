@@ -14,7 +14,6 @@ from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.service.announcements.inboxes import present_shown
 from gpuspawner.service.api.rest.models import LONGEST_LIST, Answer, Body, Order, PageQuery, after_of, cursor_of, page
 from gpuspawner.service.engine.allocation.start_attempts import StartRequest
-from gpuspawner.service.rules.server_names import read_server
 from gpuspawner.service.start.models import StartBody
 from gpuspawner.service.store.idempotency import set_about
 from gpuspawner.service.store.rows import is_of
@@ -175,10 +174,10 @@ async def start_workspace(actor: Actor, *, body: StartInput) -> models.Workspace
     if user != person.name or owner == NOBODY:
         actor.require(Permission.START, Reach.ALL)
         actor, owner = actor.acting_as(Permission.START, of_others=True), await actor.find_user(user)
-    server = await read_server(state, user, options.pop("server", ""))
+    server = await state.hub.check_server_name(user, options.pop("server", ""))
     key = Key(*owner, server)
     groups = await state.members.now(user, owner)
-    request = await state.allocator.asking.request_of(key, user, options, groups)
+    request = await state.allocator.resolver.request_of(key, user, options, groups)
     lease = state.registry.of_key(key)
     if lease is not None and lease.phase in WAITING and lease.request == request:
         return present_workspace(state, lease, person)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from gpuspawner.catalog import LINKED, PAGES, to_options
-from gpuspawner.catalog.requests.visibility import given_instead, gpu_title
+from gpuspawner.catalog.requests.visibility import cluster_words, given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import GIBIBYTE, ordinal, show_bytes, show_cpu, show_duration, show_time, show_wait
 from gpuspawner.service.parts import Parts
@@ -401,8 +401,9 @@ def ssh_line(lease: Lease, url: str) -> str:
 
 
 def given_instead_words(parts: Parts, lease: Lease) -> str:
-    """Return in a sentence which kind was given instead of the requested one, "" if it was that one."""
-    if not lease.given or lease.request.gpu is None:
+    """Return in sentences which kind was given instead of the requested one, and why in its cluster, or ""."""
+    if lease.kind is None or lease.request.gpu is None:
         return ""
-    title = gpu_title(lease.given, parts.catalog)
-    return f"{title}{given_instead(parts.catalog, lease.request.gpu, lease.given)}."
+    instead = given_instead(parts.catalog, lease.request.gpu, lease.given) if lease.given else ""
+    title = f"{gpu_title(lease.given, parts.catalog)}{instead}." if instead else ""
+    return " ".join(filter(None, (title, cluster_words(parts.catalog, lease.request, lease.kind))))

@@ -206,7 +206,7 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
         how = exits.goes_on(actor, where, gpus_asked(after.request, parts.catalog))
         stored.append(parts.allocator.commits.finish(stopping, how))
     parts.allocator.size_changes.ask()
-    await asyncio.gather(*stored, parts.allocator.give())
+    await asyncio.gather(*stored, parts.allocator.grant_waiting())
     if (newest := parts.registry.get(lease.id)) is not None and newest.phase is Phase.STOPPING:
         await parts.engine.drive(lease.id)
 
@@ -226,7 +226,7 @@ async def withdraw_size(parts: Parts, actor: str, lease: Lease, where: str) -> N
         return
     line = parts.allocator.commits.line(current, actor, events.SizeChangeWithdrawn(), where)
     await parts.registry.save(replace(current, size_change=None, assigned=()), audit=[line])
-    await parts.allocator.give()
+    await parts.allocator.grant_waiting()
 
 
 # Endpoints

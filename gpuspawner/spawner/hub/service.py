@@ -73,10 +73,10 @@ def read_credentials(
         text, hub_id = make_identity(data, hub_id)
     else:
         path, shared = Path(secret_file).absolute(), False
-        text = _read("secret_file", path)
+        text = _read_file("secret_file", path)
         check_secret(path, text)
         hub_id = hub_id or derive_hub_id(bytes.fromhex(text))
-    token = _read("token_file", Path(token_file)) if token_file else given or derive_hub_token(bytes.fromhex(text))
+    token = _read_file("token_file", Path(token_file)) if token_file else given or derive_hub_token(bytes.fromhex(text))
     if len(token) < SHORTEST_TOKEN:
         raise SystemExit(
             f"gpuspawner: configure(token_file=...): the token in {token_file} is too short. Write {SHORTEST_TOKEN} "
@@ -152,7 +152,7 @@ def _check_address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _read(argument: str, path: Path) -> str:
+def _read_file(argument: str, path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:

@@ -30,7 +30,7 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
     faults_of_volumes,
     hidden_variables,
     is_privileged,
-    listed,
+    named_entries,
     part,
 )
 
@@ -41,7 +41,7 @@ Read = Callable[[str, Any], tuple[str, Any]]
 def find_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each setting of the hub that contradicts a lease, with the remedy."""
     named = frozenset(kind.resource for kind in catalog.gpus.values() if kind.resource)
-    yield from _of_settings(partial(read_setting, c, spawner), named)
+    yield from _find_setting_conflicts(partial(read_setting, c, spawner), named)
     for setting in ("options_form", "options_from_form"):
         where, form = read_setting(c, spawner, setting, None)
         if form is not None:
@@ -53,7 +53,7 @@ def find_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
             given = type(override.settings).__name__
             yield f"{override.where}: kubespawner_override takes a dict, not {given}."
             continue
-        yield from _of_settings(partial(_overridden, override, spawner), named)
+        yield from _find_setting_conflicts(partial(_read_override, override, spawner), named)
         if "namespace" in override.settings and not all_namespaces(c, spawner):
             yield f"{override.where}: namespace: the service would not see its workspaces there. Remove this line."
 
@@ -74,9 +74,9 @@ def find_weaknesses(c: Any, spawner: type, catalog: Catalog) -> Iterator[str]:
         )
     yield from find_unchecked_texts()
     reads = [partial(read_setting, c, spawner)]
-    reads += [partial(_overridden, one, spawner) for one in read_overrides(c, spawner, catalog)]
+    reads += [partial(_read_override, one, spawner) for one in read_overrides(c, spawner, catalog)]
     for read in reads:
-        yield from _weakening(read)
+        yield from _find_weakening_settings(read)
 
 
 def _pod_names(c: Any, spawner: type) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _pod_names(c: Any, spawner: type) -> Iterator[str]:
         yield f"{where} gives all servers of a user the same pod: one would end another. Write {{user_server}} in it."
 
 
-def _of_settings(read: Read, named: frozenset[str]) -> Iterator[str]:
+def _find_setting_conflicts(read: Read, named: frozenset[str]) -> Iterator[str]:
     """Yield settings of KubeSpawner that contradict a lease, from the hub's configuration or a profile."""
     for setting in ("extra_resource_limits", "extra_resource_guarantees"):
         where, resources = read(setting, {})
@@ -108,7 +108,7 @@ def _of_settings(read: Read, named: frozenset[str]) -> Iterator[str]:
     yield from faults_of_server(where, extra)
     for setting in ("extra_containers", "init_containers"):
         where, others = read(setting, [])
-        for name, container in listed(others):
+        for name, container in named_entries(others):
             yield from faults_of_resources(f"{where}, {name}", container, named)
             yield from faults_of_container(f"{where}, {name}", container)
     where, volumes = read("volumes", [])
@@ -134,7 +134,7 @@ def _privileged(read: Read) -> Iterator[tuple[str, Any]]:
     yield f"{where}: securityContext: privileged", is_privileged(extra)
 
 
-def _weakening(read: Read) -> Iterator[str]:
+def _find_weakening_settings(read: Read) -> Iterator[str]:
     """Yield settings that could give a workspace a GPU."""
     where, extra = read("extra_container_config", {})
     if hidden_variables(extra):
@@ -143,7 +143,7 @@ def _weakening(read: Read) -> Iterator[str]:
             "every GPU of its node. Give it a prefix, or write the variables in c.KubeSpawner.environment."
         )
     where, others = read("extra_containers", [])
-    for name, container in listed(others):
+    for name, container in named_entries(others):
         if is_privileged(container):
             yield (
                 f"{where}, {name}: a privileged container next to the server sees every GPU of its node, and no lease "
@@ -151,7 +151,7 @@ def _weakening(read: Read) -> Iterator[str]:
             )
 
 
-def _overridden(override: Override, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
+def _read_override(override: Override, spawner: type, setting: str, default: Any) -> tuple[str, Any]:
     where = f"{override.where}: {setting}"
     value = override.settings.get(setting) if isinstance(override.settings, Mapping) else None
     if not value or callable(value):  # a function's result is checked in the finished pod
@@ -176,7 +176,7 @@ def find_profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[
     where, profiles = read_setting(c, spawner, "profile_list", [])
     if callable(profiles):
         return
-    for number, profile in enumerate(_listed(profiles), 1):
+    for number, profile in enumerate(_sorted_profiles(profiles), 1):
         if not isinstance(profile, Mapping) or not isinstance(profile.get("display_name"), str):
             yield f"{where}: profile {number} has no display_name, which KubeSpawner needs. Write one."
             return
@@ -191,10 +191,10 @@ def find_profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[
             f"{where} has {len(by_slug)} profiles, of which people would only get the default one: {TEMPLATES}. "
             f"Write profile: {next(iter(by_slug))} and so on in the templates, or keep one profile."
         )
-    for slug, profile in _applied(c, spawner, catalog).items():
+    for slug, profile in _used_profiles(c, spawner, catalog).items():
         yield from _option_conflicts(f"{where}, {slug}", profile)
     for name in wanted:
-        slug, profile = _of_templates(c, spawner, catalog).get(name, ("", {}))
+        slug, profile = _profiles_by_template(c, spawner, catalog).get(name, ("", {}))
         chosen = [option for option in _mapping(profile.get("profile_options")) if _chooses_image(profile, option)]
         if chosen and catalog.templates[name].image:
             yield (
@@ -206,9 +206,9 @@ def find_profile_conflicts(c: Any, spawner: type, catalog: Catalog) -> Iterator[
 def read_overrides(c: Any, spawner: type, catalog: Catalog) -> Iterator[Override]:
     """Yield the overrides of profiles and their options. A function is checked by its result."""
     where = read_setting(c, spawner, "profile_list", [])[0]
-    for slug, profile in _applied(c, spawner, catalog).items():
+    for slug, profile in _used_profiles(c, spawner, catalog).items():
         yield Override(f"{where}, {slug}", profile.get("kubespawner_override") or {})
-        yield from _of_options(f"{where}, {slug}", profile)
+        yield from _option_overrides(f"{where}, {slug}", profile)
 
 
 def read_menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
@@ -219,20 +219,20 @@ def read_menus(c: Any, spawner: type, catalog: Catalog) -> dict[str, Menu]:
     if callable(read_setting(c, spawner, "profile_list", [])[1]):
         return {name: Menu(template.profile) for name, template in catalog.templates.items() if template.profile}
     found = {}
-    for name, (slug, profile) in _of_templates(c, spawner, catalog).items():
+    for name, (slug, profile) in _profiles_by_template(c, spawner, catalog).items():
         fixed = bool(catalog.templates[name].image)
         options = (profile.get("profile_options") or {}).items()
-        listed = (_menu_option(*one) for one in options if not (fixed and _chooses_image(profile, one[0])))
-        found[name] = Menu(slug, tuple(listed))
+        named_entries = (_menu_option(*one) for one in options if not (fixed and _chooses_image(profile, one[0])))
+        found[name] = Menu(slug, tuple(named_entries))
     return found
 
 
 def _chooses_image(profile: Mapping[str, Any], option: str) -> bool:
     one = {"profile_options": {option: _mapping(profile.get("profile_options"))[option]}}
-    return any("image" in _mapping(override.settings) for override in _of_options("", one))
+    return any("image" in _mapping(override.settings) for override in _option_overrides("", one))
 
 
-def _listed(profiles: Any) -> Sequence[Any]:
+def _sorted_profiles(profiles: Any) -> Sequence[Any]:
     # KubeSpawner uses the values of a mapping in the order of its keys.
     return [profiles[key] for key in sorted(profiles)] if isinstance(profiles, Mapping) else profiles
 
@@ -241,13 +241,13 @@ def _by_slug(profiles: Any) -> dict[str, Mapping[str, Any]]:
     """Return the profiles by KubeSpawner's names, except functions and invalid values."""
     from slugify import slugify  # noqa: PLC0415 - KubeSpawner's own, an extra of the package
 
-    listed = [] if callable(profiles) else _listed(profiles)
-    if not all(isinstance(one, Mapping) and isinstance(one.get("display_name"), str) for one in listed):
+    named_entries = [] if callable(profiles) else _sorted_profiles(profiles)
+    if not all(isinstance(one, Mapping) and isinstance(one.get("display_name"), str) for one in named_entries):
         return {}
-    return {profile.get("slug") or slugify(profile["display_name"]): profile for profile in listed}
+    return {profile.get("slug") or slugify(profile["display_name"]): profile for profile in named_entries}
 
 
-def _of_templates(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[str, Mapping[str, Any]]]:
+def _profiles_by_template(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Return the profile of each template: its named profile, or else KubeSpawner's default."""
     by_slug = _by_slug(read_setting(c, spawner, "profile_list", [])[1])
     marked = [slug for slug, profile in by_slug.items() if profile.get("default")]
@@ -256,11 +256,11 @@ def _of_templates(c: Any, spawner: type, catalog: Catalog) -> dict[str, tuple[st
     return {name: (slug, by_slug[slug]) for name, slug in slugs.items() if slug in by_slug}
 
 
-def _applied(c: Any, spawner: type, catalog: Catalog) -> dict[str, Mapping[str, Any]]:
-    return dict(_of_templates(c, spawner, catalog).values())
+def _used_profiles(c: Any, spawner: type, catalog: Catalog) -> dict[str, Mapping[str, Any]]:
+    return dict(_profiles_by_template(c, spawner, catalog).values())
 
 
-def _of_options(where: str, profile: Mapping[str, Any]) -> Iterator[Override]:
+def _option_overrides(where: str, profile: Mapping[str, Any]) -> Iterator[Override]:
     """Yield the overrides of a profile's options, except of options that KubeSpawner would not accept."""
     for name, option in _mapping(profile.get("profile_options")).items():
         choices = _mapping(_mapping(option).get("choices"))

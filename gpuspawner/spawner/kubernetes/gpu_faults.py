@@ -60,13 +60,13 @@ def faults_of_pod(where: str, spec: Any, server: str = "") -> Iterator[str]:
 def containers(where: str, spec: Any) -> Iterator[tuple[str, Any]]:
     """Yield each container of a pod's spec with its place."""
     for kind in ("initContainers", "containers"):
-        for name, container in listed(part(spec, kind)):
+        for name, container in named_entries(part(spec, kind)):
             yield f"{where}: {kind}, {name}", container
 
 
 def faults_of_container(where: str, container: Any) -> Iterator[str]:
     """Yield the GPUs that a container without GPUs can reach."""
-    for _, variable in listed(part(container, "env")):
+    for _, variable in named_entries(part(container, "env")):
         hides = not part(variable, "valueFrom") and str(part(variable, "value") or "") in HIDES
         if part(variable, "name") == VISIBLE and not hides:
             yield f"{where}: env sets {VISIBLE}, which shows it GPUs of others. Take it out."
@@ -75,7 +75,7 @@ def faults_of_container(where: str, container: Any) -> Iterator[str]:
 
 def faults_of_server(where: str, container: Any) -> Iterator[str]:
     """Yield the GPUs that the server's own container can reach beyond its lease."""
-    names = [part(variable, "name") for _, variable in listed(part(container, "env"))]
+    names = [part(variable, "name") for _, variable in named_entries(part(container, "env"))]
     yield from faults_of_variables(f"{where}: env", names)
     yield from _faults_of_any(where, container)
 
@@ -111,7 +111,7 @@ def faults_of_variables(where: str, names: Iterable[Any]) -> Iterator[str]:
 
 def faults_of_volumes(where: str, volumes: Any) -> Iterator[str]:
     """Yield the paths of the node that lead to its GPUs."""
-    for name, volume in listed(volumes):
+    for name, volume in named_entries(volumes):
         path = part(part(volume, "hostPath"), "path")
         if path and _reaches_gpus(str(path)):
             yield (
@@ -122,7 +122,7 @@ def faults_of_volumes(where: str, volumes: Any) -> Iterator[str]:
 
 def faults_of_mounts(where: str, mounts: Any) -> Iterator[str]:
     """Yield mounts that request GPUs from NVIDIA's container runtime."""
-    for _, mount in listed(mounts):
+    for _, mount in named_entries(mounts):
         path = str(part(mount, "mountPath") or "")
         if _plain(path).startswith(MOUNTS):
             yield f"{where}: {path} asks NVIDIA's container runtime for GPUs. {ALONE}"
@@ -142,7 +142,9 @@ def is_privileged(container: Any) -> bool:
 
 def hidden_variables(container: Any) -> bool:
     """Return whether VISIBLE may be set by variables from elsewhere, whose names are unknown here."""
-    return any(VISIBLE.startswith(part(source, "prefix") or "") for _, source in listed(part(container, "envFrom")))
+    return any(
+        VISIBLE.startswith(part(source, "prefix") or "") for _, source in named_entries(part(container, "envFrom"))
+    )
 
 
 def part(whole: Any, key: str) -> Any:
@@ -153,7 +155,7 @@ def part(whole: Any, key: str) -> Any:
     return getattr(whole, pythonic, None)
 
 
-def listed(parts: Any) -> Iterator[tuple[str, Any]]:
+def named_entries(parts: Any) -> Iterator[tuple[str, Any]]:
     """Yield each entry with its name, of a list or of a mapping as KubeSpawner accepts it."""
     if callable(parts):
         return  # a function's result is checked in the finished pod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from kubernetes_asyncio.client import ApiException, models
+from kubernetes_asyncio.client import models
 
 from gpuspawner.backends.kubernetes.pods import PRE_STOP, SERVER_SECONDS, requested_gpus, to_metadata
 from gpuspawner.core.errors import Conflict
@@ -23,7 +22,7 @@ from gpuspawner.spawner.kubernetes.gpu_faults import (
     faults_of_server,
     is_privileged,
 )
-from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK, short
+from gpuspawner.spawner.kubernetes.pod_states import NOTEBOOK
 
 
 def apply_changes(value: Any, before: Any, after: Any, kind: str) -> Any:
@@ -165,25 +164,25 @@ def with_lease(manifest: Mapping[str, Any], patch: Mapping[str, Any], settings: 
     """
     pod: Json = deepcopy(dict(manifest))
     spec, server = pod["spec"], container(pod)
-    gpus, claim = _gpus(patch), claim_of(patch, mark)
+    gpus, claim = _granted_gpus(patch), claim_of(patch, mark)
     _refuse_own_gpus(server, gpus)
-    _resources(server, gpus, settings)
+    _set_resources(server, gpus, settings)
     if more := _find_extra_gpus(spec, gpus):
         raise Conflict(
             f"A container of c.KubeSpawner.extra_containers, init_containers or extra_pod_config (or of a profile's) "
             f"{more} Let it ask for none: GPUs come from the lease alone."
         )
-    for fault in _faults("c.KubeSpawner (or a profile)", pod, server, has_gpus=bool(gpus or claim)):
+    for fault in _find_faults("c.KubeSpawner (or a profile)", pod, server, has_gpus=bool(gpus or claim)):
         raise Conflict(fault)
-    _identity(pod, patch, mark)
+    _set_identity(pod, patch, mark)
     _hide_gpus(spec, server)
     _ask_for_none(spec, patch.get("not_added", ()))
     if settings.shared_memory_bytes:
-        _shared_memory(spec, server, settings.shared_memory_bytes)
+        _add_shared_memory(spec, server, settings.shared_memory_bytes)
     ours = patch.get("pod", {}).get("spec", {})
     _append(spec, "tolerations", ours.get("tolerations", []))
     if ours.get("affinity"):
-        _node_affinity(spec, ours["affinity"]["nodeAffinity"])
+        _add_node_affinity(spec, ours["affinity"]["nodeAffinity"])
     _add_scheduler_settings(pod, patch.get("pod", {}).get("beside", {}))
     name_claim(spec, server, claim)
     if (gpus or claim) and settings.runtime_class:
@@ -216,16 +215,16 @@ def find_contradiction(pod: Mapping[str, Any], patch: Mapping[str, Any], mark: s
     if is_privileged(server):
         return f"{hook} makes the server privileged, which sees every GPU of its node. Take that out."
     limits = server.get("resources", {}).get("limits", {})
-    changed = {**{name: "0" for name in limits if exposes_gpus(name)}, **_gpus(patch)}
+    changed = {**{name: "0" for name in limits if exposes_gpus(name)}, **_granted_gpus(patch)}
     for name, count in changed.items():
         if str(limits.get(name, "0")) != count:
             given = limits.get(name, "none")
             return f"{hook} changes {name} to {given}; the lease is for {count}. GPUs come from the lease alone."
-    claim, more = claim_of(patch, mark), _find_extra_gpus(pod["spec"], _gpus(patch))
+    claim, more = claim_of(patch, mark), _find_extra_gpus(pod["spec"], _granted_gpus(patch))
     rest = without_claim(pod, server, claim)
     if more or rest is None:
         return f"{hook} {more or 'changes what the pod claims.'} GPUs come from the lease alone."
-    return next(_faults(hook, *rest, has_gpus=bool(_gpus(patch) or claim)), "")
+    return next(_find_faults(hook, *rest, has_gpus=bool(_granted_gpus(patch) or claim)), "")
 
 
 def container(pod: Mapping[str, Any]) -> Json:
@@ -253,7 +252,7 @@ def _add_pre_stop_hook(server: Json, grace_seconds: int) -> None:
         server["lifecycle"] = {**(server.get("lifecycle") or {}), "preStop": {"exec": {"command": command}}}
 
 
-def _gpus(patch: Mapping[str, Any]) -> dict[str, str]:
+def _granted_gpus(patch: Mapping[str, Any]) -> dict[str, str]:
     limits = patch.get("pod", {}).get("container", {}).get("resources", {}).get("limits", {})
     return {str(name): str(count) for name, count in limits.items()}
 
@@ -271,7 +270,7 @@ def _refuse_own_gpus(server: Json, gpus: Mapping[str, str]) -> None:
             )
 
 
-def _faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool) -> Iterator[str]:
+def _find_faults(where: str, pod: Mapping[str, Any], server: Json, *, has_gpus: bool) -> Iterator[str]:
     """Yield ways to GPUs other than requested resources, which are counted for the whole pod."""
     yield from (faults_of_server if has_gpus else faults_of_container)(f"{where}: the server", server)
     yield from faults_of_pod(where, pod["spec"], server=NOTEBOOK)
@@ -287,7 +286,7 @@ def _find_extra_gpus(spec: Json, gpus: Mapping[str, str]) -> str:
     return ""
 
 
-def _resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
+def _set_resources(server: Json, gpus: Mapping[str, str], settings: PodSettings) -> None:
     """Request the granted GPUs, whole, as device plugins require, and the CPU and memory of the request."""
     resources = server["resources"] = {**(server.get("resources") or {})}
     cores, size_bytes = settings.guaranteed_cpu_cores, settings.guaranteed_memory_bytes
@@ -308,7 +307,7 @@ def _quantity(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def _identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
+def _set_identity(pod: Json, patch: Mapping[str, Any], mark: str) -> None:
     labels, annotations = to_metadata(patch.get("environment", {}))
     metadata = pod["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
@@ -330,7 +329,7 @@ def _ask_for_none(spec: Json, resources: Iterable[str]) -> None:
         one["resources"] = {**own, **{part: {**none, **(own.get(part) or {})} for part in ("requests", "limits")}}
 
 
-def _shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
+def _add_shared_memory(spec: Json, server: Json, size_bytes: int) -> None:
     mounts = server.get("volumeMounts") or []
     if any(mount["mountPath"].rstrip("/") == "/dev/shm" for mount in mounts):  # noqa: S108 - where programs look for it
         return
@@ -358,7 +357,7 @@ def _append(holder: Json, name: str, items: list[Any]) -> None:
         holder[name] = [*there, *added]
 
 
-def _node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
+def _add_node_affinity(spec: Json, ours: Mapping[str, Any]) -> None:
     """Add preferences, and combine requirements: each of their terms with each of ours, so that both hold."""
     spec["affinity"] = {**(spec.get("affinity") or {})}
     node = spec["affinity"]["nodeAffinity"] = {**(spec["affinity"].get("nodeAffinity") or {})}
@@ -391,11 +390,3 @@ def _restrict(spec: Json) -> None:
         if "seccompProfile" not in said:
             own["seccompProfile"] = {"type": "RuntimeDefault"}
         one["securityContext"] = own
-
-
-def message_of(error: ApiException) -> str:
-    """Return the message of the API server."""
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
-        return short(str(error.reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -264,6 +265,14 @@ def _is_gone(pod: Json) -> bool:
 
 AGAIN = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 """Refusals that may end by themselves."""
+
+
+def message_of(error: ApiException) -> str:
+    """Return the message of the API server."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return short(str(error.reason))
 
 
 def refusal(code: int, message: str) -> str:

@@ -27,13 +27,13 @@ from gpuspawner.spawner.kubernetes.manifests import (
     apply_changes,
     claim_of,
     find_contradiction,
-    message_of,
     with_lease,
     with_owner,
 )
 from gpuspawner.spawner.kubernetes.pod_ends import (
     before_restart,
     has_ended,
+    message_of,
     outcome_of,
     refusal,
     restarts,

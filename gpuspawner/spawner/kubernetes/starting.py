@@ -21,9 +21,10 @@ from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
 from gpuspawner.core.gpus.fleet import qualified_node_name
 from gpuspawner.core.units import show_duration
 from gpuspawner.spawner.kubernetes.clusters import OtherCluster
-from gpuspawner.spawner.kubernetes.manifests import START_MARK, message_of
+from gpuspawner.spawner.kubernetes.manifests import START_MARK
 from gpuspawner.spawner.kubernetes.pod_ends import (
     PodServer,
+    message_of,
     outcome_of,
     refusal,
     restarts,

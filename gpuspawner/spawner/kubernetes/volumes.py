@@ -19,7 +19,8 @@ from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Container, Volume
 from gpuspawner.core.units import show_time
-from gpuspawner.spawner.kubernetes.manifests import container, message_of
+from gpuspawner.spawner.kubernetes.manifests import container
+from gpuspawner.spawner.kubernetes.pod_ends import message_of
 from gpuspawner.spawner.kubernetes.pod_states import Stage, last_event, short
 from gpuspawner.spawner.waiting import ended_start
 
@@ -144,7 +145,7 @@ def claims_of(pod: Json) -> frozenset[str]:
     return frozenset(claim["claimName"] for claim in volumes if claim)
 
 
-def for_one_pod(claim: Json) -> bool:
+def is_for_one_pod(claim: Json) -> bool:
     """Return whether only one pod may mount a claim. The scheduler lets a second pod wait forever.
 
     Many pods of a node may mount a claim of ReadWriteOnce. With some storage, pods of other nodes may mount it too. The
@@ -183,7 +184,7 @@ def holder_of(pod: Json, claims: Collection[str], pods: Iterable[Json]) -> Holde
     return min(found, key=lambda holder: (holder.since, holder.lease), default=None)
 
 
-def holder_words(holder: Holder, user: str, since: str) -> str:
+def describe_holder(holder: Holder, user: str, since: str) -> str:
     """Return a sentence why ``user``'s start waits. ``since`` is the other pod's start as text."""
     whose = "another pod"
     if holder.user == user:
@@ -230,7 +231,7 @@ class PodVolumes:
         A pod made earlier would count as a pod without a node, and return to the queue again and again.
         """
         alone = [claim for claim in sorted(claims_of(pod)) if await self._is_for_one_pod(claim)]
-        while alone and (holder := holder_of(pod, alone, self._pods_seen())) is not None:
+        while alone and (holder := holder_of(pod, alone, self._observed_pods())) is not None:
             known = self._spawner._gpu_attempt.pod.blocked_at
             self._spawner._gpu_change_pod(holder=holder, blocked_at=known or time.monotonic())
             await asyncio.sleep(LOOK_SECONDS)
@@ -245,15 +246,15 @@ class PodVolumes:
         """
         holder, blocked_at = self._spawner._gpu_attempt.pod.holder, self._spawner._gpu_attempt.pod.blocked_at
         if pod is None and holder is not None and blocked_at is not None:
-            return self._held_by(holder, time.monotonic() - blocked_at)
+            return self._blocked_by(holder, time.monotonic() - blocked_at)
         if pod is None or not is_attached_elsewhere(events):
             return None
-        found = holder_of(pod, claims_of(pod), self._pods_seen())
-        return None if found is None else self._held_by(found, seconds)
+        found = holder_of(pod, claims_of(pod), self._observed_pods())
+        return None if found is None else self._blocked_by(found, seconds)
 
-    def _held_by(self, holder: Holder, seconds: float) -> Stage:
+    def _blocked_by(self, holder: Holder, seconds: float) -> Stage:
         since = show_time(holder.since, time.time(), ZoneInfo(self._spawner.gpu_catalog.rules.timezone))
-        words, own = holder_words(holder, self._spawner.user.name, since), holder.user == self._spawner.user.name
+        words, own = describe_holder(holder, self._spawner.user.name, since), holder.user == self._spawner.user.name
         goes_on = f"{words} {'Stop that one, and this' if own else 'This'} start goes on by itself once it has ended."
         stop = f"Stop that one on its page, or by gpuspawner stop {holder.server or '-'}: then start this again."
         fatal = f"{words} {stop if own else 'Start this again once that has ended.'}"
@@ -262,7 +263,7 @@ class PodVolumes:
         over = fatal if seconds >= BLOCKED_SECONDS else ""
         return Stage(55, goes_on, over, link=link, link_text="Its page, to stop it", stop=lease)
 
-    def _pods_seen(self) -> list[Mapping[str, Any]]:
+    def _observed_pods(self) -> list[Mapping[str, Any]]:
         reflector = self._spawner.pod_reflector
         return [] if reflector is None else list(reflector.pods.values())
 
@@ -273,4 +274,4 @@ class PodVolumes:
             )
         except ApiException:  # missing or unreadable: its pod reports it
             return False
-        return for_one_pod(self._spawner._gpu_as_json(found))
+        return is_for_one_pod(self._spawner._gpu_as_json(found))

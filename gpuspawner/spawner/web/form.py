@@ -42,7 +42,7 @@ from gpuspawner.look import LOOK
 from gpuspawner.spawner.waiting import ended_start
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
-from gpuspawner.spawner.web.pages import TEMPLATES, Live, ServiceView, judge_offline
+from gpuspawner.spawner.web.pages import TEMPLATES, LiveAnswers, ServiceView, judge_offline
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin
@@ -97,7 +97,7 @@ class FormView:
     service_prefix: str
     chosen: Mapping[str, Any]
     notes: Sequence[str] = ()
-    live: Live | None = None
+    live: LiveAnswers | None = None
     own: bool = True
     teams: Sequence[tuple[str, str]] = ()
     own_ticket: str = ""
@@ -118,12 +118,12 @@ class FormView:
         described = {name: form_fields.describe_template(catalog, one) for name, one in catalog.templates.items()}
         values = {
             **vars(self),
-            **_of_catalog(catalog, live),
+            **_present_catalog(catalog, live),
             **_present_outlook(now, away=live is None),
             "chosen": shown,
             "template": template,
             "substitutes": form_fields.present_substitutes(catalog, template, chosen, live),
-            "team": _team(self.teams, chosen, live),
+            "team": _selected_team(self.teams, chosen, live),
             "fields": form_fields.present_sizes(catalog, template, now),
             "ticked_tools": form_fields.parse_ticked(chosen.get("tools")),
             "menus": form_fields.present_menus(catalog, template, chosen),
@@ -136,7 +136,7 @@ class FormView:
         return _environment.get_template("gpuspawner/form.html").render(values)
 
 
-def _present_outlook(now: Live, *, away: bool) -> dict[str, Any]:
+def _present_outlook(now: LiveAnswers, *, away: bool) -> dict[str, Any]:
     """Return the outcome of Start, as the summary shows it."""
     icon, kind = ("bolt", "gs-good") if now.starts_now else ("alert", "gs-warn") if away else ("hourglass", "")
     return {
@@ -160,7 +160,7 @@ def _split_facts(text: str) -> list[str]:
     return facts
 
 
-def _refused_fields(now: Live) -> list[dict[str, str]]:
+def _refused_fields(now: LiveAnswers) -> list[dict[str, str]]:
     """Return each refused field: its label, its id, and the reason."""
     return [
         {"label": label_of(field), "words": words, "id": ANCHORS.get(field, f"gs-{field}")}
@@ -168,9 +168,13 @@ def _refused_fields(now: Live) -> list[dict[str, str]]:
     ]
 
 
-def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
+def _present_catalog(catalog: Catalog, live: LiveAnswers | None) -> dict[str, Any]:
     """Return the parts of the catalog that every visitor sees."""
-    templates, gpus, simulated = catalog.templates.values(), _kinds(catalog, live), _simulated(catalog, live)
+    templates, gpus, simulated = (
+        catalog.templates.values(),
+        _present_kinds(catalog, live),
+        _simulated_kinds(catalog, live),
+    )
     return {
         "templates": templates,
         "gpus": gpus,
@@ -184,16 +188,16 @@ def _of_catalog(catalog: Catalog, live: Live | None) -> dict[str, Any]:
     }
 
 
-def _kinds(catalog: Catalog, live: Live | None) -> list[dict[str, Any]]:
+def _present_kinds(catalog: Catalog, live: LiveAnswers | None) -> list[dict[str, Any]]:
     """Return the rows of the GPU kinds that some template offers."""
     offered = {name for template in catalog.templates.values() for name in template.gpus}
     kinds = (kind for kind in catalog.gpus.values() if kind.name in offered)
     return [
         {
             "kind": kind,
-            "more": _more(catalog, kind),
-            "free": _free(kind.name, live),
-            "measured": _measured(kind, live),
+            "more": _describe_kind(catalog, kind),
+            "free": _describe_availability(kind.name, live),
+            "measured": _describe_measurement(kind, live),
         }
         for kind in kinds
     ]
@@ -221,17 +225,19 @@ def offered(catalog: Catalog, link: Mapping[str, str]) -> tuple[dict[str, str], 
     if template is None:
         return {}, notes
     if link.get("template", template.name) != template.name:
-        notes.append(_replaced(f"workspace {quoted(kept.pop('template'))}", "which is not offered", template.title))
+        notes.append(
+            _describe_replacement(f"workspace {quoted(kept.pop('template'))}", "which is not offered", template.title)
+        )
     gpu = link.get("gpu", NO_GPU)
     if gpu not in {NO_GPU, ANY_GPU, *template.gpus}:
         del kept["gpu"]
         asked = catalog.gpus[gpu].title if gpu in catalog.gpus else quoted(gpu)
         usual = catalog.gpus[template.default.gpu].title if template.default.gpu else "No GPU"
-        notes.append(_replaced(f"GPU {asked}", f"which {template.title} does not offer", usual))
+        notes.append(_describe_replacement(f"GPU {asked}", f"which {template.title} does not offer", usual))
     return kept, notes
 
 
-def _replaced(asked: str, wrong: str, instead: str) -> str:
+def _describe_replacement(asked: str, wrong: str, instead: str) -> str:
     return f"The link asks for the {asked}, {wrong}. {instead} is chosen instead: choose another, or go on with it."
 
 
@@ -249,19 +255,19 @@ def prefill_from_post(catalog: Catalog, formdata: Mapping[str, Sequence[Any]]) -
     }
 
 
-def _team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: Live | None) -> str:
+def _selected_team(teams: Sequence[tuple[str, str]], chosen: Mapping[str, Any], live: LiveAnswers | None) -> str:
     """Return the selected team: the chosen one, else the last one. "" if the user must choose."""
     names = [name for name, _ in teams]
     wanted = (chosen.get("team"), live.team if live else "", names[0] if len(names) == 1 else "")
     return next((team for team in wanted if team in names), "")
 
 
-def _more(catalog: Catalog, kind: GpuKind) -> str:
+def _describe_kind(catalog: Catalog, kind: GpuKind) -> str:
     spot = "spot: the cloud may take it back at any time" if kind.spot else ""
     return ", ".join(filter(None, [*describe_memory(kind), price_words(catalog, kind.name), spot]))
 
 
-def _free(kind: str, live: Live | None) -> dict[str, str]:
+def _describe_availability(kind: str, live: LiveAnswers | None) -> dict[str, str]:
     """Return how many GPUs of a kind are free, the class of their state, and why the others are not."""
     offer = live.offers.get(kind) if live else None
     if offer is None or offer["free"] is None or offer["total"] is None:
@@ -273,13 +279,13 @@ def _free(kind: str, live: Live | None) -> dict[str, str]:
     return {"words": words, "state": state, "note": ", ".join(filter(None, [waiting, offer["note"]]))}
 
 
-def _measured(kind: GpuKind, live: Live | None) -> str:
+def _describe_measurement(kind: GpuKind, live: LiveAnswers | None) -> str:
     """Return how the GPUs of a kind are measured if users should know it before Start, else ""."""
     offer = live.offers.get(kind.name) if live else None
     return measurement_note(kind.resource) if offer is None else str(offer["measured"])
 
 
-def _simulated(catalog: Catalog, live: Live | None) -> set[str]:
+def _simulated_kinds(catalog: Catalog, live: LiveAnswers | None) -> set[str]:
     """Return the kinds whose GPUs are simulated. While the service is away, this machine's devices decide."""
     if live is not None:
         return {kind for kind, offer in live.offers.items() if offer["simulated"]}
@@ -320,7 +326,7 @@ class SpawnForm:
         catalog, groups = spawner.gpu_catalog, spawner.gpu_groups()
         available = visible(catalog, groups)
         posted = bool(spawner.user.__dict__.get("gpu_posted"))
-        chosen, notes = self._filled_in(available)
+        chosen, notes = self._choose_values(available)
         # People who may start this server see its form. The form must not let them act as its user.
         secret = bytes.fromhex(spawner.gpu_secret())
         created, looks = isoformat(spawner.user.orm_user.created), getattr(spawner.handler, "current_user", None)
@@ -344,7 +350,7 @@ class SpawnForm:
         )
         return view.render()
 
-    def _filled_in(self, available: Catalog) -> tuple[Mapping[str, Any], list[str]]:
+    def _choose_values(self, available: Catalog) -> tuple[Mapping[str, Any], list[str]]:
         """Return the choices of the form: those of a refused form, else of the link, else of the last start.
 
         Also return a sentence for each choice of the link that is not offered.

@@ -11,7 +11,7 @@ from gpuspawner.catalog.requests.start_options import MOST_BYTES, WRITTEN
 from gpuspawner.catalog.requests.visibility import prices
 from gpuspawner.core.errors import label_of
 from gpuspawner.core.units import BadValue, parse_bytes, parse_duration, show_bytes, show_cpu, show_duration
-from gpuspawner.spawner.web.pages import Live
+from gpuspawner.spawner.web.pages import LiveAnswers
 
 LONGEST_SHOWN = 200
 """Characters of a value that a form repeats. Arbitrary: a link may carry megabytes."""
@@ -22,7 +22,7 @@ LIFETIME_BUTTONS = frozenset({3600, 14400, 28800, 43200, 86400, 604800})
 SIZES = ("count", "gpu_memory", "cpu", "memory", "lifetime")
 
 
-def present_sizes(catalog: Catalog, template: Template, live: Live) -> dict[str, dict[str, Any]]:
+def present_sizes(catalog: Catalog, template: Template, live: LiveAnswers) -> dict[str, dict[str, Any]]:
     """Return the size fields by name: label, default, hint, suggestions, and how the value was understood."""
     data = describe_template(catalog, template)
     return {
@@ -51,16 +51,16 @@ def describe_template(catalog: Catalog, template: Template) -> dict[str, Any]:
         "count": _field(str(count), f"1 to {most}" if most else "No GPU", ()),
         "substitutes": substitutes_of(catalog, template),
         "gpu_memory": _gpu_memory(catalog, template),
-        "cpu": _sized(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
-        "memory": _sized(
+        "cpu": _size_field(show_cpu, default.cpu_cores, bounds.cpu_cores, CPU_CHOICES, guarantee.cpu_percent),
+        "memory": _size_field(
             show_bytes, default.memory_bytes, bounds.memory_bytes, MEMORY_CHOICES, guarantee.memory_percent
         ),
         "lifetime": _field(
-            _written_lifetime(default.lifetime_seconds),
+            _write_lifetime(default.lifetime_seconds),
             _bounded(bounds.lifetime_seconds, show_duration, ())[0],
-            _bounded(bounds.lifetime_seconds, _written_lifetime, LIFETIME_CHOICES)[1],
+            _bounded(bounds.lifetime_seconds, _write_lifetime, LIFETIME_CHOICES)[1],
         ),
-        "lifetimes": _few(bounds.lifetime_seconds),
+        "lifetimes": _usual_lifetimes(bounds.lifetime_seconds),
     }
 
 
@@ -71,7 +71,7 @@ def _gpu_memory(catalog: Catalog, template: Template) -> dict[str, Any]:
     return _field(show_bytes(max(sizes[0], template.needs.memory_bytes)) if sizes else "", hint, map(show_bytes, sizes))
 
 
-def _sized(
+def _size_field(
     show: Callable[[Any], str], default: float, bounds: tuple[float, float], choices: Sequence[float], percent: float
 ) -> dict[str, Any]:
     """Return a field of CPU or memory, of which a percentage is guaranteed."""
@@ -92,14 +92,14 @@ def _bounded(
     return hint, [show(choice) for choice in choices if least <= choice <= most]
 
 
-def _few(bounds: tuple[int, int]) -> list[str]:
+def _usual_lifetimes(bounds: tuple[int, int]) -> list[str]:
     """Return the usual run times within the bounds, which the form shows as chips."""
     within = [seconds for seconds in LIFETIME_CHOICES if bounds[0] <= seconds <= bounds[1]]
     usual = [seconds for seconds in within if seconds in LIFETIME_BUTTONS]
-    return [_written_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]
+    return [_write_lifetime(seconds) for seconds in (usual if len(usual) > 1 else within[-5:])]
 
 
-def _written_lifetime(seconds: float) -> str:
+def _write_lifetime(seconds: float) -> str:
     """Return a lifetime as people write it, ``1h30m``, so that it reads as the same again."""
     text = show_duration(seconds).replace("min", "m").replace(" ", "")
     return text if parse_duration(text) == seconds else f"{seconds:g}s"
@@ -115,7 +115,7 @@ def show_value(key: str, value: object) -> str:
             nice = show_bytes(parse_bytes(value))
             return nice if parse_bytes(nice) == parse_bytes(value) else text
         if key == "lifetime":
-            return _written_lifetime(parse_duration(value))
+            return _write_lifetime(parse_duration(value))
     except BadValue:
         pass  # it is shown unchanged, with the reason why it is wrong
     return text
@@ -133,7 +133,7 @@ def substitutes_of(catalog: Catalog, template: Template) -> dict[str, dict[str, 
 
 
 def present_substitutes(
-    catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: Live | None
+    catalog: Catalog, template: Template, chosen: Mapping[str, Any], live: LiveAnswers | None
 ) -> list[dict[str, Any]]:
     """Return each substitute that a template offers: the requested kind, its substitute, and the consequence.
 
@@ -190,10 +190,10 @@ def _menu_fields(menu: Menu, chosen: Mapping[str, Any]) -> Iterator[dict[str, An
         for key in keys_of(option):
             value = str(chosen.get(key) or "")[:LONGEST_CHOICE]
             value = "" if value == option.default else value
-            yield {"key": key, "name": field_of(menu, key), "value": value, **_told(option, key)}
+            yield {"key": key, "name": field_of(menu, key), "value": value, **_present_option(option, key)}
 
 
-def _told(option: MenuOption, key: str) -> dict[str, Any]:
+def _present_option(option: MenuOption, key: str) -> dict[str, Any]:
     """Return the label, the choices and the hint of a field. The default choice is sent as an empty field."""
     if key == option.name:
         choices = [("" if choice == option.default else choice, title) for choice, title in option.choices.items()]

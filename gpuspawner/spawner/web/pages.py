@@ -30,7 +30,7 @@ ENDED_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveAnswers:
     """The service's answers that a form shows, read once (see ``service.workspaces.presenter``).
 
     ``offers`` is by kind. ``sentence`` says what Start would do, or, where ``refused``, why it would not. ``quota`` is
@@ -62,7 +62,7 @@ class ServiceView:
     ticket: str
     secret: bytes = field(repr=False)
 
-    async def live(self, options: Mapping[str, Any], server: str) -> Live | None:
+    async def live(self, options: Mapping[str, Any], server: str) -> LiveAnswers | None:
         """Return all that a form shows."""
         offers, check = await asyncio.gather(self._ask("offers"), self._ask("check", {**options, "server": server}))
         if offers is None or check is None or "error" in offers:
@@ -71,7 +71,7 @@ class ServiceView:
         told = error or check
         sentence = error.get("sentence", error["message"]) if error else check["sentence"]
         by_kind = {offer["kind"]: offer for offer in offers["offers"]}
-        return Live(
+        return LiveAnswers(
             by_kind,
             sentence,
             refused=bool(error),
@@ -106,7 +106,7 @@ class ServiceView:
         return json.loads(response.body) if response.code < HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
-def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> Live:
+def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherwise: str) -> LiveAnswers:
     """Judge choices by the catalog alone, while the service does not answer.
 
     Args:
@@ -116,7 +116,7 @@ def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherw
         otherwise: the sentence, if nothing is wrong with the choices.
     """
     found = resolve_all(catalog, chosen, user)
-    return Live(
+    return LiveAnswers(
         {},
         what_is_wrong(found.refused) if found.refused else otherwise,
         refused=bool(found.refused),
@@ -147,7 +147,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
     ``gpuspawner_service`` is what the hub calls it. ``gpuspawner_zone`` is the zone in which pages show times.
     """
     return {
-        "gpuspawner": viewer(catalog, service_prefix, service_url, secret_file),
+        "gpuspawner": make_page_view(catalog, service_prefix, service_url, secret_file),
         "gpuspawner_prefix": service_prefix,
         "gpuspawner_service": SERVICE,
         "gpuspawner_version": describe_version(),
@@ -155,7 +155,7 @@ def page_variables(catalog: Catalog, service_prefix: str, service_url: str, secr
     }
 
 
-def viewer(
+def make_page_view(
     catalog: Catalog, service_prefix: str, service_url: str, secret_file: Path
 ) -> Callable[[Any], PageView | None]:
     """Return the function that makes the PageView of a hub's user. It returns None without a user."""

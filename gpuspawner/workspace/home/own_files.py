@@ -65,12 +65,12 @@ class Notes:
         self.ask: dict[str, Any] | None = None
         """A question to its user: ``{"text": str, "packages": [str]}``."""
 
-    def say(self, sentence: str) -> None:
+    def add(self, sentence: str) -> None:
         """Add a sentence about a success."""
         self._log.info("%s", sentence)
         self._told.append(sentence)
 
-    def tell(self, sentence: str, printed: str = "") -> None:
+    def warn(self, sentence: str, printed: str = "") -> None:
         """Add a sentence about a failure. ``printed`` is the last line of a program's output, only for its user."""
         self._log.warning("%s", sentence)
         self._told.append(f"{sentence} Its last line: {printed}" if printed else sentence)

@@ -69,7 +69,7 @@ class Image:
         return self._now
 
 
-class Wanted:
+class UserPackages:
     """The user's packages: those of the last session, and those installed since the start."""
 
     def __init__(self, image: Image, last: Sequence[Package]) -> None:
@@ -186,7 +186,7 @@ class Tool:
         return (self.data / "kernels" / self.name / "kernel.json").exists()
 
 
-def ticked(environ: Mapping[str, str], own: Path) -> list[Tool]:
+def selected_tools(environ: Mapping[str, str], own: Path) -> list[Tool]:
     """Return the selected tools of this workspace. ``own`` is ``~/.gpuspawner``.
 
     Raises:
@@ -220,14 +220,14 @@ async def install_tool(tool: Tool, environ: Mapping[str, str], longest_seconds: 
     try:
         tool.folder.parent.mkdir(parents=True, exist_ok=True)
         async with _alone(tool.folder.with_name(f"{tool.folder.name}.lock"), longest_seconds):
-            return Outcome("", "") if tool.is_whole else await _made(tool, log, environ, longest_seconds)
+            return Outcome("", "") if tool.is_whole else await _make_environment(tool, log, environ, longest_seconds)
     except TimeoutError:
         return Outcome(f"another workspace has been installing it for {longest_seconds:g} s", "")
     except OSError as error:
         return Outcome(f"it can't be put there ({error.strerror})", "")
 
 
-async def _made(tool: Tool, log: Path, environ: Mapping[str, str], longest_seconds: float) -> Outcome:
+async def _make_environment(tool: Tool, log: Path, environ: Mapping[str, str], longest_seconds: float) -> Outcome:
     await asyncio.to_thread(shutil.rmtree, tool.folder, ignore_errors=True)  # an unfinished environment
     python, home = str(tool.folder / "bin" / "python"), tool.folder.parent
     outcome = await run((sys.executable, "-m", "venv", str(tool.folder)), home, log, environ, longest_seconds)

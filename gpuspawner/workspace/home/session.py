@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tornado.ioloop import PeriodicCallback
 
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own
-from gpuspawner.workspace.home.packages import Image, Package, Wanted, find_conda, install_packages
+from gpuspawner.workspace.home.packages import Image, Package, UserPackages, find_conda, install_packages
 
 MOST_NOTEBOOKS, MOST_TERMINALS, MOST_PACKAGES = 50, 20, 300
 """Arbitrary: more than any user works with at once."""
@@ -127,10 +127,10 @@ class LastSession:
         try:
             self._last = read_session(self._file)
         except NotUsedError as error:
-            notes.tell(str(error))
+            notes.warn(str(error))
             self._last = Session()
         self._image = Image(self._own.parent)
-        self._wanted = Wanted(self._image, self._last.packages)
+        self._wanted = UserPackages(self._image, self._last.packages)
         has_conda = bool(find_conda())
         self._missing = [one for one in self._wanted.missing if one.by != "conda" or has_conda]
         self._kept, self._trouble = self._last, False
@@ -141,13 +141,13 @@ class LastSession:
     def start(self) -> None:
         """Open the terminals again, report, install packages, and save the session from now on."""
         opened, lost = self._open_terminals()
-        self._tell(opened, lost)
+        self._report(opened, lost)
         if self._missing and self._last.install == ALWAYS:
             self._begin_to_install()
         elif self._missing and self._last.install == ASK:
             self._notes.ask = {
                 "text": "In your last session you had installed, and this image does not have: "
-                f"{_named(self._missing)}.",
+                f"{_list_packages(self._missing)}.",
                 "packages": [one.words for one in self._missing],
             }
         self._callback.start()
@@ -208,34 +208,35 @@ class LastSession:
             try:
                 manager.create(name=one.name, cwd=one.folder if there else str(self._own.parent))
             except Exception as error:  # noqa: BLE001 - a shell that does not start
-                self._notes.tell(f"The terminal {one.name} was not opened again ({type(error).__name__}).")
+                self._notes.warn(f"The terminal {one.name} was not opened again ({type(error).__name__}).")
                 continue
             (opened if there else lost).append(one)
         return opened, lost
 
-    def _tell(self, opened: list[Terminal], lost: list[Terminal]) -> None:
-        say = self._notes.say
+    def _report(self, opened: list[Terminal], lost: list[Terminal]) -> None:
+        add = self._notes.add
         root = Path(getattr(self._server, "root_dir", "") or self._own.parent)
         there = [path for path in self._last.notebooks if os.path.exists(root / path)]  # noqa: PTH110 - it never raises
         gone = [path for path in self._last.notebooks if path not in there]
         if there:
-            say(f"Open in your last session: {_listed(there)}. Their kernels are new: run the cells again.")
+            add(f"Open in your last session: {_list_texts(there)}. Their kernels are new: run the cells again.")
         if gone:
-            say(f"Not there any more: {_listed(gone)}.")
+            add(f"Not there any more: {_list_texts(gone)}.")
         if opened:
-            say(f"Terminals are open again: {_listed([f'{x.name} in {_shown(x.folder)}' for x in opened])}.")
+            add(f"Terminals are open again: {_list_texts([f'{x.name} in {_show_folder(x.folder)}' for x in opened])}.")
         if lost:
-            say(f"Terminals are open again in your home, as their folders are gone: {_listed([x.name for x in lost])}.")
+            names = _list_texts([one.name for one in lost])
+            add(f"Terminals are open again in your home, as their folders are gone: {names}.")
         if others := self._wanted.others:
-            say(f"This image has versions of its own, which stay, of what you had installed: {_named(others)}.")
+            add(f"This image keeps its own versions of packages that you had installed: {_list_packages(others)}.")
         if without := [one for one in self._wanted.missing if one not in self._missing]:
-            say(f"Not installed again, as this image has no conda: {_named(without)}.")
+            add(f"Not installed again, as this image has no conda: {_list_packages(without)}.")
 
     def _begin_to_install(self) -> None:
         self.installing = asyncio.get_event_loop().create_task(self._install(self._missing))
 
     async def _install(self, packages: list[Package]) -> None:
-        self._notes.busy = f"Installing again what your last session had: {_named(packages)}…"
+        self._notes.busy = f"Installing again what your last session had: {_list_packages(packages)}…"
         log = self._own / "packages.log"
         try:
             failed, line = await install_packages(packages, self._own.parent, log, self._environ)
@@ -245,9 +246,9 @@ class LastSession:
             self._notes.busy = ""
         came = [one for one in packages if one not in failed]
         if came:
-            self._notes.say(f"Installed again: {_named(came)}. Restart kernels that were to use them.")
+            self._notes.add(f"Installed again: {_list_packages(came)}. Restart kernels that were to use them.")
         if failed:
-            self._notes.tell(f"Not installed again: {_named(failed)}. See ~/{FOLDER}/{log.name}.", line)
+            self._notes.warn(f"Not installed again: {_list_packages(failed)}. See ~/{FOLDER}/{log.name}.", line)
 
 
 def _folder_of_process(pid: int) -> str:
@@ -257,15 +258,15 @@ def _folder_of_process(pid: int) -> str:
         return str(Path.home())
 
 
-def _shown(folder: str) -> str:
+def _show_folder(folder: str) -> str:
     home = str(Path.home())
     return f"~{folder[len(home) :]}" if folder == home or folder.startswith(f"{home}/") else folder
 
 
-def _named(packages: list[Package]) -> str:
-    return _listed([one.words for one in packages])
+def _list_packages(packages: list[Package]) -> str:
+    return _list_texts([one.words for one in packages])
 
 
-def _listed(texts: list[str]) -> str:
+def _list_texts(texts: list[str]) -> str:
     more = len(texts) - SHOWN
     return ", ".join(texts[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from gpuspawner.workspace.home.own_files import FOLDER, Notes, NotUsedError, folder_of, read_own, read_variables, run
-from gpuspawner.workspace.home.packages import Tool, install_tool, show_kernels, ticked
+from gpuspawner.workspace.home.packages import Tool, install_tool, selected_tools, show_kernels
 from gpuspawner.workspace.service import ServiceClient
 
 SCRIPT_VARIABLE = "GPUSPAWNER_SCRIPT"
@@ -69,12 +69,12 @@ def take_variables(environ: MutableMapping[str, str], notes: Notes) -> None:
     try:
         text = read_own(file)
     except NotUsedError as error:
-        notes.tell(str(error))
+        notes.warn(str(error))
         return
     found, wrong = read_variables(text or "", f"~/{FOLDER}/{file.name}")
     environ.update(found)
     for sentence in wrong:
-        notes.tell(sentence)
+        notes.warn(sentence)
 
 
 def link_folders(environ: Mapping[str, str], notes: Notes) -> None:
@@ -83,17 +83,17 @@ def link_folders(environ: Mapping[str, str], notes: Notes) -> None:
     for mount, folder in json.loads(environ.get(FOLDERS, "{}")).items():
         link = home / mount.removeprefix("~/")
         if not Path(folder).is_dir():
-            notes.tell(f"{mount} is missing: this machine has no folder {folder}. {GOES_ON}")
+            notes.warn(f"{mount} is missing: this machine has no folder {folder}. {GOES_ON}")
         elif link.is_symlink() and os.readlink(link) == folder:  # noqa: PTH115 - as text
             continue
         elif link.is_symlink() or link.exists():
-            notes.tell(f"{mount} does not lead to {folder}, because your home has something of that name. {GOES_ON}")
+            notes.warn(f"{mount} does not lead to {folder}, because your home has something of that name. {GOES_ON}")
         else:
             try:
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(folder)
             except OSError as error:
-                notes.tell(f"{mount} was not linked to {folder} ({error.strerror}). {GOES_ON}")
+                notes.warn(f"{mount} was not linked to {folder} ({error.strerror}). {GOES_ON}")
 
 
 async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None:
@@ -106,7 +106,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
         notes.busy = f"Cloning {folder_name(url)} into your home…"
         failure, line = await clone(url, own.parent, environ)
         if failure:
-            notes.tell(f"{url} was not cloned: {failure}. {GOES_ON} See ~/{FOLDER}/clone.log.", line)
+            notes.warn(f"{url} was not cloned: {failure}. {GOES_ON} See ~/{FOLDER}/clone.log.", line)
     notes.busy = ""
     if asked:
         await _run_shell(("-c", asked), "The start-up script", "start-script.log", environ, notes)
@@ -114,7 +114,7 @@ async def clone_and_run(environ: MutableMapping[str, str], notes: Notes) -> None
     try:
         there = read_own(script) is not None
     except NotUsedError as error:
-        notes.tell(str(error))
+        notes.warn(str(error))
         return
     if there:
         await _run_shell((str(script),), f"~/{FOLDER}/{script.name}", "startup.log", environ, notes)
@@ -128,7 +128,7 @@ async def _run_shell(arguments: Sequence[str], name: str, log: str, environ: Map
     shell = shutil.which("bash") or "/bin/sh"
     failure, line = await run((shell, *arguments), own.parent, own / log, environ)
     if failure:
-        notes.tell(f"{name} failed: {failure}. {GOES_ON} See ~/{FOLDER}/{log}.", line)
+        notes.warn(f"{name} failed: {failure}. {GOES_ON} See ~/{FOLDER}/{log}.", line)
     notes.busy = ""
 
 
@@ -141,7 +141,7 @@ async def install_all(tools: Sequence[Tool], environ: MutableMapping[str, str], 
         failure, line = await install_tool(tool, environ)
         if failure:
             log = f"~/{tool.folder.relative_to(folder_of(environ).parent)}.log"
-            notes.tell(f"The tool {tool.name} was not installed: {failure}. {GOES_ON} See {log}.", line)
+            notes.warn(f"The tool {tool.name} was not installed: {failure}. {GOES_ON} See {log}.", line)
         notes.busy = ""
 
 
@@ -155,12 +155,12 @@ async def take_secrets(client: ServiceClient, environ: MutableMapping[str, str],
         reply = await client.secrets()
     values, unreadable = reply.body.get("values"), reply.body.get("unreadable")
     if not isinstance(values, dict) or not isinstance(unreadable, list):
-        notes.tell("Your secrets are missing: the GPU service did not answer them. Restart the workspace for them.")
+        notes.warn("Your secrets are missing: the GPU service did not answer them. Restart the workspace for them.")
         return
     environ.update({str(name): str(value) for name, value in values.items()})
     if unreadable:
         names = ", ".join(map(str, unreadable))
-        notes.tell(f"These secrets can't be decrypted any more: {names}. Save them again on the page Secrets.")
+        notes.warn(f"These secrets can't be decrypted any more: {names}. Save them again on the page Secrets.")
 
 
 SECRET_TRIES, SECRET_SECONDS = 5, 2.0
@@ -183,14 +183,14 @@ def begin(
     link_folders(environ, notes)
     tools: list[Tool] = []
     try:
-        tools = ticked(environ, folder_of(environ))
+        tools = selected_tools(environ, folder_of(environ))
     except ValueError as error:
-        notes.tell(f"{error}. {GOES_ON}")
+        notes.warn(f"{error}. {GOES_ON}")
     show_kernels(tools, environ, [] if kernel_folders is None else kernel_folders)
-    return asyncio.get_event_loop().create_task(_told(tools, environ, notes, client))
+    return asyncio.get_event_loop().create_task(_run_all(tools, environ, notes, client))
 
 
-async def _told(
+async def _run_all(
     tools: Sequence[Tool], environ: MutableMapping[str, str], notes: Notes, client: ServiceClient | None
 ) -> None:
     try:
@@ -199,6 +199,6 @@ async def _told(
         await clone_and_run(environ, notes)
         await install_all(tools, environ, notes)
     except Exception as error:  # noqa: BLE001 - no failure may stop the workspace
-        notes.tell(f"What you asked for at the start was not done ({type(error).__name__}). {GOES_ON}")
+        notes.warn(f"What you asked for at the start was not done ({type(error).__name__}). {GOES_ON}")
     finally:
         notes.busy = ""

@@ -33,7 +33,7 @@ Amounts = Mapping[Key, int]
 """Amounts of counters and of shared capacity."""
 
 
-def without(left: Amounts, used: Amounts) -> Amounts:
+def subtract(left: Amounts, used: Amounts) -> Amounts:
     """Return the remaining amounts without the used ones."""
     return {**left, **{key: left.get(key, 0) - amount for key, amount in used.items()}}
 
@@ -62,18 +62,18 @@ def count_available(
         counters = {} if device.name in held else counters_of(device)
         if any(left.get(key, 0) < amount for key, amount in counters.items()):
             continue
-        left = without(left, counters)
+        left = subtract(left, counters)
         if not device.is_shared:
             count += 1
             continue
         capacity = {name: shared for (_, name), shared in device.capacity}
-        one = {name: _rounded(need.get(name), shared) for name, shared in capacity.items()}
+        one = {name: _round_up(need.get(name), shared) for name, shared in capacity.items()}
         keys = {(*device.name, "", name): amount for name, amount in one.items() if amount}
         count += max(0, min((left.get(key, 0) // amount for key, amount in keys.items()), default=1))
     return count
 
 
-def _rounded(asked: int | None, shared: SharedCapacity) -> int:
+def _round_up(asked: int | None, shared: SharedCapacity) -> int:
     """Return the amount that the scheduler allocates: the driver's default, or the request rounded up to a step."""
     if asked is None:
         return shared.amount if shared.default is None else shared.default
@@ -156,8 +156,8 @@ def count_devices(
     now, has, held = left, Counter[str](), set[DeviceName]()
     for one in (one for claim in claims for one in claim.devices if one.device in known):
         device = known[one.device]
-        now = now if one.device in held else without(now, counters_of(device))
-        now = without(now, shares_of(device, one.consumed)) if device.is_shared else now
+        now = now if one.device in held else subtract(now, counters_of(device))
+        now = subtract(now, shares_of(device, one.consumed)) if device.is_shared else now
         held.add(one.device)
         has.update(filter(None, [resource_of(one, resources, needs)]))
     total, sick, blocked = dict[str, int](), dict[str, int](), dict[str, int]()
@@ -175,13 +175,13 @@ def count_devices(
         total[resource] = has[resource] + free + blocked[resource] + sick[resource]
         taints[resource] = ", ".join(sorted({device.tainted for device in ill}))
         models[resource] = _model(own[0], need)
-        blockers[resource] = [claim for claim in claims if _shares(claim, own, known)] if blocked[resource] else ()
+        blockers[resource] = [claim for claim in claims if _uses_any(claim, own, known)] if blocked[resource] else ()
         if attribute and total[resource] == len(own):
             domains[resource] = [domain_of(device, attribute) for device in own]
     return DeviceCounts(total, sick, taints, models, blocked, blockers, domains, attribute)
 
 
-def _shares(claim: Claim, devices: Iterable[Device], known: Mapping[DeviceName, Device]) -> bool:
+def _uses_any(claim: Claim, devices: Iterable[Device], known: Mapping[DeviceName, Device]) -> bool:
     """Return whether a claim has one of these devices or uses the same counters."""
     own = {(*device.name[:2], one.name) for device in devices for one in device.takes}
     names = {device.name for device in devices}

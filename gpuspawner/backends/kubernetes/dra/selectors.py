@@ -41,10 +41,10 @@ class _Domains(MapType):
 
 def fits(device: Device, selectors: Iterable[str]) -> bool:
     """Return whether all expressions hold for a device."""
-    return all(_holds(expression, _reduced(device, expression)) for expression in selectors)
+    return all(_holds(expression, _reduce(device, expression)) for expression in selectors)
 
 
-def _reduced(device: Device, expression: str) -> Device:
+def _reduce(device: Device, expression: str) -> Device:
     """Return a device with only what an expression reads, so that equal devices are evaluated once."""
     if _LOOPS.search(expression):
         return device
@@ -117,7 +117,7 @@ def _key(value: object) -> Any:
     return value.parts if isinstance(value, _Version) else int(str(value))
 
 
-def _compared(one: object, other: object) -> int:
+def _compare(one: object, other: object) -> int:
     return int(_key(one) > _key(other)) - int(_key(one) < _key(other))
 
 
@@ -133,9 +133,9 @@ FUNCTIONS: dict[str, CELFunction] = {
     "semver": lambda text, *_: _Version(text),
     "isQuantity": lambda text: BoolType(amount_of("", text) is not None),
     "isSemver": lambda text, *_: BoolType(re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+([-+].*)?", str(text)) is not None),
-    "compareTo": lambda one, other: IntType(_compared(one, other)),
-    "isGreaterThan": lambda one, other: BoolType(_compared(one, other) > 0),
-    "isLessThan": lambda one, other: BoolType(_compared(one, other) < 0),
+    "compareTo": lambda one, other: IntType(_compare(one, other)),
+    "isGreaterThan": lambda one, other: BoolType(_compare(one, other) > 0),
+    "isLessThan": lambda one, other: BoolType(_compare(one, other) < 0),
     "asInteger": lambda one: IntType(int(one)),
     "major": lambda one: IntType(one.parts[0]),
     "minor": lambda one: IntType(one.parts[1]),

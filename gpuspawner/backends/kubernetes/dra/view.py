@@ -106,7 +106,7 @@ class DeviceView:
     def _with_claims(self, pod: Pod, claims: Collection[Claim]) -> Pod:
         return with_claims(pod, ((claim, self._allocated(pod.node, claim)) for claim in claims)) if claims else pod
 
-    def others(self, node: str, pods: Mapping[str, Pod]) -> Iterator[Pod]:
+    def other_users(self, node: str, pods: Mapping[str, Pod]) -> Iterator[Pod]:
         """Yield other users of a node's devices as pods: claims of unknown pods, and units that claims block."""
         devices, _, has = self._found.get(node, ({}, {}, DeviceCounts()))
         for claim in self._claims_on(devices.values()):
@@ -166,16 +166,16 @@ class DeviceView:
         for claim, there in ((before, False), (after, True)):
             for one in claim.devices if claim else ():
                 assert claim is not None, "it has devices"
-                _keep(self._on_device, one.device, claim, there=there)
+                _update_index(self._on_device, one.device, claim, there=there)
                 node = self._node_of.get((one.device.driver, one.device.pool))
                 if node is not None:
                     self._changed(node)
             for uid, _ in claim.pods if claim else ():
                 assert claim is not None, "it has pods"
-                _keep(self._of_pod, uid, claim, there=there)
+                _update_index(self._of_pod, uid, claim, there=there)
 
 
-def _keep(index: dict[Any, dict[str, Claim]], key: object, claim: Claim, *, there: bool) -> None:
+def _update_index(index: dict[Any, dict[str, Claim]], key: object, claim: Claim, *, there: bool) -> None:
     found = index.setdefault(key, {})
     if there:
         found[claim.uid] = claim

@@ -99,7 +99,7 @@ def boards(environ: Mapping[str, str], vendor: str = "NVIDIA") -> tuple[Board, .
     return tuple(found)
 
 
-def chosen(all_boards: tuple[Board, ...], wanted: str | None) -> tuple[Board, ...]:
+def select_boards(all_boards: tuple[Board, ...], wanted: str | None) -> tuple[Board, ...]:
     """Return the boards that ``-i`` names by index, UUID or bus id, separated by commas. All boards for None."""
     if wanted is None:
         return all_boards

@@ -8,7 +8,7 @@ import time
 from collections import namedtuple
 
 from gpuspawner.backends.local.standin import query, report
-from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, chosen
+from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, select_boards
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ INVALID, NO_DEVICE = 2, 6
 """Exit codes of the real tool."""
 
 
-class Refused(namedtuple("Refused", "text code")):
+class Refusal(namedtuple("Refused", "text code")):
     """An error message and exit code."""
 
     __slots__ = ()
@@ -58,8 +58,8 @@ class Refused(namedtuple("Refused", "text code")):
 
 def nvidia_smi(arguments: list[str]) -> int:
     """Run ``nvidia-smi``: print the output, repeatedly if requested, and return the exit code."""
-    options = read(arguments)
-    if isinstance(options, Refused):
+    options = parse_options(arguments)
+    if isinstance(options, Refusal):
         sys.stdout.write(options.text + "\n")
         return options.code
     if "-h" in options or "--version" in options:
@@ -69,7 +69,7 @@ def nvidia_smi(arguments: list[str]) -> int:
     looping = "-l" in options or "-lms" in options
     try:
         while True:
-            code = show(options)
+            code = print_once(options)
             if not looping or code:
                 return code
             time.sleep(pause_seconds)
@@ -78,7 +78,7 @@ def nvidia_smi(arguments: list[str]) -> int:
         return 0
 
 
-def read(arguments: list[str]) -> dict[str, str] | Refused:
+def parse_options(arguments: list[str]) -> dict[str, str] | Refusal:
     """Return the options by short name with their values, or an error."""
     options: dict[str, str] = {}
     rest = list(arguments)
@@ -94,22 +94,22 @@ def read(arguments: list[str]) -> dict[str, str] | Refused:
                 value = rest.pop(0) if rest and not rest[0].startswith("-") else ""
             options[name] = value
         else:
-            return Refused(f"ERROR: Option {name} is not recognized. Please run 'nvidia-smi -h'.\n", INVALID)
+            return Refusal(f"ERROR: Option {name} is not recognized. Please run 'nvidia-smi -h'.\n", INVALID)
     queries = [name for name in ("--query-gpu", "--query-compute-apps") if name in options]
     words = {word.strip() for word in options.get("--format", "").split(",")} - {""}
     if bool(queries) != bool(words) or len(queries) > 1:
-        return Refused("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", INVALID)
+        return Refusal("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", INVALID)
     if words and ("csv" not in words or words - {"csv", "noheader", "nounits"}):
-        return Refused(f"Option --format={options['--format']} is not supported: csv, noheader, nounits.\n", INVALID)
+        return Refusal(f"Option --format={options['--format']} is not supported: csv, noheader, nounits.\n", INVALID)
     for name in ("-l", "-lms"):
         if options.get(name) and not (options[name].isascii() and options[name].isdigit()):
-            return Refused(f"Option {name} takes a whole number above 0, not {options[name]!r}.\n", INVALID)
+            return Refusal(f"Option {name} takes a whole number above 0, not {options[name]!r}.\n", INVALID)
     return options
 
 
-def show(options: dict[str, str]) -> int:
+def print_once(options: dict[str, str]) -> int:
     """Print once and return the exit code."""
-    shown = chosen(boards(os.environ), options.get("-i"))
+    shown = select_boards(boards(os.environ), options.get("-i"))
     if not shown:
         sys.stdout.write("No devices were found\n")
         return NO_DEVICE

@@ -152,14 +152,14 @@ def timestamp() -> str:
 
 def query_gpu(names: str, boards: tuple[Board, ...], options: set[str]) -> Iterable[str]:
     """Return the lines of ``--query-gpu``."""
-    fields = [_long(name.replace("clocks_throttle", "clocks_event"), SHORT, FIELDS) for name in names.split(",")]
+    fields = [_full_name(name.replace("clocks_throttle", "clocks_event"), SHORT, FIELDS) for name in names.split(",")]
     rows = [[(FIELDS[name].unit, FIELDS[name].value(board, len(boards))) for name in fields] for board in boards]
     return _lines([(name, FIELDS[name].unit) for name in fields], rows, options)
 
 
 def query_apps(names: str, boards: tuple[Board, ...], options: set[str]) -> Iterable[str]:
     """Return the lines of ``--query-compute-apps``."""
-    fields = [_long(name, APP_SHORT, APP_FIELDS) for name in names.split(",")]
+    fields = [_full_name(name, APP_SHORT, APP_FIELDS) for name in names.split(",")]
     rows = [
         [(APP_FIELDS[name][0], APP_FIELDS[name][1](board, worker)) for name in fields]
         for board in boards
@@ -168,7 +168,7 @@ def query_apps(names: str, boards: tuple[Board, ...], options: set[str]) -> Iter
     return _lines([(name, APP_FIELDS[name][0]) for name in fields], rows, options)
 
 
-def _long(name: str, short: dict[str, str], known: Container[str]) -> str:
+def _full_name(name: str, short: dict[str, str], known: Container[str]) -> str:
     name = short.get(name.strip(), name.strip())
     if name not in known:
         raise UnknownFieldError(name)

@@ -52,13 +52,13 @@ class Allocator:
         self._in_force = in_force
         self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
         self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
-        self.asking = RequestResolver(registry, in_force, self.dismiss)
+        self.resolver = RequestResolver(registry, in_force, self.dismiss)
         self.restrictions = Restrictions(registry.store, clock, lambda: self.catalog)
         self.observed = ObservedState(
             registry, scheduler, lambda: self.catalog, self.accounting, clock, settings, self.restrictions
         )
         self.commits = LeaseCommits(registry, self.observed, clock)
-        self.prospects = Feasibility(registry, scheduler, in_force, clock, self.commits)
+        self.feasibility = Feasibility(registry, scheduler, in_force, clock, self.commits)
         self.estimate_records = EstimateRecords(registry, clock)
         self.estimator = Estimator(
             registry,
@@ -110,7 +110,7 @@ class Allocator:
         await self.restrictions.load()
         await self.estimate_records.load()
         await self.estimator.load()
-        await self.prospects.load()
+        await self.feasibility.load()
         await self.end_what_is_not_offered()
         for lease in self.registry:
             if lease.phase is not Phase.QUEUED:
@@ -158,11 +158,11 @@ class Allocator:
             seen = self.observed.snapshot()
             check_quotas(claim, seen, self.observed.holdings(seen))
         self.bounds.check(request, key)
-        self.prospects.check(request, self._offers())
+        self.feasibility.check(request, self._offers())
 
     async def look_ahead(self) -> None:
         """Check which waiting requests cannot start with the present GPUs, and make and store estimates."""
-        await self.prospects.look(self._offers())
+        await self.feasibility.look(self._offers())
         await self.estimator.look()
 
     def _offers(self) -> list[Offer]:
@@ -182,13 +182,13 @@ class Allocator:
         gpus = gpus_asked(request, self.catalog, simulated=offer is not None and offer.simulated)
         return events.Asked(template, gpus, float(request.lifetime_seconds))
 
-    def give(self) -> Awaitable[None]:
+    def grant_waiting(self) -> Awaitable[None]:
         """Make every grant that is possible now. If the scheduler answers at once, they are stored at the end."""
-        return self.syncs.answered()
+        return self.syncs.sync_now()
 
     async def dismiss(self, lease: Lease, how: Exit, *, gone: bool = False) -> None:
         """End a lease as ``LeaseCommits.finish``, and grant its GPUs to waiting requests."""
-        await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.give())
+        await asyncio.gather(self.commits.finish(lease, how, gone=gone), self.grant_waiting())
 
     def returns(self, lease: Lease) -> bool:
         """Return whether a workspace returns to the queue when it ends, or if the backend ended it now.

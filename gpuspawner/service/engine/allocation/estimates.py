@@ -118,7 +118,7 @@ class EstimateRecords:
         for name, one in due.items():
             pending.setdefault(name, []).append((at, one))
 
-    async def came(self, lease: Lease) -> None:
+    async def note_start(self, lease: Lease) -> None:
         """Store when a granted request started, as the outcome of its estimates."""
         made, now = self._pending.pop(lease.id, []), self._clock.now()
         if not made:

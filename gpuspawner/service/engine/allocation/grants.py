@@ -105,7 +105,7 @@ class GrantWriter:
         stored += [asyncio.ensure_future(_all_ended(begun, failures))]
         await all_stored(stored)
         for lease in granted:
-            await self._estimate_records.came(lease)
+            await self._estimate_records.note_start(lease)
 
     def assign(self, lease: Lease) -> asyncio.Future[None] | None:
         """Grant a waiting request the GPUs that are held for it. Return None while processes still use them.
@@ -113,7 +113,7 @@ class GrantWriter:
         If it does not get them in time, it waits like other requests.
         """
         seen = self._observed.snapshot()
-        used = dict(used_shares(seen.leases, self._observed.others_than(lease.id)))
+        used = dict(used_shares(seen.leases, self._observed.others_without(lease.id)))
         tally = QuotaTally(seen, self._observed.holdings(seen))
         granted = self._grant(Grant(claim_of(lease), lease.assigned), seen, used, tally)
         if granted is None and self._clock.now() >= lease.not_before:

@@ -49,7 +49,7 @@ class ObservedState:
         self.boot_id = ""
         """The hub process that made the last request for a lease, "" before the first since this service started."""
         self.processes_known = False
-        self.given_back = 0
+        self.release_count = 0
         """How many leases released GPUs since the service started while processes may still use them."""
         self.seen: frozenset[tuple[str, Slot]] = frozenset()
         """The GPUs that each workspace used at the last observation, by lease id."""
@@ -59,9 +59,9 @@ class ObservedState:
     @property
     def others(self) -> tuple[Slot, ...]:
         """Slots that may not be granted: those in use without a lease, and those held for a change of size."""
-        return self.others_than("")
+        return self.others_without("")
 
-    def others_than(self, lease_id: str) -> tuple[Slot, ...]:
+    def others_without(self, lease_id: str) -> tuple[Slot, ...]:
         """Return these slots without the ones that are held for a lease."""
         unleased = unleased_slots(self.seen, self._registry)
         assigned = (slot for one in self._registry if one.assigned and one.id != lease_id for slot in one.assigned)
@@ -73,7 +73,7 @@ class ObservedState:
         return Snapshot(
             now=self._clock.now(),
             kinds=scheduler.kinds,
-            leases=self._registry.seen(),
+            leases=self._registry.view(),
             fleet=self.fleet,
             others=self.others,
             room=scheduler.room,
@@ -112,21 +112,21 @@ class ObservedState:
         """The GPU kinds, by name."""
         return self._scheduler.kinds
 
-    def see(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
+    def note_running(self, slots: Iterable[tuple[str, Slot]], given_back: int) -> None:
         """Store the observed GPUs of workspaces by lease id. ``given_back`` is the count before the observation."""
         self.seen = frozenset(slots)
-        self.processes_known = given_back == self.given_back
+        self.processes_known = given_back == self.release_count
 
-    def give_back(self, lease: Lease) -> None:
+    def note_release(self, lease: Lease) -> None:
         """Note that a lease releases its GPUs before the backend was asked whether processes still use them.
 
         If a start may have created processes, nothing is granted before the next observation.
         """
         if lease.token_hash:
-            self.given_back += 1
+            self.release_count += 1
             self.processes_known = False
 
-    def not_held(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+    def unheld(self, lease: Lease, slots: Iterable[Slot]) -> tuple[Slot, ...]:
         """Return the slots that no other lease holds, and that no process of another lease uses."""
         rivals = [x for x in self._registry if x.id != lease.id]
         used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))

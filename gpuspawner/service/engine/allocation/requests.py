@@ -228,7 +228,8 @@ class Feasibility:
         offer = next((offer for offer in offers if offer.kind == request.gpu), None)
         if offer is None or offer.largest is None or request.count <= offer.largest:
             return
-        if request.count <= self._most_seen(offer.kind):
+        most, at = self._seen.get(offer.kind, (0, 0.0))
+        if request.count <= most and self._clock.now() - at <= REMEMBERED_SECONDS:
             return  # it may wait
         title = gpu_title(offer.kind, self._in_force.catalog, simulated=offer.simulated)
         limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
@@ -262,10 +263,6 @@ class Feasibility:
         waiting = [lease for lease in self._registry if lease.phase in WAITING]
         step = "looking whether it could start"
         await step_each(step, waiting, lambda lease: self._judge(lease, offers), self._registry.failures)
-
-    def _most_seen(self, kind: str) -> int:
-        most, at = self._seen.get(kind, (0, 0.0))
-        return most if self._clock.now() - at <= REMEMBERED_SECONDS else 0
 
     async def _note(self, offers: Iterable[Offer]) -> None:
         now, seen = self._clock.now(), self._seen

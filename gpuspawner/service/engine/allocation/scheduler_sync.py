@@ -67,7 +67,7 @@ class SchedulerSync:
         self._outages = OutageLog()
         self.errors: Counter[str] = Counter()
         """How often the scheduler failed, by one of ERRORS."""
-        self.told = 0
+        self.news_count = 0
         """How often a slow scheduler sent news, or stopped answering."""
 
     @property
@@ -75,14 +75,14 @@ class SchedulerSync:
         """Why the scheduler does not answer now."""
         return self._outages.outage
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request a sync of all claims with the scheduler."""
         self._again = True
         if self._task is None:
             self._task = context_without_act().run(asyncio.create_task, self._run())
 
-    def answered(self) -> asyncio.Future[None]:
-        """Ask the scheduler.
+    def sync_now(self) -> asyncio.Future[None]:
+        """Request a sync.
 
         Returns:
             A future. If the scheduler answers at once, it is done when the grants of this answer are stored. Otherwise
@@ -93,10 +93,10 @@ class SchedulerSync:
             self._asked.append(done)
         else:
             done.set_result(None)
-        self.ask()
+        self.request()
         return asyncio.shield(done)
 
-    def standing(self, snapshot: Snapshot) -> Answer | None:
+    def current_answer(self, snapshot: Snapshot) -> Answer | None:
         """Return the present answer without making grants. For a slow scheduler that is its last answer."""
         if not self._scheduler.capabilities.answers_at_once:
             return self.answer
@@ -150,12 +150,12 @@ class SchedulerSync:
             answer = await self._scheduler.sync(snapshot)
         except Unavailable as error:
             self.errors["no answer"] += 1
-            self.told += self.outage is None
+            self.news_count += self.outage is None
             self._outages.begin(self._scheduler.capabilities.title or "The scheduler", str(error), snapshot.now)
             return
         if not self._scheduler.capabilities.answers_at_once:
             before = self.answer
-            self.told += before is None or self.outage is not None or answer.last_changed != before.last_changed
+            self.news_count += before is None or self.outage is not None or answer.last_changed != before.last_changed
             self.answer = answer
         self._outages.end(snapshot.now)
         await self._take(answer)

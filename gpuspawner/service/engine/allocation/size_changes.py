@@ -73,7 +73,7 @@ class SizeChanges:
         """The last preview of each waiting change, by the id of the running lease."""
 
     def keeps_running(self, request: Request) -> bool:
-        """Return whether a workspace can run on until this size is free. Only the own queue can hold its GPUs."""
+        """Return whether a workspace can run on until this size is free. Only gpuspawner's queue can hold its GPUs."""
         capabilities = self._scheduler.capabilities_of(request.gpu)
         return not capabilities.owns_queue and capabilities.pod_waits_seconds is None
 
@@ -143,7 +143,7 @@ class SizeChanges:
         Raises:
             Unavailable: the scheduler does not answer.
         """
-        others = self._observed.others_than(lease.id)
+        others = self._observed.others_without(lease.id)
         return await self._scheduler.offers(
             replace(self._observed.snapshot(), others=others), claim_of_change(lease, change)
         )

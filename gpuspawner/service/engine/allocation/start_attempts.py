@@ -101,13 +101,13 @@ class StartAttempts:
             )
             stored = self._registry.save(joined)
             if joined.phase not in HOLDING:
-                self._observed.give_back(lease)
+                self._observed.note_release(lease)
         else:
             if lease.phase in UP and lease.start_id != ask.start_id:
                 # The hub starts it again, so it no longer has the running server.
                 await self._commits.finish(lease, exits.STARTED_AGAIN, gone=True)
             raise Conflict("Your previous workspace is still ending; this start waits for it.")
-        await asyncio.gather(stored, self._allocator.give())
+        await asyncio.gather(stored, self._allocator.grant_waiting())
         if lease.attempt == 1 and not lease.title:
             await self._keep_title(lease)
         return await self._as_stored(lease)
@@ -147,7 +147,7 @@ class StartAttempts:
         now = self._clock.now()
         heard = transitions.note_heard(lease, now) if lease.phase in JOINABLE else lease
         if heard.phase is not lease.phase or heard.unattended != lease.unattended:
-            await asyncio.gather(self._registry.save(heard), self._allocator.give())
+            await asyncio.gather(self._registry.save(heard), self._allocator.grant_waiting())
         else:
             self._registry.note_heard(lease_id, now)
         return await self._as_stored(lease)
@@ -160,7 +160,7 @@ class StartAttempts:
         lease = transitions.acknowledge(current, hash_token(token), self._clock.now())
         await self._registry.save(lease)
         if not self._allocator.scheduler.capabilities.answers_at_once:
-            self._allocator.syncs.ask()  # the scheduler must know before the grant expires
+            self._allocator.syncs.request()  # the scheduler must know before the grant expires
         return lease, token
 
     async def park(self, lease_id: str, attempt: int) -> Lease:

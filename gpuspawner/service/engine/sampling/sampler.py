@@ -241,7 +241,7 @@ class _Tables:
             return None
         while len(self._kept) > 1 and self._kept[1][1] <= before:
             self._kept.popleft()
-        return replace(self._kept[0][0], followed=self._kept[-1][0].followed)
+        return replace(self._kept[0][0], monitor_state=self._kept[-1][0].monitor_state)
 
     def add(self, table: ProcessTable, at: float) -> float:
         """Keep a table. Return how long the machine was suspended since the last one.

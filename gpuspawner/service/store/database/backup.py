@@ -29,7 +29,6 @@ ADDRESS_NOTE = "store-address"
 """A file in the folder of a service that keeps its store in a database elsewhere."""
 MAX_NUMBER = 2**31 - 1
 """The largest number of openings and writes that the column holds."""
-_EPOCH = "SELECT number FROM meta WHERE name = 'epoch'"
 
 
 def note_address(folder: Path, url: str) -> None:
@@ -146,22 +145,17 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise Unavailable(f"{path} cannot be used ({error}).") from error
 
 
-def _scalar(database: sqlite3.Connection, query: str, *values: object) -> object:
-    """Return the first value that a query finds, None without one or without the table."""
+def _epoch_in(database: sqlite3.Connection) -> int:
+    """Return how often a store was opened, 0 without the table. Raises Unavailable if the number is damaged."""
     try:
-        row = database.execute(query, values).fetchone()
+        row = database.execute("SELECT number FROM meta WHERE name = 'epoch'").fetchone() or (0,)
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
-            return None
+            return 0
         raise
-    return row[0] if row else None
-
-
-def _number(database: sqlite3.Connection, query: str, *values: object) -> int:
-    value = _scalar(database, query, *values) or 0
-    if not isinstance(value, int) or not 0 <= value <= MAX_NUMBER:
-        raise Unavailable(f"The store holds what can't be read: {quoted(value)} is not a number of openings.")
-    return value
+    if not isinstance(row[0], int) or not 0 <= row[0] <= MAX_NUMBER:
+        raise Unavailable(f"The store holds what can't be read: {quoted(row[0])} is not a number of openings.")
+    return row[0]
 
 
 def _check_whole(database: sqlite3.Connection, path: Path) -> None:
@@ -231,7 +225,7 @@ def _epoch_of(path: Path) -> int:
         return 0
     try:
         with _opened(path) as database:
-            return _number(database, _EPOCH)
+            return _epoch_in(database)
     except Unavailable:
         return 0
 
@@ -239,7 +233,7 @@ def _epoch_of(path: Path) -> int:
 def _take_over(database: sqlite3.Connection, epoch: int) -> None:
     """Raise the epoch so that older services end, and remove the heartbeat so that no new one waits."""
     with database:
-        own = _number(database, _EPOCH)
+        own = _epoch_in(database)
         database.execute("DELETE FROM meta WHERE name IN ('epoch', 'beat')")
         database.execute("INSERT INTO meta (name, number) VALUES ('epoch', ?)", (max(own, epoch),))
 

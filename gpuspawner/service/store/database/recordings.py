@@ -177,7 +177,9 @@ def _sample(history: RecordedLease, rows: dict[str, ReadingRow], interval: float
         ended_cpu_cores=known[0].ended_cpu_cores if known else None,
         opened=history.opened(at),
         soft=_soft(next((row.soft for row in rows.values() if row.soft is not None), None)),
-        sources=tuple(dict.fromkeys(_source(one) for row in rows.values() for one in row.sources or ())),
+        sources=tuple(
+            dict.fromkeys(_source_json.validate_python(one) for row in rows.values() for one in row.sources or ())
+        ),
     )
 
 
@@ -206,10 +208,6 @@ def _reading(row: ReadingRow) -> GpuReading:
         possible_cpu_cores=row.possible_cpu_cores,
         seen_seconds=row.seen_seconds,
     )
-
-
-def _source(stored: dict[str, Any]) -> SourceReading:
-    return _source_json.validate_python(stored)
 
 
 def _without(source: Source) -> Callable[[Sample], Sample]:

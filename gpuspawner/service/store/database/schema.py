@@ -143,8 +143,7 @@ def version_of(number: int) -> str:
 
 
 def _opened_by(connection: sa.Connection) -> str:
-    number = connection.scalar(sa.text("SELECT number FROM meta WHERE name = :name"), {"name": OPENED_BY})
-    return version_of(int(number or 0))
+    return version_of(_number(connection, "meta", "SELECT number FROM meta WHERE name = :name", name=OPENED_BY))
 
 
 def _config(connection: sa.Connection | None = None) -> Config:
@@ -224,7 +223,7 @@ def _condition_of(connection: sa.Connection, size_bytes: int) -> Condition:
     every = _number(connection, "leases", "SELECT count(*) FROM leases")
     ended = _number(connection, "leases", "SELECT count(*) FROM leases WHERE phase = :phase", phase=Phase.ENDED.value)
     migrations = () if is_newer else known[after:]
-    opened_by = version_of(_number(connection, "meta", "SELECT number FROM meta WHERE name = :name", name=OPENED_BY))
+    opened_by = _opened_by(connection)
     return Condition(revision, revisions[-1], migrations, is_newer, every - ended, ended, size_bytes, opened_by)
 
 

@@ -13,6 +13,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Gone, Unavailable
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
@@ -138,6 +139,11 @@ class World:
 
     # The service
 
+    def change_catalog(self, catalog):
+        """Restart the service with another catalog."""
+        self.catalog = catalog
+        self.boot()
+
     def boot(self, life=None):
         """Restart the service: it reads its state from the store."""
         self.crash()
@@ -178,6 +184,11 @@ class World:
             await self.parts.scheduler.observe(self.clock.now())
             await self.parts.engine.round()
         await self.settle()
+
+    async def rounds(self, count):
+        """Run rounds, one after another."""
+        for _ in range(count):
+            await self.round()
 
     async def hide_gpus(self, *also):
         """Make the list of GPUs and other calls of the backend fail, and observe the GPUs once."""
@@ -290,6 +301,21 @@ class World:
         self.hub.answer(user, server)
         await self.round()
         return self.registry.get(lease.id)
+
+    async def come_up(self, lease):
+        """Acknowledge the grant of a lease, and let its server answer."""
+        await self.create(lease)
+        self.hub.answer(lease.user, lease.key.server)
+        await self.round()
+
+    def lose(self, lease):
+        """Let the process of a lease vanish, and its server in the hub."""
+        self.hub.forget(lease.user, lease.key.server)
+        self.backend.vanish(lease.id)
+
+    async def stop(self, lease):
+        """Stop a workspace in the name of its user."""
+        await self.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, lease.user, "enough"))
 
     async def hub_stops(self, lease, outcome="stopped", message=""):
         """Stop a server in the hub: its process ends, and the spawner reports the outcome."""

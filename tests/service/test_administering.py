@@ -128,6 +128,27 @@ def test_an_announced_end_is_listed_and_limits_extensions(world):
     assert "as was announced" in refused
 
 
+def test_an_announced_end_happens_in_time_and_a_moved_workspace_waits_at_its_old_place(world):
+    post(world, "workspaces/move", ids=["runs"])
+    post(world, "workspaces/stop", ids=["other"])
+    asked_at = world.lease("runs").asked_at
+    world.call(world.parts.engine.tick)
+    assert world.lease("runs").phase is Phase.RUNNING
+    world.clock.at += 300
+    world.call(world.parts.engine.tick)
+    moved, stopped = world.lease("runs"), world.lease("other")
+    assert (moved.phase, moved.reason, moved.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "admin")
+    assert (stopped.reason, stopped.message) == (
+        ExitReason.STOPPED,
+        f"It was stopped by admin, from the API, as administrator: {WHY}.",
+    )
+    world.call(world.parts.engine.drive, "runs")
+    world.call(world.parts.engine.drive, "runs")
+    (back,) = [x for x in world.call(lambda: list(world.parts.registry)) if x.user == "alice"]
+    assert (back.asked_at, back.tried_nodes, back.came_back) == (asked_at, (NODE,), True)
+    assert audit_of(world, "runs")[0] == ("admin", "stop", "the API, as administrator", "")
+
+
 def move_words(world):
     (planned,) = post(world, "workspaces/move", ids=["runs"], dry_run=True)["affected"]
     return planned["words"]

@@ -334,6 +334,31 @@ async def test_promise_10_an_invalid_request_of_the_spawner_is_refused_with_a_me
     assert status == 200 or answer["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/api/v1/check", "no JSON", 400),
+        ("POST", "/api/v1/check", "[]", 400),
+        ("POST", "/api/v1/check", HUGE, 413),
+        ("GET", "/api/v1/workspaces?ended=-1", None, 400),
+        ("GET", "/api/v1/workspaces?ended=999999999", None, 400),
+        ("GET", "/api/v1/workspaces/nobody", None, 404),
+        ("POST", "/api/v1/workspaces/nobody/stop", None, 404),
+        ("GET", "/api/v1/workspaces/{lease}/readings?since=x", None, 400),
+        ("GET", "/api/v1/workspaces/{lease}/readings?since=nan", None, 400),
+        ("POST", "/api/v1/workspaces/{lease}/extend", None, 200),
+        ("POST", "/api/v1/workspaces/{lease}/keep", "[1]", 400),
+    ],
+)
+async def test_promise_10_an_invalid_request_of_a_user_is_refused_with_a_message(
+    world, call, method, path, body, status
+):
+    lease = await world.up("alice")
+    answered, answer = await call(call.ticket("alice"), method, path.format(lease=lease.id), body)
+    assert answered == status
+    assert status == 200 or answer["error"]["message"]
+
+
 UNKNOWN = [
     *(
         (f"/api/v1/workspaces/{{lease}}/{action}", set())

@@ -1,5 +1,7 @@
 """The audit: one list of actions for API, page, CSV and JSON, with filters and a cursor for pages."""
 
+import csv
+import io
 import re
 
 import pytest
@@ -227,6 +229,23 @@ def test_an_unknown_filter_is_refused_with_the_known_ones(world, query, words):
 def test_only_administrators_read_it(world):
     assert api(world, "alice", "admin/audit").status_code == 403
     Browser(world, "alice").look("console/audit", 403)
+
+
+def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
+    act(world, "restrictions", reason="=1+1", what="pause")
+    act(world, "workspaces/extend", ids=["runs"], until="3d", reason="x")
+    line = AuditLine(NOW, "", "=cmd()", "admin", events.Came("=x"))
+    world.call(world.parts.registry.save, audit=[line])
+    browser = Browser(world, "admin")
+    page = browser.look("console/audit?by=people")
+    rows = browser.look("console/audit.json?by=people").json()["audit"]
+    response = browser.look("console/audit.csv?by=people")
+    assert response.headers["Content-Type"].startswith("text/csv")
+    table = list(csv.DictReader(io.StringIO(response.content.decode())))
+    assert [x["why"].lstrip("'") for x in table] == [x["why"] for x in rows]
+    assert not [cell for row in table for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
+    assert all(row["why"].split(":")[0] in page.text for row in rows)
+    assert "X-Next" not in response.headers
 
 
 @pytest.mark.postgresql

@@ -5,6 +5,7 @@ import time
 
 import page_world
 import pytest
+from bad_machine import BUSY
 from service_process import SERVE
 from service_world import PREFIX, SECRET
 from tornado.httpclient import HTTPRequest
@@ -115,6 +116,23 @@ async def test_a_workspace_warned_before_the_jump_and_a_restart_is_not_stopped_b
     await machine.until_ended(lease)
     assert machine.now_of(lease).reason is ExitReason.IDLE
     assert machine.did(lease).count("warned") == 1
+
+
+@pytest.mark.parametrize("mode", ["idle", "busy"])
+@JUMPS
+async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_seconds, mode):
+    lease = await machine.up("alice")
+    if mode == "busy":
+        machine.tool(lease, BUSY)
+    await machine.go_on(120)
+    before = machine.streak(lease)
+    machine.crash()
+    machine.clock.advance(jump_seconds)
+    machine.boot()
+    await machine.sample()
+    after = machine.streak(lease)
+    assert after.idle_seconds <= before.idle_seconds + 90
+    assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])
 
 
 async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_of_ten_minutes(world):

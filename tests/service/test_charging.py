@@ -16,6 +16,7 @@ from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.quotas.ledger import LedgerKind, LedgerLine
+from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.rules import Account, Budget, BudgetUnit, Quota, QuotaScope, Rate, Rules, Team
 from gpuspawner.service.store import AuditLine, tables
 
@@ -54,8 +55,7 @@ def charged(world, lease, *what):
 
 async def stop(world, lease):
     await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.phase(lease) is Phase.ENDED
 
 
@@ -150,6 +150,27 @@ async def test_usage_is_the_same_after_a_restart(make):
     assert of(world) == Fraction(450_000, HOUR_MS)
 
 
+async def test_use_across_a_month_s_end_counts_in_each_month(make):
+    zurich = ZoneInfo("Europe/Zurich")
+    end = datetime(2026, 12, 1, tzinfo=zurich).timestamp()  # a Tuesday
+    world = make(a_budget(1000, Per.MONTH), at=end - 2 * HOUR)
+    early = await world.up("alice")
+    await world.go_on(HOUR, step=600)
+    await stop(world, early)
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (1, 1, 1)
+    late = await world.up("alice")
+    await world.go_on(3 * HOUR, step=600)
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK), of(world, per=Per.DAY)) == (0, 1, 0)
+    await stop(world, late)
+    assert [line.day for line in lines(world, late)] == ["2026-11-30", "2026-12-01"]
+    assert charged(world, late) == 3 * HOUR_MS
+    now_in_december = Fraction(milliseconds(world.clock.now()) - milliseconds(end), HOUR_MS)
+    assert of(world, per=Per.MONTH) == of(world, per=Per.DAY) == now_in_december
+    assert of(world, per=Per.WEEK) == 4
+    world.boot()
+    assert (of(world, per=Per.MONTH), of(world, per=Per.WEEK)) == (now_in_december, 4)
+
+
 @pytest.mark.parametrize(("year", "month", "day", "hours"), [(2026, 3, 29, 23), (2026, 10, 25, 25)])
 async def test_a_day_on_which_the_clock_changes_is_charged_as_long_as_it_was(make, year, month, day, hours):
     zurich = ZoneInfo("Europe/Zurich")
@@ -205,6 +226,24 @@ async def test_a_budget_bounds_the_end_is_told_warned_of_and_ends_it(make):
     assert charged(world, lease, LedgerKind.OVERRUN) == 0
 
 
+async def test_a_start_is_refused_that_a_budget_leaves_too_little(make):
+    world = make(a_budget(2))
+    first = await world.up("alice")  # two hours are set aside for it
+    world.clock.advance(2)  # balances are kept for a second
+    with pytest.raises(RequestRefused) as refused:
+        await world.start("alice", "more")
+    error = refused.value
+    assert (error.status, error.field) == (403, "gpu_hours")
+    assert str(error).startswith(
+        "GPU hours: You asked for 1 GPU for 8 h. Allowed: 0 of your 2 GPU hours this week are left "
+        "(less than 0.1 used, 2 reserved by running workspaces). They reset Mon 18 Jan 00:00. Stop what "
+    )
+    assert str(error).endswith("or ask gpu@example.org for more.")
+    await stop(world, first)  # what it did not use returns
+    more = await world.up("alice", "more")
+    assert more.latest_end.at == pytest.approx(world.clock.now() + 2 * HOUR, abs=3)
+
+
 async def test_a_start_with_fewer_gpus_is_named_where_it_would_do(make):
     world = make(a_budget("0.6"))
     with pytest.raises(RequestRefused, match="Ask for 1, stop what you do not need"):
@@ -248,6 +287,24 @@ async def test_extend_gives_what_the_budget_leaves_and_refuses_less_than_ten_min
     assert other.deadline_at == rest.deadline_at
 
 
+async def test_an_adopted_workspace_is_charged_and_never_ended_by_a_budget(make):
+    world = make(a_budget(1))
+    lease = await world.up("alice")
+    world.crash()
+    world.parts.store._engine.dispose()
+    lost = make(a_budget(1))
+    lost.backend, lost.hub, lost.clock = world.backend, world.hub, world.clock
+    lost.boot()
+    for _ in range(3):
+        await lost.round()
+    adopted = lost.registry.get(lease.id)
+    assert (adopted.adopted, adopted.phase, adopted.latest_end) == (True, Phase.RUNNING, None)
+    await lost.go_on(2 * HOUR, step=600)
+    assert lost.phase(lease) is Phase.RUNNING
+    await stop(lost, lease)
+    assert charged(lost, lease) == 2 * HOUR_MS
+
+
 async def test_time_after_the_budget_for_a_warning_is_an_overrun(make):
     world = make(a_budget(2))
     lease = await world.up("alice")
@@ -260,6 +317,26 @@ async def test_time_after_the_budget_for_a_warning_is_an_overrun(make):
     assert charged(world, lease, LedgerKind.USE) == 2 * HOUR_MS
     assert charged(world, lease, LedgerKind.OVERRUN) >= 600_000
     assert charged(world, lease, LedgerKind.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
+
+
+async def test_an_outage_of_more_than_a_minute_is_given_back(make):
+    world = make(a_budget(100))
+    lease = await world.up("alice")
+    await world.go_on(600)
+    for away in (40, 400):
+        world.crash()
+        world.clock.advance(away)
+        world.boot()
+        await world.go_on(60)
+    (balance,) = world.allocator.bounds.balances().of(Requester("alice", world.key("alice").user_created))
+    assert float(balance.used) == pytest.approx(
+        (600 + 40 + 60 + 60) / 3600, rel=0.01
+    )  # what was lost is not counted while it runs
+    await stop(world, lease)
+    refund = [line for line in lines(world, lease) if line.what is LedgerKind.REFUND]
+    assert [line.milliseconds for line in refund] == [pytest.approx(-400_000, abs=1000)]
+    assert refund[0].why == "The GPU service was away: the workspace could be neither stopped nor extended."
+    assert charged(world, lease) == pytest.approx(760_000, abs=1000)
 
 
 # Lost time
@@ -369,8 +446,7 @@ async def test_charges_of_a_month_count_again_after_the_clock_went_back_and_fort
     lease = await world.up("alice")
     await world.go_on(2 * HOUR)
     await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     used = Fraction(sum(x.milliseconds for x in world.parts.store.ledger.of_lease(lease.id)), HOUR_MS)
 
     def of_this_month():

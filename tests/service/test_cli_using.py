@@ -116,6 +116,26 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
     assert out.endswith(f"{world.url}/user/alice/\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--memory", "16 boxes"], "Memory: You asked for '16 boxes'. Allowed: 1 GiB to 64 GiB."),
+        (["--count", "9"], "GPUs: You asked for '9'. Allowed: 1 to 4."),
+        (["lost"], "Template: You asked for 'lost'. Allowed: pytorch."),
+        (["--repository", "https://me:secret@example.org/a.git"], "Repository: "),
+        (
+            ["--name", "a/b"],
+            "Name: You asked for 'a/b'. Allowed: at most 30 lower-case letters, digits and single hyphens,",
+        ),
+        (["--name", "weird name!"], "Name: You asked for 'weird name!'. Allowed: at most 30 lower-case letters,"),
+        (["--name", "weird name!", "--dry-run"], "Name: You asked for 'weird name!'. Allowed: "),
+    ],
+)
+def test_an_impossible_start_is_refused_in_words(cli, world, arguments, words):
+    assert words in cli("start", *arguments, code=2).err
+    assert list(world.parts.registry) == []
+
+
 def test_any_gpu_with_a_given_memory_can_be_requested(cli, world):
     cli("start", "--gpu-memory", "40GiB", "--detach")
     (lease,) = world.parts.registry

@@ -113,3 +113,20 @@ def test_a_message_reaches_the_users_of_the_selection_once_each_and_is_audited(w
         ("bob", "admin", "the console, as administrator"),
         ("alice", "admin", "the console, as administrator"),
     ]
+
+
+def test_an_announcement_is_previewed_sent_and_ended(world):
+    browser = Browser(world, "admin")
+    fields = {"whom": "user", "name": "bob", "text": "Friday", "until": "2h"}
+    assert "1 person will read it until" in browser.submit("console/act/announce", **fields, step="look").text
+    assert world.parts.announcements.all() == []
+    unknown = browser.submit("console/act/announce", 400, **{**fields, "name": "nobody"}, step="do").text
+    assert 'id="act-name-wrong"' in unknown
+    page = browser.submit("console/act/announce", **fields, step="do").text
+    (sent,) = world.parts.announcements.all()
+    assert f"console/announcements/{sent.id}/withdraw" in page
+    page = browser.submit(f"console/announcements/{sent.id}/withdraw").text
+    assert "Ended in the last 30 days (1)" in page
+    browser.submit(f"console/announcements/{sent.id}/withdraw")  # a second click
+    browser.submit("console/announcements/none/withdraw", 404)
+    Browser(world, "alice").submit(f"console/announcements/{sent.id}/withdraw", 403)

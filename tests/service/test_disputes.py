@@ -7,6 +7,7 @@ import pytest
 import requests
 from page_world import NOW, Browser, api, world_fixture
 
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, Phase
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
 
@@ -109,6 +110,23 @@ def test_an_end_is_disputed_once_and_answered_once(world, gone):
         assert "already" not in admin.submit("workspaces/gone/answer", sentence="Sorry.").text
     assert "admin has answered it already." in admin.submit("workspaces/gone/answer", 409, sentence="Not sorry.").text
     assert world.lease("gone").dispute.answer == "Sorry."
+
+
+@pytest.mark.parametrize("reason", list(ExitReason))
+def test_only_an_end_that_others_decided_can_be_disputed(world, reason):
+    world.save(page_world.reclaimed("gone", reason=reason))
+    may = reason not in {
+        ExitReason.STOPPED,
+        ExitReason.MOVED,
+        ExitReason.CHANGED,
+        ExitReason.FAILED,
+        ExitReason.CANCELLED,
+    }
+    assert ("This was wrong" in Browser(world, "alice").look("workspaces/gone").text) is may
+    answer = api(world, "alice", "workspaces/gone/dispute", "POST")
+    assert answer.status_code == (200 if may else 409)
+    if not may:
+        assert f"ended as {reason.value}" in answer.json()["error"]["message"]
 
 
 def test_a_live_workspace_cannot_be_disputed(world):

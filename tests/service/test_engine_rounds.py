@@ -7,7 +7,7 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
+from gpuspawner.core.leases.exits import ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
 from gpuspawner.service.engine.hub_state import HUB_AWAY_SECONDS
@@ -88,6 +88,24 @@ async def test_leftovers_of_an_earlier_start_do_not_block_their_own_lease(make_w
     await world.go_on(2, step=1)
     assert not world.backend.running
     assert world.registry.get(lease.id).phase is Phase.RESERVED
+
+
+async def test_a_workspace_runs_once_the_server_of_its_own_attempt_answers(world):
+    lease = await starting(world)
+    world.hub.answer("alice")
+    await world.round()
+    assert world.now_of(lease).phase is Phase.STARTING, "nothing runs"
+    world.backend.run(lease.id, 7, lease_variables(lease, SECRET))
+    await world.round()
+    assert world.now_of(lease).phase is Phase.STARTING, "another attempt runs"
+    world.backend.vanish(lease.id)
+    world.backend.run(lease.id, 1, lease_variables(lease, SECRET))
+    world.hub.put("alice")
+    await world.round()
+    assert world.now_of(lease).phase is Phase.STARTING, "it does not answer"
+    world.hub.answer("alice")
+    await world.round()
+    assert world.now_of(lease).phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -176,7 +194,7 @@ async def test_an_error_of_one_lease_does_not_block_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):

@@ -12,8 +12,7 @@ def refusing(world):
     """Two GPUs; alice holds both, and the policy gives them to waiting requests."""
     default = world.catalog.policies["default"]
     policies = {"default": replace(default, extend=replace(default.extend, others_wait=False))}
-    world.catalog = replace(world.catalog, policies=policies)
-    world.boot()
+    world.change_catalog(replace(world.catalog, policies=policies))
     return world
 
 

@@ -84,6 +84,21 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.ENDED, [])
 
 
+async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
+    """The parked lease is granted, the start answered 202, and the hub dies before it uses the grant."""
+    lease = await world.parked("alice")
+    await world.go_on(2, step=1)
+    assert world.now_of(lease).phase is Phase.RESERVED
+    world.hub.unreachable = "The hub does not answer."
+    world.hub.forget("alice")
+    await world.go_on(60, step=5)
+    parked = world.now_of(lease)
+    assert (parked.phase, parked.asked_at) == (Phase.PARKED, lease.asked_at)
+    world.hub.unreachable = ""
+    await world.go_on(120, step=5)
+    assert [call[:2] for call in world.hub.calls] == [("start", "alice")] * 2
+
+
 async def test_a_hanging_start_does_not_block_the_next_start(world):
     world.backend.complete = False
     await world.round()
@@ -115,6 +130,45 @@ def waits(world):
     }
 
 
+async def test_the_wait_of_a_parked_request_ends_with_its_first_grant(make_world):
+    world = make_world(gpus=1)
+    alice = await world.up("alice")
+    world.shows(alice, 80)
+    bob = await world.start("bob")
+    await world.park(bob)
+    await world.go_on(3600)
+    await world.hub_stops(alice)
+    await world.go_on(4, step=1)
+    granted = world.now_of(bob)
+    assert granted.phase is Phase.RESERVED
+    assert granted.first_granted_at == granted.granted_at
+    await world.go_on(2, step=1)
+    starting = await world.create(await world.ask("bob"))
+    assert starting.attempt == 2
+    world.hub.answer("bob")
+    await world.round()
+    assert world.phase(bob) is Phase.RUNNING
+    waited = granted.granted_at - bob.asked_at
+    assert waits(world) == {"gpuspawner_queue_wait_seconds_count": 2, "gpuspawner_queue_wait_seconds_sum": waited}
+
+
+async def test_a_request_that_loses_its_place_waits_again(make_world):
+    world = make_world(gpus=2)
+    await world.up("alice", count=2)
+    bob = await world.start("bob")
+    await world.parts.attempts.park(bob.id, 1)
+    kept = await world.ask("bob", lifetime="2h")
+    assert kept.asked_at == bob.asked_at
+    await world.go_on(60)
+    changed = await world.ask("bob", count=2)
+    assert changed.asked_at > bob.asked_at
+    carol = await world.ask("carol", gpu="none")
+    assert carol.first_granted_at == carol.granted_at
+    await world.go_on(60)
+    anew = await world.ask("carol")
+    assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
+
+
 async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
@@ -128,14 +182,25 @@ async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
         raise Unavailable("The hub does not answer.")
 
     world.hub.groups = away
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert world.phase(bob) in {Phase.PARKED, Phase.RESERVED}
     assert world.hub.calls == []
     world.hub.groups = ask
     world.clock.advance(2.0)
     await world.round()
     assert [call[:2] for call in world.hub.calls] == [("start", "bob")]
+
+
+async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts_as_no_failed_start(world):
+    lease = await world.parked("alice")
+    while world.phase(lease) is not Phase.RESERVED:
+        await world.round()
+    world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server
+    world.parts.engine._servers._listed_at = float("-inf")
+    await world.go_on(5, step=1)
+    found = world.now_of(lease)
+    assert (found.phase, found.failed_starts, found.asked_at) == (Phase.PARKED, 0, lease.asked_at)
+    assert "parked" not in world.did(lease), "no start failed"
 
 
 def with_image(image, cpu="2"):

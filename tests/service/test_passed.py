@@ -63,7 +63,6 @@ async def test_after_the_longest_wait_only_a_higher_priority_may_go_first(ruled)
     told = world.view(alice).queue.precedence
     assert told == "It has waited so long that no later request starts first."
     urgent = Rules(quotas=(EACH,), teams={"vision": Team("vision", priority=1)})
-    world.catalog = replace(world.catalog, rules=urgent)
-    world.boot()
+    world.change_catalog(replace(world.catalog, rules=urgent))
     told = world.view(alice).queue.precedence
     assert told == "It has waited so long that only requests of a higher priority can start first."

@@ -25,8 +25,7 @@ async def disrupted(world, lease, **changes):
 async def gone(world, lease, outcome="died"):
     """Its place ends it, and the hub sees that it is gone."""
     await world.hub_stops(lease, outcome)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
 
 
 def waiting(world, lease):
@@ -64,8 +63,7 @@ async def test_a_withdrawn_preemption_has_no_warning(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     world.change_process(alice, disruption="", ends_in_seconds=None)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     spared = world.now_of(alice)
     assert (spared.phase, spared.disruption, spared.disrupted_until) == (Phase.RUNNING, "", None)
     assert present_workspace(world.parts, spared).warning is None
@@ -89,8 +87,7 @@ async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
 async def test_an_announced_disappearance_was_a_preemption_too(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
-    world.backend.vanish(alice.id)
-    world.hub.forget("alice")
+    world.lose(alice)
     await world.go_on(20, step=2)
     assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is not None
@@ -127,8 +124,7 @@ async def test_a_crash_loses_no_preempted_workspace(world):
     await disrupted(world, alice)
     await world.hub_stops(alice, "died")
     world.boot()
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert waiting(world, alice).asked_at == alice.asked_at
 
 
@@ -136,10 +132,8 @@ async def test_a_crash_loses_no_preempted_workspace(world):
 async def test_other_ends_do_not_restart(world, reason):
     alice = await world.up("alice")
     await world.parts.engine.begin_stop(alice.id, Exit(reason, "somebody", "Because."))
-    world.hub.forget("alice")
-    world.backend.vanish(alice.id)
-    await world.round()
-    await world.round()
+    world.lose(alice)
+    await world.rounds(2)
     assert world.now_of(alice).phase is Phase.ENDED
     assert waiting(world, alice) is None
 
@@ -204,8 +198,7 @@ async def test_promise_3_a_moved_workspace_restarts_at_its_queue_position(make_w
     assert world.now_of(alice).phase is Phase.STOPPING
     assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the engine, through the hub"
     await world.hub_stops(alice, "stopped")
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     ended, back = world.now_of(alice), waiting(world, alice)
     assert (ended.reason, ended.ended_by) == (ExitReason.MOVED, "alice")
     assert "GPU-1 was reported unhealthy" in ended.message
@@ -218,8 +211,7 @@ async def test_promise_3_a_moved_workspace_restarts_at_its_queue_position(make_w
 async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     alice = await world.up("alice")
     world.crash()
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}}))
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
     person = Person("alice", alice.key.owner)
     warning = world.view(alice).warning
@@ -245,8 +237,7 @@ async def test_a_start_stopped_before_it_runs_is_not_restarted(world):
     world.backend.vanish(alice.id)
     world.hub.listed["alice", ""] = replace(world.hub.listed["alice", ""], ready=False, pending="stop")
     world.clock.advance(120)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert world.now_of(alice).phase is Phase.STARTING
     await world.hub_stops(alice)
     await world.round()
@@ -256,8 +247,7 @@ async def test_a_start_stopped_before_it_runs_is_not_restarted(world):
 async def test_a_request_no_longer_in_the_catalog_ends_instead_of_waiting_for_ever(world):
     alice = await world.up("alice", gpu="half")
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8"}, "default": {"gpu": "a100", "memory": "8GiB"}}
-    world.catalog = a_catalog(templates={"pytorch": pytorch})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": pytorch}))
     await world.round()
     told = await disrupted(world, alice, ends_in_seconds=30.0)
     assert "starts again by itself" not in present_workspace(world.parts, told).warning.text

@@ -345,8 +345,7 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 1, kind="half"))
     assert world.now_of(alice).notice is not None
-    world.catalog = replace(world.catalog, gpus={"a100": world.catalog.gpus["a100"]})
-    world.boot()
+    world.change_catalog(replace(world.catalog, gpus={"a100": world.catalog.gpus["a100"]}))
     await world.round()
     await world.go_on(NOTICE + 10, step=5)
     assert world.now_of(alice).reason is ExitReason.MADE_ROOM

@@ -9,7 +9,7 @@ import pytest
 from service_world import GRACE, IDLE_FOR, SECRET, a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.exits import Exit, ExitReason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -27,7 +27,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     first = await world.up("alice")
     second = await world.start("bob")
     assert second.phase is Phase.QUEUED
-    await world.parts.engine.begin_stop(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(first)
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
     await world.parts.attempts.hear(second.id, 1)
@@ -142,11 +142,61 @@ async def test_promise_2_leases_and_readings_survive_a_restart(make_world):
     assert places == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("options", "change", "why"),
+    [
+        pytest.param(
+            {"gpu": "half"}, {"gpus": {"a100": "1-8"}}, "GPU: You asked for 'half'. Allowed: a100", id="a kind"
+        ),
+        pytest.param(
+            {"memory": "64GiB"}, {"bounds": {"memory": "1GiB-8GiB"}}, "Memory: You asked for '64GiB'", id="a bound"
+        ),
+    ],
+)
+async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_reason(world, options, change, why):
+    ada = await world.up("ada", count=2)
+    bob, cyd = await world.start("bob", **options), await world.start("cyd", gpu="a100")
+    pytorch = {
+        "title": "PyTorch",
+        "gpus": {"a100": "1-8", "half": "1-2"},
+        "default": {"gpu": "a100", "count": 1, "memory": "8GiB"},
+        **change,
+    }
+    world.catalog = a_catalog(templates={"pytorch": pytorch})
+    world.boot()
+    assert world.phase(ada) is Phase.RUNNING
+    assert world.phase(cyd) is Phase.PARKED
+    end = world.view(bob).end
+    assert (end.reason, end.by) == ("failed", "gpuspawner")
+    assert why in end.why
+    assert end.why.endswith("Press Start to request it again.")
+
+
+@pytest.mark.parametrize(
+    "default", [pytest.param({"gpu": "half"}, id="kind"), pytest.param({"gpu": "a100", "count": 2}, id="count")]
+)
+async def test_promise_6_a_changed_default_changes_no_waiting_request(world, default):
+    ada = await world.up("ada", count=2)
+    bob = await world.start("bob")
+    await world.park(bob)
+    pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
+    world.catalog = a_catalog(templates={"pytorch": pytorch})
+    world.boot()
+    await world.round()
+    start, asked = world.hub.start, []
+    world.hub.start = lambda user, name, options: asked.append(options) or start(user, name, options)
+    await world.hub_stops(ada)
+    await world.go_on(4, step=1)
+    (options,) = asked
+    joined = await world.ask("bob", **options)
+    assert (joined.id, joined.phase, joined.asked_at) == (bob.id, Phase.RESERVED, bob.asked_at)
+    assert (joined.request.gpu, joined.request.count) == ("a100", 1)
+
+
 async def test_promise_2_a_request_by_a_removed_default_ends_with_the_reason(world):
     await world.up("ada", count=2)
     bob = await world.start("bob")
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}}))
     assert "GPU: You asked for 'a100'. Allowed: half" in world.view(bob).end.why
 
 
@@ -156,8 +206,7 @@ async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world)
     lease = await world.acknowledge(world.now_of(lease))
     world.crash()
     world.hub.forget("alice")
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"a100": "1-2"}}})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"a100": "1-2"}}}))
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
     assert "GPU: You asked for 'half'. Allowed: a100" in world.view(lease).end.why
@@ -176,6 +225,27 @@ async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_
     assert world.now_of(lease).reason is ExitReason.IDLE
 
 
+async def test_promise_2_leases_are_rebuilt_from_what_runs_when_the_store_is_lost(make_world):
+    old = make_world()
+    lease = await old.up("alice", gpu="half", lifetime="2h")
+    old.clock.advance(600)
+    new = make_world()
+    new.clock, new.backend, new.hub = old.clock, old.backend, old.hub
+    new.boot()
+    await new.round()
+    await new.round()
+    rebuilt = new.registry.get(lease.id)
+    assert (rebuilt.phase, rebuilt.attempt, rebuilt.key, rebuilt.slots) == (
+        Phase.RUNNING,
+        lease.attempt,
+        lease.key,
+        lease.slots,
+    )
+    assert (rebuilt.request, rebuilt.asked_at) == (lease.request, lease.asked_at)
+    assert rebuilt.deadline_at == lease.granted_at + 7200
+    assert rebuilt.streak.idle_seconds == 0
+
+
 async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_server(world):
     world.hub.put("alice", ready=True)
     await world.round()
@@ -191,8 +261,7 @@ async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_s
 
 async def test_promise_2_a_lease_without_a_server_is_released(world):
     lease = await world.up("alice")
-    world.hub.forget("alice")
-    world.backend.vanish(lease.id)
+    world.lose(lease)
     await world.go_on(20, step=2)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.FAILED, "hub")

@@ -33,6 +33,24 @@ async def test_promise_4_a_gpu_that_can_t_be_read_is_not_idle(world, percent):
     assert world.registry.get(lease.id).streak.idle_seconds == 0
 
 
+@pytest.mark.parametrize(
+    ("problem", "cut"),
+    [
+        pytest.param("the probe did not end within 20 s", 1.0, id="timed out"),
+        pytest.param("", 0.6, id="half read"),
+        pytest.param("", 0.0, id="nothing read"),
+        pytest.param("the workspace has no process", 1.0, id="no process"),
+    ],
+)
+async def test_promise_4_a_probe_that_failed_is_not_idle(world, problem, cut):
+    lease = await world.up("alice")
+    text = probe_text({lease.slots[0].gpu: 0})
+    world.shows(lease, 0, problem=problem, text=text[: int(len(text) * cut)])
+    await world.go_on(LONG)
+    assert world.registry.get(lease.id).phase is Phase.RUNNING
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)} == {"unknown"}
+
+
 async def test_promise_4_a_missing_nvidia_smi_is_not_idle(world):
     lease = await world.up("alice")
     text = probe_text({}).replace("reading 0", "reading 127\nsmi sh: nvidia-smi: not found")
@@ -165,8 +183,7 @@ async def test_a_changed_policy_ends_the_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     assert world.phase(lease) is Phase.RECLAIMING
-    world.catalog = a_catalog(policy={"idle": {**POLICY["idle"], "for": "2h"}})
-    world.boot()
+    world.change_catalog(a_catalog(policy={"idle": {**POLICY["idle"], "for": "2h"}}))
     assert world.phase(lease) is Phase.RUNNING
     await world.go_on(1200)
     assert world.phase(lease) is Phase.RUNNING, world.now_of(lease).message
@@ -179,8 +196,7 @@ async def test_a_grace_that_a_changed_policy_ends_sends_no_message(make_world, m
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     assert world.phase(lease) is Phase.RECLAIMING
-    world.catalog = a_catalog(policy={"mode": mode})
-    world.boot()
+    world.change_catalog(a_catalog(policy={"mode": mode}))
     assert world.phase(lease) is Phase.RUNNING
     told = [row.document["text"] for row in world.parts.store.outbox.due(world.clock.now(), 10)]
     assert len(told) == 1, "only what was told before the restart"

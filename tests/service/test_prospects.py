@@ -6,6 +6,7 @@ import page_world
 import pytest
 
 from gpuspawner.core.errors import RequestRefused
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -75,6 +76,23 @@ async def test_a_request_above_a_lowered_quota_is_explained_and_keeps_its_positi
     again = world.now_of(lease)
     assert (again.impossible, again.impossible_since, again.asked_at) == ("", None, lease.asked_at)
     assert world.did(lease)[-1] == "can start again"
+
+
+async def test_an_impossible_request_ends_after_a_day(world, quota):
+    for gpu in world.backend.gpus:
+        world.backend.change_gpu(gpu.id, foreign=True)
+    await world.round()
+    lease = await world.start("alice", count=2)
+    quota[0] = 1
+    await world.round()
+    await world.go_on(DAY - 10, step=DAY / 4)
+    assert world.phase(lease) is Phase.PARKED
+    await world.go_on(20, step=5)
+    ended = world.now_of(lease)
+    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
+    assert (
+        "It waited 24 h and could not start: GPUs: You asked for 2. Allowed: 1 by the cluster's quota" in ended.message
+    )
 
 
 def test_the_page_of_an_impossible_request_offers_a_change(make_web_world):

@@ -142,6 +142,27 @@ def test_administrators_see_what_is_used_and_left_of_each_quota(world):
     assert "Each user may have 1 GPU at once, and up to 4 while free" in page
 
 
+def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reason(world):
+    browser = Browser(world, "admin")
+    page = browser.submit("console/act/grant", **GRANT, back="console/quotas").text
+    (grant,) = grants(world)
+    assert (grant["user"], grant["amount"], grant["limit"], grant["why"], grant["by"]) == (
+        "alice", 2, "gpus", "The paper", "admin",
+    )  # fmt: skip
+    assert "alice: 2 GPUs until" in section(page, "extra")
+    assert quota_rows(world)["alice", "6 GPUs at once"][3] == "4"
+    dialog = browser.look(f"console/act/take-back?grant={grant['id']}").text
+    assert "2 GPUs more for alice until" in dialog
+    taken = {"grant": grant["id"], "back": "console/extra-quota"}
+    assert 'id="act-why-wrong"' in browser.submit("console/act/take-back", 400, **taken).text
+    assert grants(world)[0]["state"] == "in force"
+    page = browser.submit("console/act/take-back", why="Done", **taken).text
+    assert grants(world)[0]["state"] == "taken back"
+    assert "Taken back" in page
+    assert "has taken it back already" in browser.submit("console/act/take-back", 409, why="x", **taken).text
+    browser.submit("console/act/take-back", 404, why="x", grant="none")
+
+
 @pytest.mark.parametrize(
     ("wrong", "field", "told"),
     [

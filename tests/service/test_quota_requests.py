@@ -5,7 +5,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api
+from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_A_DAY, MAX_OPEN
@@ -287,6 +287,27 @@ def test_a_request_that_only_the_team_s_quota_limits_says_how_to_ask_for_it(make
         assert error(ask(world, status=400, what="20 GPU h", team=team)).endswith(whole)
     assert ask(world, what="20 GPU h", team="vision", whole_team=True)["state"] == "open"
     assert error(ask(world, status=400)).endswith("No quota limits this amount.")
+
+
+def test_an_administrator_answers_on_the_page(world):
+    world.save(running("runs", "alice", gpus=(0,)))
+    asked = ask(world, what="20 GPU h")
+    browser = Browser(world, "admin")
+    page = html.unescape(browser.look("console/requests").text)
+    for told in ("</a> asks for 20 GPU h more", "“The paper”", "Up to CHF 42.00, paid by team vision", "1<span"):
+        assert told in page
+    link = html.unescape(re.search(r'href="/services/gpu/(console/act/change-request[^"]*)"', page)[1])
+    dialog = browser.look(link).text
+    assert 'name="number" value="20"' in dialog
+    typed = {"request": asked["id"], "number": "10", "unit": "GPU h", "back": "console/requests"}
+    assert 'id="act-why-wrong"' in browser.submit("console/act/change-request", 400, **typed).text
+    page = html.unescape(browser.submit("console/act/change-request", **typed, why="Half").text)
+    assert "No request waits for an answer." in page
+    assert "alice: 10 GPU h</b> instead of 20 GPU h" in page
+    assert "“Half”" in html.unescape(browser.look("console/requests?show=answered").text)
+    assert "declined" not in browser.look("console/requests.csv?show=answered").text
+    assert "approved" in browser.look("console/requests.csv?show=answered").text
+    assert "approved already by admin" in browser.submit("console/act/decline", 409, request=asked["id"], why="x").text
 
 
 def test_a_lead_sees_no_button_on_requests_that_others_answer(world):

@@ -12,7 +12,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Key, Owner, Phase
 from gpuspawner.core.rules import Hours
-from gpuspawner.core.schedules import Schedule, parse_time_of_day, parse_weekdays
+from gpuspawner.core.schedules import FIRST_START_SECONDS, QUICKER_SHARE, Schedule, parse_time_of_day, parse_weekdays
 from gpuspawner.service.forgetting import forget
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.start import schedules
@@ -69,8 +69,7 @@ def lease_of(world, user="bob"):
 
 async def comes_up(world):
     """Let the hub's server of bob's come up, whose start the service has asked for."""
-    for _ in range(4):
-        await world.round()
+    await world.rounds(4)
     lease = lease_of(world)
     assert lease.phase is Phase.RESERVED, lease.phase
     await world.create(await world.ask("bob"))
@@ -138,6 +137,25 @@ async def test_a_schedule_pauses_also_under_policies_that_stop_nothing(make_worl
     world = make_world(policy={"claim": "30m", "mode": mode})
     world.hub.add("bob")
     await missed(world, lambda lease: lease.phase is Phase.RUNNING)
+
+
+async def test_a_used_day_restarts_the_count_and_slow_starts_are_requested_earlier(world):
+    holder = await world.up("holder", count=2, lifetime="1h")
+    reads(world, holder, percent=90)
+    await wish(world, at="9:03", count=1)
+    await rounds(world, 2)
+    assert lease_of(world).phase is Phase.PARKED, "an hour before its time: so long nobody else ends"
+    (told,) = await listed(world)
+    await world.hub_stops(holder)
+    up = await comes_up(world)
+    reads(world, up, opened=True)
+    await rounds(world, 3)
+    assert world.now_of(up).claimed_at is not None
+    (told,) = await listed(world)
+    assert (told["lease"], told["missed_days"]) == (None, 0)
+    ((_, stored),) = await world.parts.store.read(world.parts.store.schedules.of_hub, world.hub_id)
+    took_seconds = world.now_of(up).running_at - up.granted_at
+    assert 0 < took_seconds < stored.start_seconds == QUICKER_SHARE * FIRST_START_SECONDS
 
 
 def away(*_arguments):

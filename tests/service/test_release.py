@@ -98,8 +98,7 @@ async def test_a_start_cancelled_by_the_service_s_stop_is_requeued(world, phase)
     assert (parked.phase, parked.asked_at) == (Phase.PARKED, lease.asked_at)
     assert parked.not_before <= world.clock.now(), "nobody passes it"
     world.backend.complete = True
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert [call[:2] for call in world.hub.calls] == [("start", "alice")]
 
 
@@ -113,7 +112,7 @@ async def test_a_start_cancelled_five_seconds_after_the_stop_ends(world, phase):
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await world.round()
     assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
@@ -207,8 +206,7 @@ async def test_simultaneous_starts_of_a_user_are_limited(make_world):
     ]
     await world.create(mine[0])
     world.hub.answer("alice", "0")
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert (world.now_of(theirs[1]).phase, world.now_of(mine[2]).phase) == (Phase.RESERVED, Phase.QUEUED), (
         "who has less goes before another's third"
     )
@@ -324,6 +322,23 @@ async def test_a_stop_in_the_hub_names_its_actor(world, by, named):
         f"It was stopped by {by}, from the hub.",
     )
     assert world.did(lease).count("stopper") == (named != "before its end")
+
+
+async def test_the_actor_of_a_hub_stop_outlives_an_unstored_end(world, monkeypatch):
+    lease = await world.up("alice")
+    await world.allocator.stoppers.name(lease.key, "root")
+    save = world.parts.store.save
+
+    def away(*_arguments):
+        raise Unavailable("The store does not answer.")
+
+    monkeypatch.setattr(world.parts.store, "save", away)
+    with pytest.raises(Unavailable):
+        await world.hub_stops(lease)
+    monkeypatch.setattr(world.parts.store, "save", save)
+    await world.hub_stops(lease)  # the spawner tells it again
+    ended = world.now_of(lease)
+    assert (ended.ended_by, ended.message) == ("root", "It was stopped by root, from the hub.")
 
 
 async def test_the_actor_of_a_hub_stop_is_not_used_for_another_end(world):

@@ -13,6 +13,7 @@ from page_world import Browser
 from service_world import IDLE_FOR, POLICY
 
 from gpuspawner.catalog.watched_file import CatalogFile
+from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.rules.catalog_reload import CatalogReload
 
@@ -46,8 +47,7 @@ def world(make_world, path):
     """A world whose service follows a file."""
     write(path)
     world = make_world()
-    world.catalog = CatalogFile(path)
-    world.boot()
+    world.change_catalog(CatalogFile(path))
     return world
 
 
@@ -80,8 +80,7 @@ async def test_a_change_of_the_catalog_is_in_the_audit_with_the_entries_that_dif
 async def test_a_catalog_that_changed_while_no_service_ran_is_in_the_audit(world, path):
     await reload_of(world).look()
     write(path, pytorch=PYTORCH, small={"gpus": {"half": 1}})
-    world.catalog = CatalogFile(path)
-    world.boot()
+    world.change_catalog(CatalogFile(path))
     await reload_of(world).look()
     told = ("it differs from the one before the service started", world.parts.in_force.version)
     assert audited(world)[-1][2:] == told
@@ -176,6 +175,23 @@ async def test_keeps_and_extensions_stay_as_granted_after_a_reload(world, path):
     assert moved.deadline_at - later.deadline_at == 300
     world.boot()
     assert world.registry.get(lease.id).terms == lease.terms, "and over a restart"
+
+
+async def test_promise_2_a_reload_that_could_not_be_stored_is_repeated(world, path):
+    await world.up("ada", count=2)
+    waits = await world.start("bob", gpu="half", count=2)
+    reload, save = reload_of(world), world.parts.store.save
+
+    def refuse(*_arguments, **_more):
+        raise Unavailable("The disk is full.")
+
+    world.parts.store.save = refuse
+    write(path, pytorch={"gpus": {"a100": "1-8"}})
+    with pytest.raises(Unavailable):
+        await reload.look()
+    world.parts.store.save = save
+    assert await reload.look()
+    assert world.phase(waits) is Phase.ENDED
 
 
 async def test_an_invalid_catalog_changes_nothing(world, path):

@@ -66,6 +66,23 @@ async def test_a_workspace_is_sampled_once_a_period_and_those_without_gpus_never
     assert {name for call, name in world.backend.calls if call == "probe"} == {lease.id}
 
 
+async def test_in_its_grace_a_workspace_is_sampled_every_five_seconds_until_it_is_used(world):
+    lease = await world.up("alice")
+    await world.go_on(7 * 60)
+    assert world.now_of(lease).phase is Phase.RECLAIMING
+
+    async def probes_in_a_minute():
+        before = world.backend.calls.count(("probe", lease.id))
+        await world.go_on(60, step=1)
+        return world.backend.calls.count(("probe", lease.id)) - before
+
+    assert await probes_in_a_minute() == 12
+    world.shows(lease, 90)
+    await world.go_on(5, step=1)
+    assert world.now_of(lease).phase is Phase.RUNNING
+    assert await probes_in_a_minute() == 1
+
+
 async def test_readings_of_an_ended_workspace_are_forgotten(world):
     lease = await world.up("alice")
     await world.sample()
@@ -177,6 +194,44 @@ async def test_a_locked_database_is_logged_once_for_all_workspaces(world, caplog
     assert None not in {world.now_of(lease).sampled_at for lease in leases}
 
 
+async def test_no_more_probes_run_at_once_than_allowed(make_world):
+    world = make_world(gpus=6, probes_at_once=2)
+    leases = [await world.up(user) for user in "abcdef"]
+    world.parts.sampler._due_at = dict.fromkeys((lease.id for lease in leases), 0.0)
+    probe, running, most = world.backend.probe, [], []
+
+    async def counted(lease_id, *rest):
+        running.append(lease_id)
+        most.append(len(running))
+        await asyncio.sleep(0.01)
+        running.remove(lease_id)
+        return await probe(lease_id, *rest)
+
+    world.backend.probe = counted
+    await world.sample()
+    assert (len(most), max(most)) == (6, 2)
+
+
+async def test_a_sample_that_can_t_be_stored_changes_nothing_and_the_next_one_counts(world):
+    lease = await world.up("alice")
+    await world.go_on(120)
+    before, save = world.registry.get(lease.id), world.parts.store.save
+
+    def away(*_arguments, **_named):
+        raise Unavailable("The store does not answer.")
+
+    world.parts.store.save = away
+    world.clock.advance(60)
+    await world.sample()
+    assert world.registry.get(lease.id) == before
+    world.parts.store.save = save
+    world.clock.advance(60)
+    await world.sample()
+    after = world.registry.get(lease.id)
+    assert after.sampled_at == world.clock.now()
+    assert before.streak.idle_seconds < after.streak.idle_seconds <= before.streak.idle_seconds + 90
+
+
 async def test_a_workspace_that_stopped_while_it_was_probed_is_left_alone(world):
     lease = await world.up("alice")
     probe = world.backend.probe
@@ -189,6 +244,25 @@ async def test_a_workspace_that_stopped_while_it_was_probed_is_left_alone(world)
     await world.sample()
     assert world.now_of(lease).phase is Phase.STOPPING
     assert world.parts.store.readings.of_lease(lease.id) == []
+
+
+async def test_shares_are_judged_by_their_own_processes_not_by_the_gpu(make_world):
+    world = make_world(gpus=1)
+    lease = await world.up("alice", gpu="half")
+    other = await world.up("bob", gpu="half")
+    assert [x.slots[0].gpu for x in (lease, other)] == [world.backend.gpus[0].id] * 2
+    world.shows(lease, 95)  # the neighbour's work: alice's own process uses no CPU
+    for _ in range(4):
+        world.probes += 1
+        world.shows(lease, 95)
+        await world.go_on(60)
+    seen = {(row.kind, row.because) for row in world.parts.store.readings.of_lease(lease.id)[1:]}
+    assert seen == {("unknown", "GPU 0 at 95 %, perhaps by others")}
+    for _ in range(4):
+        world.probes += 1
+        world.shows(lease, 0)
+        await world.go_on(60)
+    assert {row.kind for row in world.parts.store.readings.of_lease(lease.id)[-3:]} == {"idle"}
 
 
 async def test_a_kept_workspace_is_measured_but_not_judged(world):

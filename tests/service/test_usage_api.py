@@ -108,6 +108,24 @@ def test_a_workspace_says_what_it_was_charged_and_what_bounds_it(world):
     assert f"It {bound.words}." in view["explained"]
 
 
+@pytest.mark.postgresql
+def test_use_is_summed_by_user_team_kind_and_day(world):
+    ended(world, minutes=120)
+    ended(world, "other", "bob", minutes=60)
+    runs(world, minutes=30)
+    mine = ask(world, "usage?since=2027-01-15&by=day")
+    assert [(row["name"], row["charged_gpu_hours"], row["cost"]) for row in mine["rows"]] == [("2027-01-15", 2.5, 5)]
+    assert (mine["charged_gpu_hours"], mine["cost"]) == (2.5, 5)
+    assert (mine["since"], mine["until"]) == ("2027-01-15", "2027-01-15")
+    of_all = ask(world, "usage?by=user&all=1", "admin")
+    assert [(row["name"], row["charged_gpu_hours"]) for row in of_all["rows"]] == [("alice", 2.5), ("bob", 1)]
+    assert of_all["since"] == "2027-01-01"
+    for by, name in (("team", "no team"), ("kind", "a100")):
+        (row,) = ask(world, f"usage?by={by}&all=1", "admin")["rows"]
+        assert (row["name"], row["charged_gpu_hours"]) == (name, 3.5)
+    assert ask(world, "usage?until=2027-01-14")["rows"] == []
+
+
 def test_a_workspace_that_ends_while_its_use_is_read_counts_once(world, monkeypatch):
     runs(world)
     before, read = ask(world, "usage")["charged_gpu_hours"], world.parts.store.read

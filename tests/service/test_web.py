@@ -198,6 +198,44 @@ def test_every_page_is_protected_by_its_headers(world):
     assert not re.search(r'\sstyle="(?!(width|left|--\w+):[\d.]+%?")', alice.home.text), "only lengths of bars"
 
 
+def test_keep_extend_and_stop_by_form(world):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(page_world.in_grace("mine"))
+    alice = Browser(world, "alice")
+    page = alice.look("workspaces/mine").text
+    assert "Keep for 2 h</button>" in page
+    assert "3 keeps left" in page
+    kept = alice.submit("workspaces/mine/keep")
+    assert kept.url == f"{world.home}workspaces/mine"
+    assert "Kept until" in kept.text
+    assert world.lease("mine").phase is Phase.RUNNING
+    before = world.lease("mine").deadline_at
+    alice.submit("workspaces/mine/extend")
+    assert world.lease("mine").deadline_at == before + 4 * 3600
+    alice.submit("workspaces/mine/stop")
+    lease = world.lease("mine")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, ExitReason.STOPPED, "alice")
+    assert world.servers == {}
+
+
+def test_a_workspace_on_a_gpu_that_failed_offers_to_move_it_with_one_click(world):
+    world.servers[""] = {"name": "", "started": "then", "ready": True, "pending": None, "url": "/"}
+    world.save(page_world.running("mine", unhealthy=("GPU-0",)))
+    alice = Browser(world, "alice")
+    text = alice.look("workspaces/mine").text
+    assert "We are told that its GPU is unhealthy" in text
+    assert 'action="/services/gpu/workspaces/mine/move"' in text
+    alice.submit("workspaces/mine/move")
+    lease = world.lease("mine")
+    assert (lease.phase, lease.reason, lease.ended_by) == (Phase.STOPPING, ExitReason.MOVED, "alice")
+    assert "You moved it to other GPUs" in alice.look("workspaces/mine").text
+    again = alice.submit("workspaces/mine/move")  # from another tab
+    assert 'role="alert"' not in again.text
+    ended = world.save(replace(lease, phase=Phase.ENDED, ended_at=NOW))
+    assert 'role="alert"' not in alice.submit("workspaces/mine/move").text
+    assert world.lease("mine") == ended
+
+
 def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
     stopping = {"phase": Phase.STOPPING, "reason": ExitReason.STOPPED, "ended_by": "alice", "message": "Stopped."}
     world.save(page_world.running("mine", unhealthy=("GPU-0",), **stopping))

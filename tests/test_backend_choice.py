@@ -16,6 +16,7 @@ from gpuspawner.core.errors import CatalogError
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.rules import QuotaScope
 from gpuspawner.schedulers.clusters import ClustersScheduler
+from gpuspawner.schedulers.http.scheduler import HttpScheduler
 from gpuspawner.schedulers.kubernetes import KubernetesScheduler
 from gpuspawner.service.process.backend_choice import BackendError, choose_backend
 
@@ -117,6 +118,16 @@ async def test_the_scheduler_of_each_cluster_is_asked_by_that_cluster_s_client(t
     each = told(all_namespaces=True, namespace="jhub")
     with pytest.raises(BackendError, match="names no namespace of Kueue's queues"):
         choose_backend(catalog, tmp_path, "h", each)
+
+
+async def test_a_scheduler_over_http_gets_the_gpus_of_all_clusters(tmp_path):
+    text = OWNED.replace(",\n    scheduler: {kueue: {queue: gpus}}}", "}").replace(", scheduler: {kai: {}}}", "}")
+    catalog = load_text(f"{text}scheduler: {{http: {{url: 'http://batch:8080'}}}}\n")
+    chosen = choose_backend(catalog, tmp_path, "h", told(namespace="jhub", kubeconfig=str(tmp_path / "none")))
+    assert isinstance(chosen.scheduler, HttpScheduler)
+    assert list(chosen.scheduler.kinds) == ["a100", "a100@east", "a100@south"]
+    assert chosen.scheduler._home == chosen.backend.home == "west"
+    await chosen.close()
 
 
 OF_NAMESPACES = """\

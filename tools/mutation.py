@@ -33,8 +33,7 @@ TARGETS = (
     "gpuspawner/service/engine",
     "gpuspawner/schedulers",
     "gpuspawner/backends/probes/script.py",
-    "gpuspawner/backends/probes/nvidia_smi.py",
-    "gpuspawner/backends/probes/monitor.py",
+    "gpuspawner/backends/probes/gpu_tools.py",
     "gpuspawner/backends/probes/activity.py",
 )
 TESTS = ("tests/core", "tests/catalog", "tests/service", "tests/schedulers", "tests/backends", "tests/spawner")

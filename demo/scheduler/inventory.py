@@ -91,14 +91,25 @@ class Inventory:
         one = self.clusters[cluster]
         return (not one.near, one.price[kind])
 
-    def place(self, kinds: Sequence[str], count: int, used: Collection[str]) -> list[Gpu] | None:
-        """Return free GPUs of one node: of the first kind that has them, in the first cluster, on the fullest node."""
+    def place(
+        self,
+        kinds: Sequence[str],
+        count: int,
+        used: Collection[str],
+        accepted: Collection[tuple[str, str]],
+    ) -> list[Gpu] | None:
+        """Return free GPUs of one node: of the first kind that has them, in the first cluster, on the fullest node.
+
+        ``accepted`` are the kinds with the clusters in which they may be.
+        """
         for kind in kinds:
             best: dict[str, list[Gpu]] = {}
             for node in self.nodes(kind):
                 free = [gpu for gpu in node if gpu.id not in used]
                 cluster = node[0].cluster
-                if len(free) >= count and (cluster not in best or len(free) < len(best[cluster])):
+                if (kind, cluster) not in accepted or len(free) < count:
+                    continue
+                if cluster not in best or len(free) < len(best[cluster]):
                     best[cluster] = free
             for free in best.values():
                 return free[:count]

@@ -194,15 +194,21 @@ class Machine:
 
     def _serve(self, now: float) -> None:
         used = set(self.used())
-        blocked: set[str] = set()
+        blocked: set[tuple[str, str]] = set()
+        """Kinds in clusters for which an entry waits."""
         for entry in queue.in_order(self):
             kinds = queue.kinds_of(entry)
             if isinstance(entry, Claim) and queue.not_before(entry) > now:
                 continue
-            open_kinds = [kind for kind in kinds if kind not in blocked]
-            found = self.inventory.place(open_kinds, entry.count, used) if entry.count else []
+            accepted = {
+                (kind, cluster)
+                for kind in kinds
+                for cluster in self.inventory.clusters
+                if queue.accepts(entry, kind, cluster)
+            }
+            found = self.inventory.place(kinds, entry.count, used, accepted - blocked) if entry.count else []
             if found is None:
-                blocked.update(kinds)
+                blocked |= accepted
                 if isinstance(entry, Job):
                     self._preempt_for(entry, now, used)
                 continue

@@ -64,6 +64,16 @@ def allowed_kinds(asked: Document) -> list[str]:
     return list(dict.fromkeys([kind, *best_first, *asked["substitutes"]]))
 
 
+def accepts(entry: Claim | Job, kind: str, cluster: str) -> bool:
+    """Whether an entry takes a kind in a cluster."""
+    return isinstance(entry, Job) or is_accepted(entry.asked, kind, cluster)
+
+
+def is_accepted(asked: Document, kind: str, cluster: str) -> bool:
+    """Whether a claim takes a kind in a cluster: in each, unless it names them."""
+    return "accepts" not in asked or {"kind": kind, "cluster": cluster} in asked["accepts"]
+
+
 def not_before(claim: Claim) -> float:
     """When it may be granted at the earliest."""
     told = claim.asked["not_before"]
@@ -201,6 +211,8 @@ def offers(machine: Machine, asked: Document, now: float) -> Document:
                 line.add(entry)
         earliest, latest = line.starts(count)
         for cluster in dict.fromkeys(node[0].cluster for node in machine.inventory.nodes(kind)):
+            if not is_accepted(asked, kind, cluster):
+                continue
             nodes = machine.inventory.nodes(kind, cluster)
             at_once = not line.entries and any(sum(gpu.id not in used for gpu in node) >= count for node in nodes)
             waits = reason("behind_others", f"For {kind}, {line.entries} go first.") if line.entries else None

@@ -58,7 +58,7 @@ def _report(discovery: Discovery, file: str) -> list[str]:
         *lines,
         f"{file} is written. Its policy only records idle workspaces and stops none of them (mode: observe).",
         f"Next: read its comments, decide, and run gpuspawner server check {file}. {_use_of(discovery, file)}",
-        "gpuspawner server import makes templates of KubeSpawner's profiles.",
+        *(["gpuspawner server import makes templates from KubeSpawner's profiles."] if discovery.image else []),
     ]
 
 

@@ -162,7 +162,7 @@ class ClustersBackend:
     def patch(
         self, slots: tuple[Slot, ...], instead: tuple[GpuKind, ...] = (), *, one_domain: bool = False
     ) -> dict[str, Any]:
-        """Return the patch of the slots' cluster, with its name unless it is the hub's own."""
+        """Return the pod patch for these slots. It names their cluster if that is not the hub's own."""
         name = self._cluster_of(slots[0]) if slots else self.home
         local = tuple(Slot(_local_name(slot.gpu), slot.share) for slot in slots)
         patch = self._cluster(name).patch(local, instead, one_domain=one_domain)

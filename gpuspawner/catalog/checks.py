@@ -268,8 +268,8 @@ def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, tea
         right = f"keep one of {', '.join(choice.names[:-1])} and {choice.names[-1]}"
         yield Issue(loc, "two schedulers can't own one queue", right)
     if choice.http is not None and loc[0] == "clusters":
-        right = "write kueue, volcano or kai, or use http without clusters"
-        yield Issue((*loc, "http"), "an http scheduler decides about one cluster only", right)
+        right = "write kueue, volcano or kai here, or scheduler: {http: ...} beside clusters"
+        yield Issue((*loc, "http"), "an http scheduler decides about all clusters", right)
     elif choice.http is not None and choice.http.callback and not choice.http.token_file and checked.is_right(*loc):
         right = "add token_file; the scheduler signs its reports with that token"
         yield Issue((*loc, "http", "callback"), "without a token anybody could send a callback", right)
@@ -303,11 +303,15 @@ def check_clusters(checked: CheckedFile) -> Iterator[Issue]:
         wrong = "no cluster is the hub's own" if not own else f"{' and '.join(own)} have no kubeconfig"
         right = "leave kubeconfig out of exactly one cluster, the hub's own"
         yield Issue(("clusters",), wrong, right)
-    if clusters and checked.file.scheduler.names:
+    names = set(checked.file.scheduler.names)
+    if clusters and names - {"http"}:
         right = "write it in the cluster that has the queue, for example clusters: {us-east: {scheduler: ...}}"
         yield Issue(("scheduler",), "several clusters cannot share the queue of one scheduler", right)
     for name, one in clusters.items():
         loc = ("clusters", name)
+        if one.scheduler_choice.names and "http" in names:
+            right = "remove it, or remove scheduler: {http: ...}"
+            yield Issue((*loc, "scheduler"), "the http scheduler decides about all clusters", right)
         if one.context and not one.kubeconfig and checked.is_right(*loc, "kubeconfig"):
             yield Issue((*loc, "context"), "kubeconfig is missing", "add kubeconfig: with its file")
         if name not in own and not one.hub and checked.is_right(*loc, "hub"):

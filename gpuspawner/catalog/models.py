@@ -47,6 +47,7 @@ from gpuspawner.core.number_fields import (
 from gpuspawner.core.rules import Alerts, ApprovalRule, Hours, MakeRoom, Quota, Rules, Team
 from gpuspawner.core.text_fields import (
     NAME,
+    PICTURE,
     ActivityMetric,
     ClusterPlace,
     Currency,
@@ -190,7 +191,7 @@ class Template:
     description: LongText = ""
     """The description in the form, for example with the versions of its software: `PyTorch 2.9, CUDA 13`."""
     icon: Icon = ""
-    """The picture in front of its title. Default: `layers` with GPUs, `notebook` without."""
+    """The picture in front of its title: an icon, or a small picture. Default: `layers` with GPUs, else `notebook`."""
     image: Image = ""
     """The container image. Default: the image in the hub's configuration."""
     own_images: ImagePattern = ""
@@ -250,8 +251,15 @@ class Template:
 
     @property
     def shown_icon(self) -> str:
-        """The picture that pages show in front of its title."""
+        """The name of the icon that pages show in front of its title. A picture of its own has the template's name."""
+        if self.picture:
+            return f"template-{self.name}"
         return self.icon or ("layers" if self.gpus else "notebook")
+
+    @property
+    def picture(self) -> str:
+        """The address of a picture of its own, "" for one of the icons of all pages."""
+        return self.icon if self.icon.startswith(PICTURE) else ""
 
     def default_count(self, gpu: str | None) -> int:
         """Return how many of ``gpu`` a request gets by default, within the kind's range."""

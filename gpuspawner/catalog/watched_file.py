@@ -35,7 +35,7 @@ OF_SERVICE = "catalog-of-service.yaml"
 PROBLEM = "catalog-problem"
 """The file with what is wrong with a later catalog. It exists only if something is wrong."""
 
-CHANGED = "The catalog was changed and cannot be used: the one before stays in force."
+CHANGED = "The catalog was changed and cannot be used. The previous one stays in force."
 """The service keeps the earlier catalog over its own restart, and the hub over a restart of both."""
 
 Prepared = tuple[Catalog, tuple[str, ...]]
@@ -79,7 +79,7 @@ class InForce:
         if not self.problem:
             return self.waits
         first, *others = self.problem.splitlines()
-        more = f" All {len(others)} problems: gpuspawner server check tells them." if len(others) > 1 else ""
+        more = f" gpuspawner server check lists all {len(others)} problems." if len(others) > 1 else ""
         return (f"{CHANGED} {first}{more}", *self.waits)
 
     @property
@@ -142,7 +142,7 @@ class CatalogFile(InForce):
                 last_good = self._made(kept, self.added)
             except CatalogError:  # it was good for another configuration or version
                 raise error from None
-            log.error("the catalog cannot be used, this start goes by the last good one:\n%s", error)  # noqa: TRY400 - a wrong catalog is not an error of the program
+            log.error("the catalog cannot be used. This start uses the last good one:\n%s", error)  # noqa: TRY400 - a wrong catalog is not an error of the program
             return last_good, str(error)
 
     def _keep(self) -> None:
@@ -189,7 +189,7 @@ class CatalogFile(InForce):
 
     def _refuse(self, error: CatalogError) -> None:
         self._wrong = str(error)
-        log.error("the catalog was changed and cannot be used, the one before stays in force:\n%s", error)
+        log.error("the catalog was changed and cannot be used. The previous one stays in force:\n%s", error)
 
     def _is_new(self, seen: Seen, now: float) -> bool:
         """Return whether the file has changed since it was read, and is complete."""

@@ -186,6 +186,7 @@ REQUEST_COLUMNS = (
     Column("USER", ("user",)),
     Column("WHAT", ("words",)),
     Column("STATE", ("state",)),
+    Column("GIVEN", ("given",)),
     Column("SENT", ("made_at", "now"), show_time),
     Column("WHY", ("why",)),
     Column("ANSWER", ("answered_by", "answer"), lambda by, answer: ": ".join(filter(None, (by, answer)))),
@@ -218,7 +219,7 @@ def request(session: Session, amount: str | None, withdraw: str | None, **more: 
         one = _find(session, withdraw, "")
         session.show(session.ask(f"{PATH}/{one['id']}", "DELETE"), _print_request)
     elif amount is None:
-        _list(session, "")
+        _list(session, "", "You have sent no requests.")
     else:
         session.show(session.ask(PATH, "POST", without_empty({"what": amount, **more})), _print_request)
 
@@ -245,7 +246,10 @@ def requests(session: Session, act: str, request_id: str | None, *, closed_too: 
     Team leads and administrators use it. An approval may change the amount and the times. Then it needs a reason.
     """
     if act == "list":
-        _list(session, "?all=1" if closed_too else "?all=1&open=1")
+        if closed_too:
+            _list(session, "?all=1", "There are no requests.")
+        else:
+            _list(session, "?all=1&open=1", "No request is open. --all also lists those that were answered.")
         return
     if not request_id:
         raise click.UsageError(f"Name the request: gpuspawner admin requests {act} ID.")
@@ -253,9 +257,9 @@ def requests(session: Session, act: str, request_id: str | None, *, closed_too: 
     session.show(session.ask(f"{PATH}/{one['id']}/{act}", "POST", without_empty(more)), _print_request)
 
 
-def _list(session: Session, query: str) -> None:
+def _list(session: Session, query: str, empty: str) -> None:
     answer = session.ask_all(f"{PATH}{query}", "requests")
-    session.show_list(answer, "requests", REQUEST_COLUMNS, "There are no requests.")
+    session.show_list(answer, "requests", REQUEST_COLUMNS, empty)
 
 
 def _find(session: Session, begins: str, query: str) -> dict[str, Any]:

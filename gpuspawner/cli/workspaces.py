@@ -68,7 +68,9 @@ COLUMNS = (
 
 @base.command("list", examples="gpuspawner list --ended 5\ngpuspawner list --all --json")
 @click.option("--all", "all_users", is_flag=True, help="Workspaces of all users (administrators).")
-@click.option("--ended", type=int, default=0, metavar="N", help="Also the last N that ended, up to 200.")
+@click.option(
+    "--ended", type=click.IntRange(0, 200), default=0, metavar="N", help="Also the last N that ended, up to 200."
+)
 @click.option("--disputed", is_flag=True, help="Only ends that a user reported as wrong, without an answer.")
 @base.session_options
 def list_workspaces(session: Session, ended: int, *, all_users: bool, disputed: bool) -> None:

@@ -131,7 +131,7 @@ class RequestRefused(GpuspawnerError):
 
     def __init__(self, field: str, asked: str, limit: str, remedy: str, status: int = 400) -> None:
         self.field, self.asked, self.limit, self.remedy, self.status = field, asked, limit, remedy, status
-        given = "Nothing was given" if asked == MISSING else f"You asked for {asked}"
+        given = "Nothing was given" if asked in {MISSING, quoted("")} else f"You asked for {asked}"
         self.details = f"{given}. Allowed: {limit}. {remedy}"
         """The message without the field's label."""
         super().__init__(f"{label_of(field)}: {self.details}")

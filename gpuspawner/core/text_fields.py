@@ -32,6 +32,7 @@ LONGEST_NAME = 63
 LONGEST_GROUP = 255
 """Characters in the name of a group or user: as many as JupyterHub's database holds."""
 LONGEST_IMAGE = 500
+LONGEST_ICON = 6000
 LONGEST_OBJECT_NAME = 253
 """The limit of Kubernetes for names of objects and resources."""
 LONGEST_LABEL = 253 + 1 + 63
@@ -242,7 +243,20 @@ _IMAGE_PATTERN = pattern_reader(
 )
 ICONS = ("notebook", "layers", "bolt", "flame", "chart", "code", "terminal", "table", "disk", "gpu", "cpu", "users")
 """The pictures of ``gs_icons.svg`` that a template may have."""
-Icon = Annotated[str, choice_reader("not an icon", f"write {', '.join(ICONS)}", {name: name for name in ICONS})]
+PICTURE = "data:"
+"""How the picture of an administrator begins. Every other icon is one of ICONS."""
+_PICTURE = rf"{PICTURE}image/(?:svg\+xml|png|webp);base64,[A-Za-z0-9+/]+={{0,2}}"
+Icon = Annotated[
+    str,
+    pattern_reader(
+        "not an icon",
+        rf"{'|'.join(ICONS)}|{_PICTURE}",
+        LONGEST_ICON,
+        f"write {', '.join(ICONS)}, or a picture of at most {LONGEST_ICON} characters as data:image/svg+xml;base64,...",
+        f"{', '.join(f'`{name}`' for name in ICONS)}, or a picture as a `data:` address, SVG, PNG or WebP",
+        {"type": "string", "maxLength": LONGEST_ICON},
+    ),
+]
 Topology = Annotated[
     str, choice_reader("not a topology", "write prefer or require", {name: name for name in ("prefer", "require")})
 ]

@@ -105,16 +105,14 @@ def wire(
     allocator = Allocator(registry, scheduler, in_force, clock, settings)
     identity = HubIdentity(options.hub_id, options.secret, options.secret_made_at)
     members, announcements = GroupMembers(hub, clock, in_force), Announcements(store, clock)
-    engine = LeaseEngine(registry, allocator, hub, members, backend, clock, settings, identity, options.data)
-    preemptions = Preemptions(registry, allocator, engine, clock)
-    seen = Dcgm(in_force, clock)
-    sampler = Sampler(registry, backend, scheduler, in_force, clock, settings, engine, seen)
+    engine = LeaseEngine(allocator, hub, members, backend, identity, options.data)
+    preemptions, sampler = Preemptions(allocator, engine), Sampler(allocator, backend, engine, Dcgm(in_force, clock))
     url = options.public_url or options.service_url.rstrip("/") + options.prefix
-    queue = QueueSnapshot(registry, scheduler, allocator, clock)
+    queue = QueueSnapshot(allocator)
     quota_requests = QuotaRequests(store, allocator.accounting, clock)
     parts = Parts(
         store, registry, in_force, scheduler, allocator, queue,
-        engine, LeaseActions(registry, allocator, clock), sampler,
+        engine, LeaseActions(allocator), sampler,
         GpuHealthWatch(backend, in_force, clock, lambda: scheduler.fleet), Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,

@@ -145,7 +145,7 @@ class FakeHub(HubClient):
         self._must_answer()
         return self.listed.get((user, name))
 
-    async def takes_name(self, user: str, name: str) -> bool:
+    async def accepts_name(self, user: str, name: str) -> bool:
         """Return whether a server that was made before JupyterHub 6 has the name, or raise Unavailable."""
         self._must_answer()
         return (user, name) in self.listed

@@ -42,16 +42,16 @@ class Health:
         """Watch a part like a loop. ``stuck_seconds`` returns for how long a defect has blocked it."""
         self._stuck[what] = stuck_seconds
 
-    def went_round(self, loop: str, period_seconds: float) -> None:
+    def note_round(self, loop: str, period_seconds: float) -> None:
         """Note the begin of a loop, or a complete round. A round that waits for a store or a hub counts."""
         self._due[loop] = self._clock() + max(HANGS_SECONDS, 10 * period_seconds)
         self._failed.pop(loop, None)
 
-    def failed_round(self, loop: str, error: BaseException) -> None:
+    def note_failed_round(self, loop: str, error: BaseException) -> None:
         """Note that a round of a loop failed by a defect. It does not count as a round."""
         self._failed[loop] = (self._failed.get(loop, (0, ""))[0] + 1, type(error).__name__)
 
-    def hanging(self) -> list[str]:
+    def find_hanging(self) -> list[str]:
         """Return the loops that hang or fail, and the steps of all leases that fail, each with the reason.
 
         A step that fails for single leases does not count. The service retries it, and a restart would not help.
@@ -84,14 +84,14 @@ class Probe(RequestHandler, ABC):
 
     def get(self) -> None:
         """Answer with one line."""
-        wrong = self.wrong()
+        wrong = self.problem()
         self.set_status(503 if wrong else 200)
         self.finish(f"{wrong or 'ok'}\n")
 
     head = get
 
     @abstractmethod
-    def wrong(self) -> str:
+    def problem(self) -> str:
         """Return the reason for a 503, "" if all is well."""
 
     def write_error(self, status_code: int, **_kwargs: object) -> None:
@@ -102,7 +102,7 @@ class Probe(RequestHandler, ABC):
 class LivenessProbe(Probe):
     """Liveness: rounds go on. A service that waits for a store, a hub or another service is alive."""
 
-    def wrong(self) -> str:
+    def problem(self) -> str:
         """Return the loops that hang or fail."""
         return _hanging(self.health)
 
@@ -113,14 +113,14 @@ class ReadinessProbe(Probe):
     A later outage of the hub or of a cluster does not count, because the service's pages must still explain it.
     """
 
-    def wrong(self) -> str:
+    def problem(self) -> str:
         """Return the reason why the service is not ready, "" if it is."""
         missing = self.health.waits_for()
         return f"waits for {missing}" if missing else _hanging(self.health)
 
 
 def _hanging(health: Health) -> str:
-    hanging = health.hanging()
+    hanging = health.find_hanging()
     return f"no whole round: {', '.join(hanging)}" if hanging else ""
 
 
@@ -150,7 +150,7 @@ class Loops:
         watched = seconds <= LOOPS_SECONDS
         self.names.append(name)
         if watched:
-            self._health.went_round(name, seconds)
+            self._health.note_round(name, seconds)
         while True:
             failed = False
             try:
@@ -162,11 +162,11 @@ class Loops:
             except Exception as error:  # noqa: BLE001 - recorded, with its traceback
                 failed = True
                 self._failures.note(name, OF_ALL, error)
-                self._health.failed_round(name, error)
+                self._health.note_failed_round(name, error)
             else:
                 self._failures.clear(name)
             if watched and not failed:
-                self._health.went_round(name, seconds)
+                self._health.note_round(name, seconds)
             await asyncio.sleep(seconds)
 
 

@@ -120,7 +120,10 @@ class Probe:
 
 
 def period_before(looked_at: deque[float], at: float, period_seconds: float) -> float | None:
-    """Return the newest sample time that is a period old, or else the oldest, or None. Drop older ones."""
+    """Return the newest sample time that is at least a period old, and drop all times before it.
+
+    If no sample is that old, return the oldest one. Return None if there is no sample.
+    """
     while len(looked_at) > 1 and looked_at[1] <= at - period_seconds:
         looked_at.popleft()
     return looked_at[0] if looked_at else None

@@ -39,6 +39,7 @@ from gpuspawner.spawner.hub.settings import (
     refuse_taken_port,
     refuse_unknown,
     refuse_unknown_of_spawner,
+    warn,
 )
 from gpuspawner.spawner.kubernetes.configuration import read_setting, service_address, service_environment
 from gpuspawner.spawner.kubernetes.conflicts import find_conflicts, find_weaknesses, read_menus
@@ -51,6 +52,8 @@ NO_MENUS = (
 )
 ON_THIS_MACHINE = {"LocalProcessSpawner", "SystemdSpawner"}
 """Spawners whose servers read the configuration files of the hub's machine."""
+ELSEWHERE = {"batchspawner.batchspawner.BatchSpawnerBase", "dockerspawner.swarmspawner.SwarmSpawner"}
+"""Spawners whose servers run on machines that the GPU service does not see."""
 SHORT_NAMES = {"simple": SimpleLocalProcessSpawner, "localprocess": LocalProcessSpawner}
 
 
@@ -106,7 +109,7 @@ def _report_domain(c: Any) -> None:
     """Print the options that tell a separate service its domain."""
     if origin := handlers.service_origin(c, SERVICE):
         told = f"start the GPU service with --public-url={c.JupyterHub.subdomain_host} --own-public-url={origin}"
-        print(f"gpuspawner: c.JupyterHub.subdomain_host: {told}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+        warn(f"c.JupyterHub.subdomain_host: {told}")
 
 
 def _browser_prefix(c: Any, prefix: str) -> str:
@@ -273,7 +276,7 @@ def _report_cullers(c: Any, spawner: type) -> None:
     arguments = dict(read_setting(c, spawner, name, []) for name in ("args", "cmd"))
     roles = configured_value(c.JupyterHub, "load_roles", [])
     for sentence in other_cullers(services, roles, c, arguments, folders):
-        print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+        warn(sentence)
 
 
 def _base_url(c: Any) -> str:
@@ -308,7 +311,11 @@ def _wrap_class(configured: Any) -> type[Spawner]:
 
 
 def _is_pods(spawner: type) -> bool:
-    return any(f"{base.__module__}.{base.__name__}" == "kubespawner.spawner.KubeSpawner" for base in spawner.__mro__)
+    return "kubespawner.spawner.KubeSpawner" in _names_of_bases(spawner)
+
+
+def _names_of_bases(spawner: type) -> set[str]:
+    return {f"{base.__module__}.{base.__name__}" for base in spawner.__mro__}
 
 
 def _import_class(name: str) -> Any:
@@ -326,6 +333,12 @@ def _import_class(name: str) -> Any:
 
 def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool) -> None:
     _refuse_other_ways_to_the_service(c, started=started)
+    if ELSEWHERE & _names_of_bases(spawner):
+        raise SystemExit(
+            f"gpuspawner: c.JupyterHub.spawner_class is {spawner.__name__.removeprefix('GPU')}, which starts servers "
+            "on other machines. The GPU service does not see their GPUs. Set a class of "
+            "docs/how-to/administrators/spawners.md before configure(), for example DockerSpawner or KubeSpawner."
+        )
     if c.JupyterHub.get("active_server_limit", 0):
         raise SystemExit(
             "gpuspawner: c.JupyterHub.active_server_limit counts people who only wait in the queue as active. "
@@ -343,7 +356,7 @@ def _refuse_conflicts(c: Any, spawner: type, catalog: Catalog, *, started: bool)
         if found:
             raise SystemExit("\n".join(found))
         for sentence in find_weaknesses(c, spawner, catalog):
-            print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+            warn(sentence)
 
 
 def _refuse_other_ways_to_the_service(c: Any, *, started: bool) -> None:
@@ -379,6 +392,6 @@ def _keep_servers(c: Any) -> None:
     if "cleanup_servers" not in c.JupyterHub:
         c.JupyterHub.cleanup_servers = False
         print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces run on when the hub ends. "
+            "gpuspawner: c.JupyterHub.cleanup_servers is set to False: workspaces keep running when the hub ends. "
             "To end them with the hub, set it to True before configure()."
         )

@@ -27,7 +27,7 @@ def main(path: str) -> None:
             if size + len(chunk) <= 2 * KEPT_BYTES:
                 size += os.pwrite(file, chunk, size)
             else:
-                size = os.pwrite(file, b"\n" + tail.partition(b"\n")[2], 0)  # no half of a line: see core.output.shown
+                size = os.pwrite(file, b"\n" + tail.partition(b"\n")[2], 0)  # no half of a line: see mask_output
                 os.ftruncate(file, size)
         try:
             while hub and chunk:

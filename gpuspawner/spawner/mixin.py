@@ -160,7 +160,7 @@ class GPUSpawnerMixin(_Base):
         return client
 
     def _gpu_step(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
-        self._gpu_steps.tell(progress, message, html, stop)
+        self._gpu_steps.add(progress, message, html, stop)
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield every step of this start, including earlier steps, until ``start()`` ends."""
@@ -213,7 +213,7 @@ class GPUSpawnerMixin(_Base):
         self._gpu_end_heartbeat()
         self._gpu_restore_timeout()
         self._gpu_attempt = Attempt()
-        if self._gpu_steps.told:
+        if self._gpu_steps.shown:
             self._gpu_forget_steps()
 
     def _gpu_end_heartbeat(self) -> None:
@@ -275,7 +275,7 @@ class GPUSpawnerMixin(_Base):
         try:
             started = await with_time_limit(self._gpu_start_server(), limit)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            last = self._gpu_steps.told[-1]["message"]
+            last = self._gpu_steps.shown[-1]["message"]
             message = (
                 f"The server did not start within {show_duration(limit)}. Its last step was: {last} Start it again, or "
                 "ask your administrator."

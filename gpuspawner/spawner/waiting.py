@@ -24,21 +24,21 @@ class Steps:
 
     def __init__(self) -> None:
         """Begin without a step."""
-        self.told: list[dict[str, Any]] = []
+        self.shown: list[dict[str, Any]] = []
         self.over = False
         self._changed = asyncio.Event()
 
-    def tell(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
+    def add(self, progress: int, message: str, html: str = "", stop: str = "") -> None:
         """Add a step unless it repeats the last step. ``progress`` is in percent and never decreases.
 
         ``html`` is the message with links, if it has any. ``stop`` is the lease of a workspace of the same user that
         this start waits for. The page offers to stop it.
         """
-        if self.told and self.told[-1]["message"] == message:
+        if self.shown and self.shown[-1]["message"] == message:
             return
-        reached = self.told[-1]["progress"] if self.told else 0
+        reached = self.shown[-1]["progress"] if self.shown else 0
         more = {key: value for key, value in {"html_message": html, "stop": stop}.items() if value}
-        self.told.append({"progress": max(progress, reached), "message": message, **more})
+        self.shown.append({"progress": max(progress, reached), "message": message, **more})
         self._wake()
 
     def end(self) -> None:
@@ -50,8 +50,8 @@ class Steps:
         """Yield every step, including earlier steps, until the start is over."""
         seen = 0
         while True:
-            while seen < len(self.told):
-                yield dict(self.told[seen])  # the hub removes keys from it
+            while seen < len(self.shown):
+                yield dict(self.shown[seen])  # the hub removes keys from it
                 seen += 1
             if self.over:
                 return

@@ -407,6 +407,10 @@ def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, 
 
         assert examine()["public address"][0] == "unknown", "this hub has no c.JupyterHub.public_url"
 
+        monkeypatch.delenv("GPUSPAWNER_TOKEN")
+        found = examine(code=GOOD)
+        assert (found["token"][0], "scopes" in found) == ("unknown", False), "nothing is wrong with a token not given"
+
         monkeypatch.setenv("GPUSPAWNER_TOKEN", "nobody-s-token")
         state, words, remedy = examine()["token"]
         assert (state, words, "--secret-file" in remedy) == ("bad", "The hub does not know this token.", True)

@@ -60,6 +60,7 @@ def test_a_catalog_that_is_there_is_replaced_by_force_alone(machine, tmp_path, c
     assert (tmp_path / "catalog.yaml").read_text() == "mine\n"
     assert main(["server", "init", "--force"]) == DONE
     assert list(load_catalog(tmp_path / "catalog.yaml").gpus) == ["t4"]
+    assert "KubeSpawner" not in "".join(capsys.readouterr()), "it has no say on one machine"
 
 
 def test_printed_it_is_a_catalog_alone(machine, capsys, tmp_path):

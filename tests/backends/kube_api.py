@@ -7,6 +7,8 @@ import json
 from aiohttp import WSMsgType, web
 from harness.waiting import until
 
+from gpuspawner.catalog.resources.definitions import KINDS
+
 VERSION = "resourceVersion"
 
 
@@ -70,8 +72,8 @@ class KubeApi:
     def _paths(self, item):
         if item.get("kind") == "PodGroup":
             return f"/apis/{item['apiVersion']}/podgroups"
-        if item.get("kind") == "DevGPUVMRequest":
-            return "/apis/gpuspawner.io/v1alpha1/devgpuvmrequests"
+        if (own := next((kind.plural for kind in KINDS if kind.name == item.get("kind")), None)) is not None:
+            return f"/apis/gpuspawner.io/v1alpha1/{own}"
         if (collection := COLLECTIONS.get(item.get("kind"))) is not None:
             return f"/apis/resource.k8s.io/v1/{collection}"
         if "nodeName" in item["spec"] or "containers" in item["spec"]:
@@ -240,13 +242,18 @@ class KubeApi:
 
     async def _patch(self, path, body):
         """Merge metadata, as a merge patch with the version that it is of; what goes and is held by nothing is gone."""
-        path, _, name = path.rpartition("/")
+        is_status = path.endswith("/status")
+        path, _, name = path.removesuffix("/status").rpartition("/")
         path, fits = self._of(path, {})
         item = next(
             (one for one in self.objects.get(path, {}).values() if fits(one) and one["metadata"]["name"] == name), None
         )
         if item is None:
             return self._status(404, f'"{name}" not found')
+        if is_status:  # server-side apply: each hub has its own part
+            hubs = {**item.get("status", {}).get("hubs", {}), **body["status"].get("hubs", {})}
+            status = {**body["status"], "hubs": hubs} if hubs else body["status"]
+            return web.json_response(self.put({**item, "status": status}))
         if body["metadata"][VERSION] != item["metadata"][VERSION]:
             return self._status(409, "the object has been modified")
         item = self.put({**item, "metadata": {**item["metadata"], **body["metadata"]}})

@@ -63,7 +63,7 @@ def world(tmp_path, monkeypatch):
         ("alice", "quota/request", "Request more"),
         ("admin", "console/requests", "Requests"),
         pytest.param("bob", "quota", "GPU hours", marks=pytest.mark.slow),
-        ("alice", "workspaces/waits", "Details"),
+        ("alice", "workspaces/waits", "In line"),
         pytest.param("alice", "workspaces/claimed", "Details", marks=pytest.mark.slow),
         ("admin", "console/quotas", "Requests with priority"),
     ],

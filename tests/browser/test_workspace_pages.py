@@ -1,5 +1,6 @@
 """The service's pages in a real Chromium: axe in both schemes and widths, numbers that change in place, forms."""
 
+import base64
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from service_pages import open_page, pages
 
+from gpuspawner.catalog import load_catalog
 from gpuspawner.core.events import Extended, WarnedIdle
 from gpuspawner.core.leases.lease import Key, Phase
 from gpuspawner.core.leases.transitions import dispute
@@ -195,6 +197,39 @@ def test_a_change_of_size_is_previewed_in_a_dialog_waits_and_is_withdrawn(browse
     expect(page.locator("#state")).not_to_contain_text("Changes to")
     assert world.lease("mine").size_change is None
     assert all("400" in one for one in page.problems), "only the refused preview"
+
+
+RED = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path fill="#f00" d="M0 0h16v16H0z"/></svg>'
+MIDDLE = """async (data) => {
+  const image = new Image();
+  image.src = `data:image/png;base64,${data}`;
+  await image.decode();
+  const canvas = Object.assign(document.createElement('canvas'), {width: image.width, height: image.height});
+  const context = canvas.getContext('2d');
+  context.drawImage(image, 0, 0);
+  return [...context.getImageData(image.width / 2, image.height / 2, 1, 1).data];
+}"""
+
+
+def test_a_template_is_shown_by_a_picture_of_its_own(browser, tmp_path, monkeypatch):
+    templates = {"pytorch": {**pages.CATALOG["templates"]["pytorch"], "icon": f"data:image/svg+xml;base64,{b64(RED)}"}}
+    world = pages.World(tmp_path, monkeypatch, load_catalog({**pages.CATALOG, "templates": templates}))
+    try:
+        page = open_page(browser, world, "")
+        first = page.locator(".gs-choice .gs-tile").first.screenshot()
+        world.observe()
+        world.save(pages.running("mine"))
+        page.reload()
+        card = page.locator(".gs-ws .gs-tile").screenshot()
+        assert [page.evaluate(MIDDLE, b64(one)) for one in (first, card)] == [[255, 0, 0, 255]] * 2
+        assert page.content().count("data:image/svg+xml") == 1
+        assert page.problems == []
+    finally:
+        world.close()
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
 
 
 def test_promise_5_a_clicked_home_page_warns_all_the_same(browser, world):

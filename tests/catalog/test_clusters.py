@@ -151,7 +151,12 @@ WRONG = {
         "{one: {scheduler: {kueue: {queue: a}, kai: {}}}}": "two schedulers can't own one queue. Keep one of kueue",
     },
     "clusters.one.scheduler.http": {
-        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about one cluster only. Write kueue, volcano or kai"
+        "{one: {scheduler: {http: {url: 'http://b'}}}}": "decides about all clusters. Write kueue, volcano or kai"
+    },
+    "clusters.two.scheduler": {
+        f"{{one: {{}}, two: {{{THERE}, scheduler: {{kai: {{}}}}}}}}\nscheduler: {{http: {{url: 'http://b'}}}}": (
+            "decides about all clusters. Remove it, or remove scheduler: {http: ...}"
+        )
     },
     "clusters.one.scheduler.kueue": {
         "{one: {scheduler: {kueue: {}}}}": "queue is missing. Add queue: with the name of a LocalQueue"
@@ -194,6 +199,12 @@ def test_kinds_of_a_cluster_with_its_own_scheduler_are_in_no_other_queue():
     lab = catalog.templates["lab"]
     assert list(lab.gpus) == ["a100", "a100@us-east", "half", "half@us-east"]
     assert dict(lab.substitutes) == {"a100": ("h100",)}
+
+
+def test_a_scheduler_over_http_is_beside_clusters():
+    catalog = load_text(CATALOG.partition("quotas:")[0] + "scheduler: {http: {url: 'http://batch:8080'}}")
+    assert catalog.scheduler.url == "http://batch:8080"
+    assert catalog.templates["lab"].substitutes["a100"] == ("a100@us-east", "h100")
 
 
 def test_the_wait_of_pods_in_a_queue_is_scaled():

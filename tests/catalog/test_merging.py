@@ -9,6 +9,7 @@ from gpuspawner.catalog.load import load_text
 from gpuspawner.catalog.resources.merging import LARGEST_SPEC_BYTES, Added, merge
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import CatalogError
+from gpuspawner.core.idle.policies import Mode
 
 FILE = """
 version: 1
@@ -88,6 +89,21 @@ def test_the_older_of_two_conflicting_resources_stays():
     _, judged = merged(one, two)
     assert list(judged.in_force) == ["old"]
     assert judged.refused["new"].startswith("spec: it limits the same users as `two`")
+
+
+def test_of_two_resources_with_one_name_the_older_stays():
+    def policy(uid, created, good=None, **spec):
+        return Added(uid, "policies", "night", spec, created, good)
+
+    old, new = (
+        policy("old", "2026-01-01", mode="warn"),
+        policy("new", "2026-01-02", {"mode": "observe"}, mode="enforce"),
+    )
+    catalog, judged = merged(new, old)
+    assert catalog.policies["night"].mode is Mode.WARN
+    assert list(judged.refused) == ["new"]
+    assert "an older resource of the cluster or of the namespace has this name" in judged.refused["new"]
+    assert judged.in_force == {"old": {"mode": "warn"}}
 
 
 def test_wrong_names_large_specs_and_profiles_are_refused():

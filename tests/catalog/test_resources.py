@@ -30,7 +30,8 @@ def test_the_chart_holds_what_the_command_prints():
 
 
 def test_each_key_of_a_model_is_described_in_its_kind():
-    for kind, model in zip(KINDS, (RequestSpec, Template, LifecyclePolicy, QuotaLimits), strict=True):
+    models = RequestSpec, Template, LifecyclePolicy, QuotaLimits, LifecyclePolicy
+    for kind, model in zip(KINDS, models, strict=True):
         keys = set(keys_of(model))
         properties = spec_of(kind)["properties"]
         assert set(properties) == keys

@@ -62,8 +62,8 @@ def test_a_wrong_catalog_changes_nothing_and_is_logged_once(path, caplog):
     line = f"{path}:2: templates.pytorch.polcy: unknown key 'polcy'. Did you mean `policy`?"
     (sentence,) = file.sentences
     assert sentence == (
-        "The catalog was changed and cannot be used: the one before stays in force. "
-        f"{line} All 2 problems: gpuspawner server check tells them."
+        "The catalog was changed and cannot be used. The previous one stays in force. "
+        f"{line} gpuspawner server check lists all 2 problems."
     )
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     assert line in caplog.text
@@ -155,7 +155,9 @@ def test_the_problem_of_another_process_is_reported_while_its_file_exists(path, 
     told = tmp_path / "problem"
     told.write_text("c.yaml:2: gpus.t4: wrong. Right.\n1 problem in the catalog")
     file = CatalogFile(path, problem_file=told)
-    said = "The catalog was changed and cannot be used: the one before stays in force. c.yaml:2: gpus.t4: wrong. Right."
+    said = (
+        "The catalog was changed and cannot be used. The previous one stays in force. c.yaml:2: gpus.t4: wrong. Right."
+    )
     assert file.sentences == (said,)
     write(path, GOOD.format(price=2))
     assert file.look(time.time())
@@ -209,7 +211,7 @@ def test_a_separate_service_keeps_the_last_good_catalog_for_its_next_start(tmp_p
     file.write_text(wrong)
     again = start()
     assert (list(again.catalog.templates), again.problem.count("unknown key 'prize'")) == (["lab"], 1)
-    assert again.sentences[0].startswith("The catalog was changed and cannot be used: the one before stays in force.")
+    assert again.sentences[0].startswith("The catalog was changed and cannot be used. The previous one stays in force.")
     kept.write_text(wrong)
     with pytest.raises(CatalogError):
         start()

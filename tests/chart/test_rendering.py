@@ -307,15 +307,19 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     definitions = [f"{kind.plural}.{API_GROUP}" for kind in KINDS]
     cluster = roles["ClusterRole", own[0]]
     assert [rule["resourceNames"] for rule in cluster] == [definitions[:1], ["jhub"], [POLICY]]
-    assert [rule["resourceNames"] for rule in roles["ClusterRole", own[1]]] == [definitions[1:], ["jhub"]]
+    read, namespace, *of_cluster = roles["ClusterRole", own[1]]
+    assert [read["resourceNames"], namespace["resourceNames"]] == [definitions[1:], ["jhub"]]
+    (wide,) = (kind.plural for kind in KINDS if kind.cluster_wide)
+    assert [(rule["resources"], rule["verbs"]) for rule in of_cluster] == [
+        ([wide], ["list", "watch"]),
+        ([f"{wide}/status"], ["patch"]),
+    ]
     rules = roles["Role", own[1]]
-    entries = [kind.plural for kind in KINDS[1:]]
+    entries = [kind.plural for kind in KINDS[1:] if not kind.cluster_wide]
     assert {"apiGroups": [API_GROUP], "resources": entries, "verbs": ["list", "watch"]} in rules
     told = [f"{name}/status" for name in entries]
     assert {"apiGroups": [API_GROUP], "resources": told, "verbs": ["patch"]} in rules
-    verbs = {
-        verb for (kind, _), role in roles.items() if kind == "ClusterRole" for rule in role for verb in rule["verbs"]
-    }
+    verbs = {verb for rule in [*cluster, read, namespace] for verb in rule["verbs"]}
     assert verbs == {"get"}
     assert ("Role", "gpuspawner-requests") not in chart.objects()
     values = {"customResources.enabled": True, "customResources.ownProcess": True, "settings": {"log_format": "json"}}

@@ -96,8 +96,8 @@ def test_the_history_says_who_was_warned_when_and_whether_rightly(draft, data, c
     code, out, _ = run(capsys, draft, "--data", data)
     assert code == DONE
     assert "2 workspaces held GPUs for 4.0 GPU hours." in out
-    assert "It would have warned 1 time and stopped 1 of the workspaces, in 1 stop: 0 while in use." in out
-    assert "GPU hours won: 1.3, 100.0 % of the 1.3" in out
+    assert "The policy would have warned 1 time and stopped 1 of the workspaces: 1 stop, 0 of them while in use." in out
+    assert "GPU hours won: 1.3 of the 1.3 that this policy can win (100.0 %)." in out
     (row,) = [line for line in out.splitlines() if line.startswith("ada")]
     assert re.fullmatch(r"ada-leas +ada +1 +2027-01-15 \d\d:\d\d +2027-01-15 \d\d:\d\d +yes +1\.3", row)
 
@@ -188,7 +188,7 @@ def test_a_warned_workspace_is_named_with_the_time_and_outcome(draft, data, cleo
     path = tmp_path / "report.html"
     code, out, _ = run(capsys, draft, "--data", data, "--html", str(path))
     assert code == DONE
-    assert "It would have warned 2 times and stopped 1 of the workspaces, in 1 stop" in out
+    assert "The policy would have warned 2 times and stopped 1 of the workspaces: 1 stop" in out
     assert "Only warned: 1 time, 0 while in use. Outcomes: used again 1." in out
     (row,) = [line for line in out.splitlines() if line.startswith("cleo")]
     assert re.fullmatch(r"cleo-lea +cleo +1 +2027-01-15 \d\d:\d\d +yes +used again after 6 min", row)
@@ -205,7 +205,7 @@ def test_a_policy_in_warn_mode_stops_no_workspace(draft, data, cleo, tmp_path, c
     path = tmp_path / "report.html"
     _, out, _ = run(capsys, draft, "--data", data, "--policy", "told", "--html", str(path))
     assert "mode warn as it is, others as if they enforced; nothing is changed." in out
-    assert "It would have warned 2 times and stopped 0 of the workspaces" in out
+    assert "The policy would have warned 2 times and stopped 0 of the workspaces" in out
     assert re.search(r"^ada-leas +ada +1 +2027-01-15 \d\d:\d\d +yes +left idle$", out, re.MULTILINE)
     assert "Nothing would have been stopped." in path.read_text()
     assert "<td>ada</td>" in path.read_text()
@@ -344,7 +344,7 @@ def test_another_program_s_database_is_told(draft, tmp_path, capsys):
     with closing(sqlite3.connect(tmp_path / "gpuspawner.sqlite")) as other:
         other.execute("create table theirs (a)")
     code, _, told = run(capsys, draft, "--data", str(tmp_path))
-    assert (code, "It is none of gpuspawner: name the one that its service writes." in told) == (AWAY, True)
+    assert (code, "It is not gpuspawner's: name the database that its service writes." in told) == (AWAY, True)
 
 
 def test_a_folder_with_signs_of_addresses_in_its_name_is_read_and_nothing_is_made(draft, data, tmp_path, capsys):
@@ -375,6 +375,9 @@ def test_the_value_of_each_source_is_reported(capsys, draft, data):
     store.close()
     code, printed, _ = run(capsys, draft, "--data", data)
     assert code == DONE
-    assert "It would have warned 1 time and stopped 1 of the workspaces, in 1 stop: 0 while in use." in printed
-    assert "Without the workspaces' own monitors it would have been 2 stops, 1 while in use." in printed
+    assert (
+        "The policy would have warned 1 time and stopped 1 of the workspaces: 1 stop, 0 of them while in use."
+        in printed
+    )
+    assert "Without the workspaces' own monitors: 2 stops, 1 of them while in use." in printed
     assert "DCGM exporter" not in printed, "none was recorded"

@@ -12,6 +12,12 @@ class Nasty:
         raise RuntimeError
 
 
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_missing_value_is_named_as_missing(value):
+    refused = RequestRefused("why", quoted(value), "a reason of at most 500 letters", "Say why.")
+    assert refused.details == "Nothing was given. Allowed: a reason of at most 500 letters. Say why."
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -96,6 +96,13 @@ def test_a_request_larger_than_each_domain_keeps_nothing_from_others():
     assert [grant.claim.id for grant in found.grants] == ["other"]
 
 
+def test_a_request_that_waits_for_a_domain_lets_others_have_gpus_apart():
+    held = [holding(f"user{number}", number) for number in (0, 1, 2, 4, 5, 6)]
+    other = a_lease("other", asked_at=NOW + 1, user="bob", request=a_request("bob", count=2, lifetime_seconds=60))
+    found = decide(Snapshot(NOW, KINDS, (*held, waiting(), other), fleet(*MACHINE)))
+    assert [grant.claim.id for grant in found.grants] == ["other"]
+
+
 def test_room_is_made_in_one_domain():
     held = [holding(f"user{number}", number) for number in (0, 1, 2, 4, 5, 6)]
     policies = {"default": LifecyclePolicy(preemption=PreemptionPolicy(protected_seconds=1800.0))}

@@ -7,6 +7,7 @@ from gpuspawner.catalog.models import OnStop
 from gpuspawner.catalog.resources import merging
 from gpuspawner.core.administration import LONGEST_CHARACTERS, NOTICE_KEPT_SECONDS
 from gpuspawner.core.authentication import TICKET_SECONDS, WINDOW_SECONDS
+from gpuspawner.core.errors import LARGEST_REQUEST_BYTES
 from gpuspawner.core.idle import readings as readings_of_idle
 from gpuspawner.core.idle import verdicts
 from gpuspawner.core.idle.policies import LifecyclePolicy
@@ -15,6 +16,7 @@ from gpuspawner.core.leases.steps import NEAR_START_SECONDS
 from gpuspawner.core.number_fields import LONGEST_ON_STOP_SECONDS
 from gpuspawner.core.queue import calibration, estimates, forecasts, preemption, run_times
 from gpuspawner.core.queue.calibration import NEAR_SECONDS
+from gpuspawner.core.quotas import quota_requests
 from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
 from gpuspawner.core.schedules import MOST_MISSED
 from gpuspawner.schedulers.http import client
@@ -24,10 +26,13 @@ from gpuspawner.service.api.rest import keys
 from gpuspawner.service.app import AUTH_SECONDS
 from gpuspawner.service.engine.allocation import estimates as engine_estimates
 from gpuspawner.service.engine.allocation import estimates as estimate_records
+from gpuspawner.service.engine.allocation import size_changes
+from gpuspawner.service.engine.sampling import gpu_health
 from gpuspawner.service.engine.sampling import sampler as sample_watches
 from gpuspawner.service.metrics.collector import MAX_SERIES
 from gpuspawner.service.notifications import sender
 from gpuspawner.service.process import connections
+from gpuspawner.service.process.serve_options import SHORTEST_TOKEN
 from gpuspawner.service.settings import Settings
 from gpuspawner.service.sign_in import tokens
 from gpuspawner.service.start.schedules import MAX_SCHEDULES
@@ -77,6 +82,8 @@ FACTS = {
     "connections.body": seconds(connections.BODY_SECONDS),
     "connections.head": seconds(connections.WAITING_SECONDS),
     "connections.most": f"{connections.MOST_STRANGERS:,} connections",
+    "catalog.request": f"{LARGEST_REQUEST_BYTES / 1024:g} KiB",
+    "change.notice": f"{size_changes.NOTICE_SECONDS / 60:g} minutes before the restart",
     "data.blocked": f"After {words_of(volumes.BLOCKED_SECONDS)}",
     "dcgm.differs": f"for {words_of(sample_watches.TOLD_SECONDS)}",
     "demo.fast": f"by {FAST_FACTOR:g}",
@@ -94,6 +101,7 @@ FACTS = {
     "forecast.least": f"Until {run_times.LEAST_RUNS}",
     "forecast.most": f"The first {forecasts.MOST_FORECAST}",
     "forecast.past": f"the last {run_times.MOST_RUNS:,}",
+    "health.look": f"every {seconds(gpu_health.LOOK_SECONDS)}",
     "http.all": f"every {FULL_SECONDS:g} seconds",
     "http.hold": seconds(MIN_HOLD_SECONDS),
     "http.signed": f"{words_of(client.MAX_AGE_SECONDS)} old",
@@ -104,6 +112,7 @@ FACTS = {
     "login.admin": hours(tokens.ADMIN_SECONDS).replace(" h", " hours"),
     "login.days": days(tokens.TOKEN_SECONDS),
     "message.waits": f"for {words_of(sender.GIVEN_UP_SECONDS)}",
+    "metrics.token": f"{SHORTEST_TOKEN} letters or more",
     "metrics.series": f"at most {MAX_SERIES:,}",
     "on_stop.most": minutes(LONGEST_ON_STOP_SECONDS),
     "on_stop.timeout": seconds(ON_STOP.timeout_seconds),
@@ -133,6 +142,9 @@ FACTS = {
     "proof.seconds": f"{WINDOW_SECONDS:g} seconds",
     "readings.maxima": days(readings.MAXIMA_SECONDS),
     "readings.raw": hours(readings.RAW_SECONDS),
+    "request.longest": f"within {days(quota_requests.LONGEST_SECONDS)}",
+    "request.most": f"{quota_requests.MAX_OPEN} open requests",
+    "request.reminder": f"After {words_of(quota_requests.REMIND_SECONDS)} without an answer",
     "resource.all": f"{document.LARGEST_BYTES / 1024:g} KiB",
     "resource.one": f"{merging.LARGEST_SPEC_BYTES / 1024:g} KiB",
     "schedule.missed": f"{NUMBERS[MOST_MISSED]} such days",

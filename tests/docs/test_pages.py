@@ -144,6 +144,17 @@ def test_each_optional_entry_of_a_file_to_copy_stays_valid_without_its_comment_s
         assert isinstance(yaml.safe_load(entry), list), entry
 
 
+LABELS = "".join(
+    file.read_text() for form in ("*.html", "*.js", "*.py") for file in (REPO / "gpuspawner").rglob(form)
+).replace("'Restart ' ~ ('without' if doc.going_on.action == 'without-gpu' else 'with') ~ ' GPU", "'Restart with GPU")
+
+
+@each
+def test_each_button_that_a_page_tells_people_to_press_exists(page):
+    for button in re.findall(r"[Pp]ress \*\*([^*]+)\*\*", page.read_text()):
+        assert re.search(rf"[>'\"]{re.escape(button)}\b", LABELS), button
+
+
 @each
 def test_no_page_tells_people_to_install_from_an_index(page):
     for line in lines_of(page):

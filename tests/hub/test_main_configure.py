@@ -208,6 +208,14 @@ def test_a_spawner_class_that_cannot_be_imported_is_refused_by_name(configured):
         configured(spawner_class="nobody.Knows")
 
 
+@pytest.mark.parametrize("name", ["batchspawner.SlurmSpawner", "dockerspawner.SwarmSpawner"])
+def test_a_spawner_whose_servers_run_on_other_machines_is_refused_by_name(tmp_path, name):
+    c = Config()
+    c.JupyterHub.spawner_class = name
+    with pytest.raises(SystemExit, match=rf"is {name.rpartition('.')[2]}, which starts servers on other machines\."):
+        configure(c, catalog=CATALOG, data_dir=tmp_path)
+
+
 def test_a_catalog_that_is_not_there_is_refused_by_name(tmp_path):
     with pytest.raises(SystemExit, match=r"nowhere\.yaml"):
         configure(Config(), catalog=tmp_path / "nowhere.yaml", data_dir=tmp_path)

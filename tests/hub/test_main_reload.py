@@ -79,7 +79,7 @@ def test_promise_10_a_hub_that_restarts_with_a_wrong_catalog_goes_by_the_last_go
     told = f"{hub.catalog}:4: gpus.a100.prize: unknown key 'prize'. Did you mean `price`?"
     hub.begin("alice")
     hub.until("alice", "running")
-    assert f"the catalog cannot be used, this start goes by the last good one:\n{told}" in hub.log.read_text()
+    assert f"the catalog cannot be used. This start uses the last good one:\n{told}" in hub.log.read_text()
     admin, alice = hub.login("admin"), hub.login("alice")
     for page in ("", "console/quotas", "console/", "console/gpus"):
         for session, is_told in ((admin, True), (alice, False)):

@@ -79,7 +79,7 @@ def test_the_form_shows_itself_and_starts_only_when_it_is_sent(hub):
         "template": "lab",
         "template_title": "Lab",
         "words": "2 simulated A100",
-        "icon": "gpu",
+        "icon": "layers",
         "gpu": "a100",
         "count": 2,
         "cpu_cores": 2,

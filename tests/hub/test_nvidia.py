@@ -108,6 +108,18 @@ def test_a_lost_gpu_and_a_driver_that_is_gone_are_not_granted_and_the_administra
     assert [one["id"] for one in hub.until("bob", "running")["gpus"]] == [driver.uuids[other]]
 
 
+def test_several_gpus_are_of_one_numa_node_although_others_come_first(tmp_path, a_hub):
+    driver = simulated_driver(tmp_path / "driver", gpus=8)  # all linked, four on each NUMA node
+    catalog = CATALOG.replace("lab: {gpus: {a100: 1-2}}", "lab: {gpus: {a100: 1-8}, topology: require}")
+    hub = a_hub(driver, catalog)
+    hub.add_user("ann", "bob")
+    hub.begin("bob", count=3)
+    hub.until("bob", "running")
+    hub.begin("ann", count=2)
+    granted = [driver.uuids.index(gpu["id"]) for gpu in hub.until("ann", "running")["gpus"]]
+    assert granted == [4, 5], "GPU 3 is free, but alone on its NUMA node"
+
+
 def test_a_workspace_starts_with_the_catalog_that_init_writes_on_each_machine(tmp_path, a_hub):
     first, *others = machines()
     driver = simulated_driver(tmp_path / "driver", first, gpus=2)

@@ -20,7 +20,7 @@ from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import Snapshot, claim_of
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.schedulers.http.claims import claim_body
+from gpuspawner.schedulers.http.claims import ClusterNames, claim_body
 from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
 from gpuspawner.schedulers.http.models import write_timestamp
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
@@ -148,7 +148,7 @@ async def test_a_forgotten_workspace_is_reported_again_and_an_unknown_grant_is_g
     both.admin("forget")
     requests.put(
         f"{both.url}/v1/hubs/another/claims/theirs",
-        json=claim_body(claim_of(a_lease("theirs")), 1, lambda at: write_timestamp(at + 1.7e9)),
+        json=claim_body(claim_of(a_lease("theirs")), 1, lambda at: write_timestamp(at + 1.7e9), ClusterNames({})),
         headers={**SIGNED, "Idempotency-Key": "k"},
         timeout=30,
     ).raise_for_status()

@@ -17,6 +17,7 @@ from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.schedulers.http.claims import (
+    ClusterNames,
     describe_offer,
     find_slots,
     held_by,
@@ -31,6 +32,7 @@ from gpuspawner.schedulers.http.models import Capabilities, Grant, Offers, State
 from gpuspawner.schedulers.http.sync import ClaimStates
 
 AT = "2026-11-25T16:30:00Z"
+NAMES = ClusterNames(KINDS)
 
 
 def a_state(revision=1, state="waiting", **changes):
@@ -82,10 +84,10 @@ def test_a_released_state_is_empty_and_a_complete_answer_lists_removals():
 
 def test_a_reserved_claim_asks_for_nothing_until_its_start_took_it():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
-    told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp)
+    told = lease_body(reserved, a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp, NAMES)
     assert (told["want"], told["holds"]) == ("wait", None)
     told = lease_body(
-        transitions.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp
+        transitions.acknowledge(reserved, "", NOW), a_state(7, "granted"), 7, fleet(gpu(1)), write_timestamp, NAMES
     )
     assert told["want"] == "hold"
     assert told["holds"]["slots"] == [{"node": "node-1", "gpus": ["a100-1"], "count": 1}]
@@ -94,9 +96,9 @@ def test_a_reserved_claim_asks_for_nothing_until_its_start_took_it():
 def test_a_lease_forgotten_by_the_scheduler_is_reported_as_held_even_if_only_reserved():
     reserved = transitions.grant(a_lease(), slots("a100-1"), NOW)
     assert not is_up_to_date(reserved, None, 7)
-    assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "hold"
+    assert lease_body(reserved, None, 7, fleet(gpu(1)), write_timestamp, NAMES)["want"] == "hold"
     running = a_lease(phase=Phase.RUNNING, held=slots("a100-1"))
-    assert lease_body(running, None, 7, fleet(gpu(1)), write_timestamp)["want"] == "running"
+    assert lease_body(running, None, 7, fleet(gpu(1)), write_timestamp, NAMES)["want"] == "running"
 
 
 def test_counted_gpus_are_held_by_number_and_granted_by_number():
@@ -136,9 +138,9 @@ def test_unknown_is_never_zero():
         Stock.model_validate({**entry, "cluster": "east"}),
         Stock.model_validate({**entry, "cluster": "west", "free": None}),
     ]
-    (told,) = merge_stock(mine, stock, "Batch")
+    (told,) = merge_stock(mine, stock, "Batch", NAMES)
     assert (told.free, told.total, told.waiting) == (None, 8, 1)
-    (told,) = merge_stock(mine, None, "Batch")
+    (told,) = merge_stock(mine, None, "Batch", NAMES)
     assert (told.free, told.total) == (None, None)
 
 

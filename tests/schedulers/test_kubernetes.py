@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from cluster_objects import MIG_MIXED, a_node, a_pod, a_workspace
+from cluster_objects import A100, MIG_MIXED, a_node, a_pod, a_workspace
 from kube_api import KubeApi
 from lease_builders import GIB, NOW, a_lease, a_request, slots
 
@@ -315,3 +315,17 @@ async def test_a_pod_that_waits_for_a_node_asks_for_its_labels(a_pool):
         required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
         assert (required and required["nodeSelectorTerms"][0]["matchExpressions"]) == terms
         assert "preferredDuringSchedulingIgnoredDuringExecution" not in node, "there is no such node to prefer"
+
+
+async def test_a_pod_that_requires_one_domain_stays_on_the_node_that_has_it(a_scheduler):
+    scheduler = await a_scheduler(a_node("linked", {**A100, "nvidia.com/gpu.clique": "b7a5.0"}, {"nvidia.com/gpu": 2}))
+    request = a_request(count=2, topology="require")
+    (grant,) = (await scheduler.sync(seen_by(scheduler, [a_lease("a", request=request)]))).grants()
+    held = slots("linked/nvidia.com/gpu/0", "linked/nvidia.com/gpu/1")
+    assert grant.slots == held
+    ways = []
+    for topology in ("require", "prefer"):
+        lease = a_lease("a", Phase.STARTING, held=held, request=replace(request, topology=topology))
+        ways.append(list(scheduler.patch(lease)["pod"]["spec"]["affinity"]["nodeAffinity"]))
+    required, preferred = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
+    assert ways == [[required], [preferred, required]], "a preferred topology leaves the choice to the cluster"

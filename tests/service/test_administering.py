@@ -312,6 +312,12 @@ def test_a_drained_node_gets_no_grants_its_users_are_notified_and_lifting_restor
     ]
 
 
+def test_a_workspace_that_ends_before_a_maintenance_is_not_concerned(world):
+    assert world.lease("runs").deadline_at < NOW + 5 * 86400
+    planned = restrict(world, "drain", node=NODE, begins="5d", until="6d")
+    assert (planned["affected"], titles(world)) == ([], [])
+
+
 def test_its_user_may_move_off_a_drained_node(world):
     restrict(world, "drain", node=NODE)
     assert api(world, "alice", "workspaces/runs/move", "POST").status_code == 200

@@ -86,6 +86,12 @@ def test_the_audit_has_refused_grants_corrections_and_lifts(world):
         assert line["why"].startswith(words), line["why"]
 
 
+def test_the_name_of_a_refused_act_is_text_that_every_reader_takes(world):
+    assert api(world, "admin", "admin/restrictions", "POST", {"what": "\ud800"}).status_code == 400
+    (entry,) = found(world, "what=refused")["audit"]
+    assert (entry["fields"]["act"], entry["actor"]) == ("?", "admin")
+
+
 @pytest.mark.postgresql
 def test_the_audit_has_each_step_of_a_claim(world):
     asked = {"kind": "a100", "external": "train-77", "key": "once"}

@@ -20,7 +20,7 @@ async def test_an_extension_is_refused_while_others_wait_for_the_gpus(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
     told = refusing.view(alice).extend
-    assert (told.each_seconds, told.why) == (0.0, refusing.allocator.bounds.left_to_others(alice))
+    assert (told.each_seconds, told.why) == (0.0, refusing.allocator.bounds.reason_not_to_extend(alice))
     with pytest.raises(
         Conflict, match="others wait for these GPUs, and the policy default gives them to waiting requests"
     ):

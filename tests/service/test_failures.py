@@ -49,7 +49,7 @@ def fail_always(*_arguments, **_named):
 
 
 @pytest.mark.parametrize("error", FAULTS)
-@pytest.mark.parametrize("listener", ["start_times.note", "told", "charging.keep", "messages_of"])
+@pytest.mark.parametrize("listener", ["start_times.note", "on_stored", "charging.keep_stored", "messages_of"])
 async def test_a_fault_of_a_listener_of_a_commit_fails_no_write(world, listener, error):
     registry = world.registry
     owner, name = (registry, listener) if "." not in listener else (getattr(registry, listener.split(".")[0]), "note")
@@ -164,16 +164,16 @@ async def test_a_failing_step_is_retried_with_a_growing_pause():
 def test_both_health_probes_report_a_loop_whose_rounds_fail():
     now = [0.0]
     health = Health(lambda: "", lambda: now[0])
-    health.went_round("round", 0.3)
+    health.note_round("round", 0.3)
     while now[0] <= HANGS_SECONDS:
         now[0] += 0.3
-        health.failed_round("round", PlantedFault())
+        health.note_failed_round("round", PlantedFault())
     for probe in (LivenessProbe, ReadinessProbe):
         asked = probe.__new__(probe)
         asked.health = health
-        assert "round (401 rounds failed, the last by PlantedFault)" in asked.wrong()
-    health.went_round("round", 0.3)
-    assert health.hanging() == []
+        assert "round (401 rounds failed, the last by PlantedFault)" in asked.problem()
+    health.note_round("round", 0.3)
+    assert health.find_hanging() == []
 
 
 async def test_a_failing_loop_is_unhealthy_and_a_waiting_one_is_not():
@@ -189,7 +189,7 @@ async def test_a_failing_loop_is_unhealthy_and_a_waiting_one_is_not():
     now[0] = HANGS_SECONDS + 1
     await asyncio.sleep(0.02)
     await cancel_all(tasks)
-    assert [one.partition(" ")[0] for one in health.hanging()] == ["_fail"]
+    assert [one.partition(" ")[0] for one in health.find_hanging()] == ["_fail"]
     assert failures.counts["_fail"] > 1
 
 

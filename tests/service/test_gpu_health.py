@@ -51,7 +51,7 @@ def test_a_fatal_xid_puts_the_gpu_in_quarantine_and_its_user_and_the_administrat
     gpu = look(world, xid=79)
     told = health_of(world, gpu)
     assert (told["state"], told["fault"]) == ("quarantined", "Xid 79: the GPU has fallen off the bus")
-    assert world.parts.restrictions.closed(world.parts.scheduler.fleet).by_id[gpu.id].closed
+    assert world.parts.restrictions.close_gpus(world.parts.scheduler.fleet).by_id[gpu.id].closed
     assert world.lease("runs").phase is Phase.RUNNING
     warning = api(world, "alice", "workspaces/runs").json()["warning"]
     assert (warning["kind"], "Xid 79" in warning["text"]) == ("closed", True)

@@ -60,7 +60,7 @@ async def test_a_start_ends_before_the_maintenance_and_is_not_extended_into_it(m
     world = make_world()
     await world.round()
     one = await plan(world, 2 * HOUR, 4 * HOUR)
-    drained = [world.parts.restrictions.drained(one.begins_at + x) for x in (0, 1)]
+    drained = [world.parts.restrictions.drained_nodes(one.begins_at + x) for x in (0, 1)]
     assert drained == [frozenset(), {one.target}], "the cluster keeps off the node who would still run then"
     alice = await world.up("alice")
     assert (alice.deadline_at, alice.latest_end.words[-16:]) == (one.begins_at, " has maintenance")

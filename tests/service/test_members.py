@@ -33,33 +33,33 @@ ANN = Owner("hub", "ann born")
 
 async def test_group_decisions_are_asked_again_and_pages_are_seconds_old(hub):
     who = asked_by(hub)
-    assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"leads"}
+    assert await who.fetch("ann", ANN) == await who.fetch_recent("ann", ANN) == {"leads"}
     hub.members["ann"] = {"vision"}
-    assert await who.lately("ann", ANN) == {"leads"}
-    assert await who.now("ann", ANN) == await who.lately("ann", ANN) == {"vision"}
+    assert await who.fetch_recent("ann", ANN) == {"leads"}
+    assert await who.fetch("ann", ANN) == await who.fetch_recent("ann", ANN) == {"vision"}
     hub.members["ann"] = set()
     hub.clock.advance(GROUPS_KNOWN_SECONDS)
-    assert await who.lately("ann", ANN) == set()
+    assert await who.fetch_recent("ann", ANN) == set()
 
 
 async def test_a_clock_that_went_back_makes_nothing_older_than_it_is(hub):
     who = asked_by(hub)
-    await who.now("ann", ANN)
+    await who.fetch("ann", ANN)
     hub.members["ann"] = set()
     hub.clock.advance(-3600.0)
-    assert await who.lately("ann", ANN) == set()
+    assert await who.fetch_recent("ann", ANN) == set()
 
 
 async def test_unknown_users_and_former_owners_of_a_name_are_in_no_group(hub):
     who = asked_by(hub)
-    assert await who.now("ann", Owner("hub", "another born")) == set()
-    assert await who.now("ann", NOBODY) == set()
+    assert await who.fetch("ann", Owner("hub", "another born")) == set()
+    assert await who.fetch("ann", NOBODY) == set()
     assert hub.asked_for_groups == ["ann"]
 
 
 async def test_a_catalog_without_groups_makes_no_group_requests(hub):
     hub.unreachable = "The hub does not answer."
-    assert await asked_by(hub, WITHOUT).now("ann", ANN) == set()
+    assert await asked_by(hub, WITHOUT).fetch("ann", ANN) == set()
 
 
 async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatch):
@@ -68,18 +68,18 @@ async def test_a_hub_that_does_not_answer_in_time_is_unavailable(hub, monkeypatc
 
     monkeypatch.setattr(hub_module, "GROUPS_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(hub, "groups", hang)
-    with pytest.raises(Unavailable, match="who is in which group"):
-        await asked_by(hub).now("ann", ANN)
+    with pytest.raises(Unavailable, match="groups of its users"):
+        await asked_by(hub).fetch("ann", ANN)
 
 
 async def test_groups_missing_in_the_hub_and_unknown_groups_are_reported(hub):
     who = asked_by(hub)
-    assert who.missing() == ()
+    assert who.find_missing() == ()
     with pytest.raises(Unavailable, match="not read yet"):
-        _ = who.there
-    await who.look()
-    assert who.there == {"leads"}
-    assert [line.partition(",")[0] for line in who.missing()] == ["The hub has no group vision"]
+        _ = who.names
+    await who.read_names()
+    assert who.names == {"leads"}
+    assert [line.partition(",")[0] for line in who.find_missing()] == ["The hub has no group vision"]
     hub.unreachable = "The hub does not answer."
-    await who.look()
-    assert who.missing() == ("Which groups the hub has is not known. The hub does not answer.",)
+    await who.read_names()
+    assert who.find_missing() == ("Which groups the hub has is not known. The hub does not answer.",)

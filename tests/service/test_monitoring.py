@@ -19,7 +19,7 @@ from test_web_metrics import metrics
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.queue.calibration import Accuracy
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 from tools.monitoring.__main__ import FILES, files
 from tools.monitoring.alerts import ALERTS, rules
 from tools.monitoring.panels import DASHBOARDS
@@ -91,7 +91,7 @@ def test_every_panel_draws_what_a_running_service_tells(make_web_world, tmp_path
         world.parts.sampler.counts["idle"] += 3
         world.parts.allocator.accounting.gpu_seconds["", "a100", "active"] += 60
         world.parts.notifier.counts["sent"] += 1
-        world.call(keep, world.parts)
+        world.call(store_counters, world.parts)
         scraped(address, world, 5)
         drawn = {(page, title): ask(address, asked.replace("$job", ".*")) for page, title, asked in EXPRESSIONS}
         loaded = requests.get(f"{address}/api/v1/rules", timeout=10).json()["data"]["groups"][0]["rules"]

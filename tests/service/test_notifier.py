@@ -1,6 +1,7 @@
 """Messages outside the pages: who is told what, once; and what becomes of targets that are slow, broken or secret."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from harness.waiting import until
@@ -82,7 +83,7 @@ async def test_an_idle_workspace_s_user_is_warned_by_mail_and_told_of_its_end(wo
     (warned, text), (ended, why) = mailbox.received("ann@example.org")
     assert (warned, ended) == ("Your workspace is idle", "Your workspace was ended")
     assert "The GPU has been idle for 5 min" in text
-    assert "Opening the page does nothing by itself: it asks." in text
+    assert "Its page shows what you can do. Opening the page changes nothing." in text
     assert page(world, lease) in text
     assert "We stopped it because its GPU was idle for" in why
     assert page(world, lease) in why
@@ -146,7 +147,7 @@ async def test_a_queue_grant_is_mailed_once_to_users_who_do_not_wait_on_the_page
     await world.go_on(10 * 60)  # its start is dropped, and granted again
     assert world.did(lease).count("granted") > 1
     mails = mailbox.received("cleo@example.org")  # after its third try it may have ended meanwhile, which is told too
-    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace's turn has come"]
+    ((_, text),) = [mail for mail in mails if mail[0] == "Your workspace starts now"]
     assert "Got 1 simulated A100 80 GB; starting. It starts by itself" in text
 
 
@@ -227,8 +228,8 @@ async def test_a_target_that_fails_is_counted_and_logged_without_its_secret(worl
     line = world.allocator.commits.line(lease, "ann", events.Disputed("No."))
     await world.registry.save(world.now_of(lease), audit=[line])
     await until(lambda: counts(world) == {"failed": 2})
-    assert f"not told: ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
-    assert f"not told: the administrators (disputed of {lease.id}, by json)" in caplog.text
+    assert f"no message to ann (ended of {lease.id}, by mailto): refused, or not reached" in caplog.text
+    assert f"no message to the administrators (disputed of {lease.id}, by json)" in caplog.text
     assert SECRET not in caplog.text
 
 
@@ -242,6 +243,15 @@ async def test_a_target_that_hangs_holds_up_no_other_message(make_world, mailbox
     await world.registry.save(lease, audit=[world.allocator.commits.line(lease, "root", events.Answered("Yes."))])
     await until(lambda: counts(world) == {"failed": 2, "sent": 1})
     assert "root answered: Yes." in mailbox.received("ann@example.org")[0][1]
+
+
+async def test_a_message_that_failed_while_the_clock_was_a_month_ahead_is_sent(world, mailbox):
+    (row,) = world.parts.notifier.rows_of(Message("lease of ann", "ann", "warned", "Title", "Text"))
+    month = 30 * 86400
+    late = replace(row, at=row.at + month, attempts=1, not_before=row.at + month + 20)
+    await world.parts.store.write(world.parts.store.outbox.add, [late])
+    world.parts.notifier.wake()
+    await until(lambda: mailbox.received("ann@example.org"))
 
 
 async def test_a_message_is_sent_once_its_server_answers_again_and_only_once(world, mailbox):
@@ -388,7 +398,7 @@ async def parked(world):
 async def told_of_its_end(mailbox, why):
     await until(lambda: len(mailbox.received("bob@example.org")) == 2)
     (granted, _), (ended, text) = mailbox.received("bob@example.org")
-    assert (granted, ended) == ("Your workspace's turn has come", "Your workspace was ended")
+    assert (granted, ended) == ("Your workspace starts now", "Your workspace was ended")
     assert why in text
 
 

@@ -15,7 +15,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import probe_text
 from gpuspawner.cli.main import main
 from gpuspawner.core.rules import Rate
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 from gpuspawner.service.quotas.own_usage import hours_text
 from gpuspawner.service.rules.accounting import STATES
 
@@ -55,7 +55,7 @@ async def sampled(sampler):
 def counted(world, path, name):
     """A metric's hours, by user or kind, then by state."""
     found = defaultdict(float)
-    world.call(keep, world.parts)  # as every ten seconds
+    world.call(store_counters, world.parts)  # as every ten seconds
     for family in text_string_to_metric_families(asked(world, path).text):
         for sample in family.samples:
             if sample.name == name:

@@ -82,7 +82,7 @@ async def test_a_renamed_user_keeps_the_workspace_under_a_new_request(operator):
     assert operator.world.now_of(lease).user == "eve"
     assert operator.cluster.told.count("train") == 0
     assert operator.status("train")["phase"] == "Ended"
-    assert "has another request" in operator.status("train")["message"]
+    assert "belongs to another request" in operator.status("train")["message"]
     assert operator.cluster.there[f"ws-{lease.id[:12]}"].spec["user"] == "eve"
     operator.cluster.change(operator.cluster.there["train"], deleting=True)
     await operator.rounds()

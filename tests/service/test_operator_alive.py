@@ -27,7 +27,7 @@ async def rounds_for(operator, seconds):
 def hanging(operator):
     health = Health(lambda: "")
     health.watch("the operator", operator.operator.stuck_seconds)
-    return health.hanging()
+    return health.find_hanging()
 
 
 async def test_a_hanging_step_makes_the_operator_unhealthy(operator, monkeypatch):

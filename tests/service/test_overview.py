@@ -56,7 +56,7 @@ def test_failures_around_the_service_are_reported_with_their_remedy(world):
         f"{Outage(HUB, NOW - 120).words(NOW)} The hub does not answer (timed out).",
         "5 of 9 workspaces run that the hub does not know",
         "2 workspaces of this hub run under another id.",
-        "The catalog was changed and cannot be used: the one before stays in force.",
+        "The catalog was changed and cannot be used. The previous one stays in force.",
         "2 of 7 messages since the last start were lost (2 dropped).",
     ):
         assert sentence in told

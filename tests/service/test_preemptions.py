@@ -178,7 +178,7 @@ async def test_a_hundred_thousand_gpus_are_refused_after_a_few_looks(world, monk
     await old(world, "alice")
     looks, plan = [], preemptions.plan_preemption
     monkeypatch.setattr(preemptions, "plan_preemption", lambda *seen: looks.append(seen) or plan(*seen))
-    with pytest.raises(Conflict, match="100000 A100 80 GB asked; at most 2 can be freed now"):
+    with pytest.raises(Conflict, match=r"You asked for 100000 A100 80 GB\. At most 2 can be freed now"):
         await world.parts.preemptions.make(a_claim(world, 100_000, one_node=False))
     assert len(looks) < 20
 
@@ -188,8 +188,10 @@ async def test_more_than_can_be_freed_is_refused_with_what_can_be(world):
     bob = await world.up("bob")
     with pytest.raises(Conflict) as refused:
         await world.parts.preemptions.make(a_claim(world, 2))
-    assert str(refused.value).startswith("2 A100 80 GB on one node asked; at most 1 can be freed now. Others run too")
-    assert str(refused.value).endswith("Ask for at most 1, or again later.")
+    assert str(refused.value).startswith(
+        "You asked for 2 A100 80 GB on one node. At most 1 can be freed now. Other work"
+    )
+    assert str(refused.value).endswith("Ask for at most 1, or try again later.")
     assert world.now_of(bob).notice is None
     world.backend.complete = False
     await world.parts.scheduler.observe(world.clock.now())

@@ -7,7 +7,7 @@ import requests
 from page_world import NOW, api, command_fixture, running, world_fixture
 
 from gpuspawner.schedulers.base import Capabilities
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 
 EXTERNAL = {"kind": "a100", "external": "Training job train-77"}
 
@@ -96,8 +96,12 @@ def test_a_repeated_message_is_one_claim(world, header):
         ({**EXTERNAL, "dry_run": 1}, 400, "true or false"),
         ({**EXTERNAL, "key": "half a letter \ud800"}, 400, "printable letters"),
         ({**EXTERNAL, "node": "n1"}, 400, "a field that does not exist"),
-        ({**EXTERNAL, "count": 4}, 409, "at most 2 can be freed now. Others run too briefly to be ended"),
-        ({"kind": "t4", "external": "x"}, 409, "at most 0 can be freed now. Ask for another kind, or again later."),
+        (
+            {**EXTERNAL, "count": 4},
+            409,
+            "At most 2 can be freed now. Other workspaces started recently and are protected",
+        ),
+        ({"kind": "t4", "external": "x"}, 409, "At most 0 can be freed now. Ask for another kind, or try again later."),
     ],
 )
 def test_promise_10_what_cannot_be_is_refused_with_the_next_step(world, body, status, words):
@@ -122,7 +126,7 @@ def test_a_claim_says_if_only_this_queue_reserves_its_gpus(world):
 def test_outcomes_of_claims_are_counted(world):
     made = ask(world, **EXTERNAL)
     api(world, "admin", f"preemptions/{made['id']}", "DELETE")
-    world.call(keep, world.parts)  # as it is done every ten seconds
+    world.call(store_counters, world.parts)  # as it is done every ten seconds
     headers = {"Authorization": f"token {world.token('prometheus')}"}
     text = requests.get(f"{world.home}metrics", headers=headers, timeout=20).text
     assert 'gpuspawner_preemptions_total{outcome="given up",source="claim"} 1.0' in text
@@ -182,7 +186,7 @@ def test_the_gpus_need_not_be_on_one_node_where_it_says_so(world, preempt):
     [
         (("take", "a100", "2", *FOR_TRAINING, "--by", "soon"), 1, "'soon' is not a time"),
         (("take", "h100", "2", *FOR_TRAINING), 2, "GPU kind: You asked for 'h100'"),
-        (("take", "a100", "4", *FOR_TRAINING), 2, "at most 2 can be freed now"),
+        (("take", "a100", "4", *FOR_TRAINING), 2, "At most 2 can be freed now"),
         (("show", "none"), 2, "No claim has an ID that begins with 'none'"),
         (("cancel", ""), 2, "No claim has an ID that begins with ''"),
     ],

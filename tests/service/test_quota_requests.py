@@ -5,7 +5,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, running
+from page_world import CATALOG, NOW, PEOPLE, STAFF, Browser, api, command_fixture, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS, MAX_A_DAY, MAX_OPEN
@@ -96,6 +96,17 @@ def test_a_request_is_approved_with_changes_only_with_a_sentence(world):
     given = answer(world, asked, "approve", what="1 GPU", until="1d", why="One is free")
     assert (given["amount"], given["grant"]["amount"], given["grant"]["until"]) == (2, 1, NOW + DAY)
     assert most_gpus(world)["members"] == 3
+
+
+run = command_fixture("run")
+
+
+def test_the_command_shows_what_was_given_instead_of_the_request(world, run):
+    assert "You have sent no requests." in run("request", name="alice")[1]
+    answer(world, ask(world), "approve", what="1 GPU", why="One is free")
+    assert re.search(r"2 GPUs more .* approved +1 GPU ", run("request", name="alice")[1])
+    assert "No request is open. --all also lists those that were answered." in run("admin", "requests")[1]
+    assert re.search(r"approved +1 GPU ", run("admin", "requests", "--all")[1])
 
 
 def test_a_declined_request_changes_nothing_and_has_the_reason(world):

@@ -53,7 +53,7 @@ def world(make_world, path):
 
 def reload_of(world):
     parts = world.parts
-    return CatalogReload(parts.in_force, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock)
+    return CatalogReload(parts.allocator, parts.engine)
 
 
 def audited(world):
@@ -218,7 +218,7 @@ def test_only_administrators_see_an_invalid_catalog_with_file_and_line(make_web_
     assert not world.call(reload_of(world).look)
     told = f"{path}:2: templates.pytorch.gpus.a10: no GPU kind is called `a10`"
     page = Browser(world, "admin").look("console/").text
-    assert "The catalog was changed and cannot be used: the one before stays in force." in page
+    assert "The catalog was changed and cannot be used. The previous one stays in force." in page
     assert told in page
     assert told not in Browser(world, "alice").home.text
     assert metric(world) == ["gpuspawner_catalog_reload_success 0.0"]

@@ -1,5 +1,7 @@
 """Changes of size: a workspace runs on until its new size is free, and neither it nor its GPUs are ever lost."""
 
+from dataclasses import replace
+
 import pytest
 from service_world import Killed, Life
 
@@ -10,7 +12,7 @@ from gpuspawner.service.engine.allocation.size_changes import NOTICE_SECONDS
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
-from gpuspawner.service.workspaces.presenter import present_workspace
+from gpuspawner.service.workspaces.presenter import history_words, present_workspace
 from gpuspawner.service.workspaces.sizes import SizeInput, SizeQuery, change_size, preview_size, withdraw_size
 
 
@@ -64,7 +66,11 @@ async def test_more_gpus_that_are_free_restart_it_at_once_with_its_own_and_the_s
     assert abs(up.deadline_at - lease.deadline_at) < 10, "the end stays"
     ended = world.now_of(lease)
     assert (ended.reason, ended.slots) == (ExitReason.CHANGED, lease.slots)
-    assert present_workspace(world.parts, ended).end.sentence.startswith("You restarted it in another size")
+    end = present_workspace(world.parts, ended).end
+    assert end.sentence.startswith("You restarted it in another size")
+    assert end.details == "It starts again by itself. Your files are untouched."
+    words = [history_words(line) for line in world.parts.store.audit_log.latest(up.id)]
+    assert "Back in the queue. It was restarted with other resources." in words
 
 
 async def test_a_workspace_runs_until_its_new_size_is_free(make_world):
@@ -111,6 +117,21 @@ async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus
     await passes(world, 10)
     assert world.phase(lease) is Phase.RUNNING, "a restart of the service does not end the notice"
     await notice_passes(world, lease)
+    assert len((await goes_up(world, lease)).slots) == 2
+
+
+async def test_a_later_request_that_goes_first_does_not_take_back_what_was_announced(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    later = await world.start("carol")
+    await world.registry.save(replace(world.now_of(later), queue_move=1))
+    restarts_at = world.now_of(lease).size_change.restarts_at
+    await passes(world, 120)
+    assert world.now_of(lease).size_change.restarts_at == restarts_at
+    assert world.phase(later) in WAITING
+    outlook = await preview_size(world.parts, world.now_of(lease), SizeQuery(count="2"))
+    assert (outlook.starts_now, outlook.sentence.startswith("It restarts at ")) == (True, True)
+    await change(world, world.now_of(lease), count=2, at_once=True)
     assert len((await goes_up(world, lease)).slots) == 2
 
 

@@ -166,12 +166,12 @@ def test_one_of_two_services_that_open_a_store_at_once_stands_by(database):
 def test_a_hanging_loop_is_named():
     now = 0.0
     health = Health(lambda: "", lambda: now)
-    health.went_round("round", 1.0)
-    health.went_round("observe_fleet", 60.0)
+    health.note_round("round", 1.0)
+    health.note_round("observe_fleet", 60.0)
     now = 119.0
-    assert health.hanging() == []
+    assert health.find_hanging() == []
     now = 121.0
-    assert health.hanging() == ["round"]
+    assert health.find_hanging() == ["round"]
     now = 601.0
-    health.went_round("round", 1.0)
-    assert health.hanging() == ["observe_fleet"]
+    health.note_round("round", 1.0)
+    assert health.find_hanging() == ["observe_fleet"]

@@ -10,7 +10,7 @@ from test_statements import asked, begin, end, later, sample, statement, world  
 from gpuspawner.cli.main import main
 from gpuspawner.core.events import PersonExported, PersonForgotten, UsageCorrected
 from gpuspawner.core.leases.lease import Dispute, Owner, Phase
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 from gpuspawner.service.sign_in.tokens import Login, make_token
 from gpuspawner.service.store import OutputRow, tables
 from gpuspawner.service.store.outbox import OutboxRow
@@ -60,7 +60,7 @@ def lived(world):  # noqa: F811 - the fixture
     )
     store.outbox.add([OutboxRow("m1", NOW, "user", "", {"user": "alice", "kind": "x", "title": "t", "text": "t"})])
     later(world, 2, 3)
-    world.call(keep, world.parts)  # as every ten seconds
+    world.call(store_counters, world.parts)  # as every ten seconds
     return world
 
 
@@ -134,7 +134,7 @@ def test_a_forgotten_person_is_nowhere_and_all_sums_are_as_they_were(lived, how)
     assert everything(lived) == before, "a dry run changes nothing"
     done = forget(lived, how=how)
     assert done == {**preview, "dry_run": False}
-    lived.call(keep, lived.parts)
+    lived.call(store_counters, lived.parts)
     assert 'user="alice"' not in asked(lived, "metrics/people").text
     after = everything(lived)
     after["idempotency_keys"] = []

@@ -1,5 +1,7 @@
 """A template whose GPUs share a domain: what a start is told, what it gets, and what it waits for."""
 
+from dataclasses import replace
+
 import page_world
 import pytest
 
@@ -51,6 +53,9 @@ def test_required_gpus_are_waited_for_and_more_than_a_domain_has_is_refused(page
     status, refused = check(world, count=3)
     assert status == 403
     assert "at most 2 A100 80 GB in one NVLink or NUMA domain" in str(refused)
+    waiting = page_world.waiting("mine", user="alice", count=4)
+    world.save(replace(waiting, request=replace(waiting.request, topology="require")))
+    assert page_world.api(world, "alice", "workspaces/mine").json()["queue"]["startable_count"] == 1
     for gpu in page_world.GPUS:
         world.backend.change_gpu(gpu.id, domains=())
     world.observe()

@@ -243,6 +243,25 @@ def test_a_grant_that_many_take_back_at_one_moment_is_taken_back_once(world):
     assert len([one for one in world.parts.store.audit_log.latest() if isinstance(one.event, QuotaTakenBack)]) == 1
 
 
+def test_a_grant_may_be_for_a_team_a_user_in_it_everybody_and_later(world):
+    team = ask(world, "quota-grants", "admin", 201, "POST", team="vision", what="50 cost", until="this month", why="x")
+    assert (team["words"], team["note"]) == ("50 of cost more for team vision until Sun 31 Jan 24:00", "")
+    assert ask(world, "quota")["budgets"][2]["hard"] == 550
+    both = ask(
+        world, "quota-grants", "admin", 201, "POST", team="vision", user="alice", what="2 GPUs", until="3d", why="x"
+    )
+    assert both["words"].startswith("2 GPUs more for alice in vision until")
+    assert "so it changes nothing now" in both["note"]  # no entry for each user of vision
+    everybody = ask(world, "quota-grants", "admin", 201, "POST", everybody=True, what="1 GPU", until="3d", why="x")
+    assert "for everybody" in everybody["words"]
+    late = ask(
+        world, "quota-grants", "admin", 201, "POST", user="alice", what="2 h", since="tomorrow", until="3d", why="x"
+    )
+    assert late["state"] == "to come"
+    assert ask(world, "quota")["budgets"][0]["granted"] == 0
+    assert len(ask(world, "quota-grants", "admin")["grants"]) == 4
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -396,7 +415,7 @@ def test_grants_are_given_listed_and_taken_back(world, cli):
     assert out.startswith(f"3 GPU h credited to alice.\n{after}")
     assert out.endswith(f"\n{COST_STAYS} {TEAM_STAYS}\n")
     code, out, _ = cli("admin", "grant", "--everybody", "2 GPUs", "--until", "3d", "--reason", "x")
-    assert "No entry of quotas bounds this for everybody" in out
+    assert "No quota of the catalog limits this for everybody" in out
     assert "Granted: 20 GPU h more for team vision" in cli("quota", name="alice")[1]
 
 

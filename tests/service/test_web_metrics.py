@@ -21,7 +21,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import EndNotice, Rate
 from gpuspawner.service.metrics import collector as per_user
-from gpuspawner.service.metrics.api import keep
+from gpuspawner.service.metrics.api import store_counters
 from gpuspawner.service.metrics.collector import ServiceCollector
 from gpuspawner.service.rules.accounting import STATES
 from gpuspawner.service.settings import Settings, change_settings
@@ -35,7 +35,7 @@ world = world_fixture(is_observed=False)
 
 def metrics(world, name, page="metrics"):
     with contextlib.suppress(Unavailable, TypeError):  # as it is kept every ten seconds
-        world.call(keep, world.parts)
+        world.call(store_counters, world.parts)
     response = requests.get(f"{world.home}{page}", headers={"Authorization": f"token {world.token(name)}"})
     if response.status_code != 200:
         return response
@@ -51,7 +51,7 @@ def test_metrics_count_what_pages_show(world, monkeypatch):
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
     world.save(page_world.waiting())
     world.parts.sampler.counts["idle"] += 3
-    world.call(keep, world.parts)
+    world.call(store_counters, world.parts)
     world.call(monkeypatch.setattr, world.parts.store.counters, "_transaction", None)
     world.call(monkeypatch.setattr, world.parts.store, "_transaction", None)  # a scrape costs the store nothing
     world.clock.at += 30
@@ -173,7 +173,7 @@ def test_the_document_tells_every_metric_with_its_labels_and_no_other(world):
     world.parts.allocator.accounting.user_gpu_seconds["alice", "a100", "active"] += 60
     world.parts.counters.dropped["workspace_gpus"] += 1
     world.save(lease, readings=page_world.readings(lease, [1] * 3))
-    world.call(keep, world.parts)
+    world.call(store_counters, world.parts)
     headers = {"Authorization": f"token {world.token('prometheus')}"}
     pages = [requests.get(f"{world.home}{page}", headers=headers).text for page in ("metrics", "metrics/people")]
     families = {

@@ -90,6 +90,15 @@ def live(*offers, sentence="Starts now.", refused=False, **known):
     return LiveAnswers({one["kind"]: one for one in offers}, sentence, refused, **known)
 
 
+def test_a_picture_of_a_template_is_held_once_and_shown():
+    picture = "data:image/png;base64,iVBORw0KGgo="
+    templates = {**CATALOG.templates, "lab": replace(CATALOG.templates["lab"], icon=picture)}
+    html = rendered(catalog=replace(CATALOG, templates=templates))
+    assert html.count(picture) == 1
+    assert re.search(rf'<symbol id="i-template-lab"[^>]*><image href="{re.escape(picture)}"', html)
+    assert '<use href="#i-template-lab"/>' in html
+
+
 def test_an_untouched_form_requests_the_defaults():
     sent = Inputs(rendered()).sent
     request = resolve(CATALOG, from_form(CATALOG, sent), "alice")

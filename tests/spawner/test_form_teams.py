@@ -73,7 +73,7 @@ def test_members_of_several_teams_choose_one_for_each_workspace(known, team):
 
 def test_members_of_one_team_see_it_and_choose_nothing():
     html = rendered(catalog=OURS, teams=TEAMS[:1])
-    assert "<p>Vision &amp; more</p>" in html
+    assert '<p class="gs-set">Vision &amp; more</p>' in html
     assert 'name="team"' not in html
     assert 'id="gs-team"' not in rendered(catalog=OURS)
 

@@ -1,10 +1,9 @@
 """The claim that a start makes for its pod, against an API server that says what a test says."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
-from kubernetes_asyncio.client import ApiException
+from api_answers import refused
 
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes import spawner as kube_spawner
@@ -13,12 +12,6 @@ from gpuspawner.spawner.kubernetes.spawner import KubePods
 
 POD = {"metadata": {"name": "jupyter-alice", "uid": "u"}}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "jupyter-alice", "uid": "u", "controller": True}
-
-
-def refused(status, message=""):
-    error = ApiException(status=status, reason="Because")
-    error.body = json.dumps({"message": message})
-    return error
 
 
 class Start:

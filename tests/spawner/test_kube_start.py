@@ -1,7 +1,6 @@
 """The start of a pod against an API server that does what a test says: what no real one does on demand."""
 
 import asyncio
-import json
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from unittest import mock
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from api_answers import refused
 from harness.waiting import until
 from kubernetes_asyncio.client import ApiClient, ApiException, Configuration
 from kubespawner.objects import make_pod
@@ -25,12 +25,6 @@ from gpuspawner.spawner.kubernetes.pod_ends import NO_RIGHT
 from gpuspawner.spawner.kubernetes.spawner import KubePods
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
 from gpuspawner.spawner.waiting import StartEnded, Steps
-
-
-def refused(status, message="", reason="Because"):
-    error = ApiException(status=status, reason=reason)
-    error.body = json.dumps({"message": message})
-    return error
 
 
 class Events:
@@ -134,7 +128,7 @@ class Start(KubePods, GPUSpawnerMixin, Kube):
 
     @property
     def told(self):
-        return [step["message"] for step in self._gpu_steps.told]
+        return [step["message"] for step in self._gpu_steps.shown]
 
 
 def manifest(mark="", **settings):

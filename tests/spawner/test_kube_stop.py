@@ -1,21 +1,15 @@
 """The end of a pod where the API server, or the pod's node, is away."""
 
-import json
 import logging
 
 import pytest
 from aiohttp import ServerDisconnectedError
+from api_answers import refused
 from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.kubernetes.spawner import KubePods
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-
-
-def refused(status):
-    error = ApiException(status=status, reason="Because")
-    error.body = json.dumps({"message": "because"})
-    return error
 
 
 class Kube:

@@ -109,7 +109,7 @@ async def test_no_pod_is_made_while_another_workspace_has_the_home_and_the_start
     task = asyncio.create_task(created(alices))
     await seen(alices, "your workspace train has it since")
     assert alices.made == [], "it would wait in the cluster without end"
-    step = alices._gpu_steps.told[-1]
+    step = alices._gpu_steps.shown[-1]
     assert step["message"].endswith("Stop that one, and this start goes on by itself once it has ended.")
     assert '<a href="/services/gpu/workspaces/l">Its page, to stop it</a>' in step["html_message"]
     assert step["stop"] == "l", "which the page offers to stop"

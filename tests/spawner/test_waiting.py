@@ -6,6 +6,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
+from harness.waiting import until
 
 from gpuspawner.catalog import PodQueues
 from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
@@ -29,9 +30,10 @@ class Service:
     """The service as the spawner's client meets it: a call gives or raises what a test says, the last for ever."""
 
     def __init__(self):
-        self.says, self.released, self.forgotten = {}, [], []
+        self.says, self.calls, self.released, self.forgotten = {}, [], [], []
 
     def _say(self, call):
+        self.calls.append(call)
         answers = self.says[call]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, BaseException):
@@ -190,7 +192,7 @@ async def test_a_new_start_knows_nothing_of_the_one_before(start):
     for _ in range(2):  # the hub may give up between the hook and start(), too
         await start.run_pre_spawn_hook()
         assert start._gpu_attempt == Attempt(own_timeout_seconds=60)
-        assert (start._gpu_heartbeat_task, start._gpu_steps.told) == (None, [])
+        assert (start._gpu_heartbeat_task, start._gpu_steps.shown) == (None, [])
         assert start.start_timeout == prolonged > 60
 
 
@@ -206,8 +208,9 @@ async def test_a_start_with_a_gpu_may_take_longer_by_the_time_in_the_pod_queue(s
 
 
 async def cancelled(start):
+    start.gpu_wait_in_hub_seconds = 60.0
     task = asyncio.create_task(start.start())
-    await asyncio.sleep(0.03)
+    await until(lambda: len(start.service.calls) > 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -115,6 +115,17 @@ def test_it_links_to_where_one_goes_on_without_a_gpu_from_the_bar_and_the_warnin
     expect(page.get_by_role("link", name="GPU…")).to_have_count(0)
 
 
+def test_a_restart_with_a_new_size_is_not_called_an_end(page, service, workspace, idle_warning):
+    text = "Your new size is free: 2 A100 80 GB. This workspace restarts at 15:50. Save your work."
+    warning = {**idle_warning(300, actions=["size-now", "size-withdraw"]), "kind": "size", "text": text}
+    service.document = workspace(warning=warning)
+    look_again(page)
+    expect(page.get_by_role("alert")).to_contain_text("Your new size is free")
+    expect(page.locator(".gpuspawner-countdown")).to_have_text(re.compile(r"^Restarts in 4 min 5\d s$"))
+    expect(page.locator(".gpuspawner-warned")).to_have_text(re.compile(r"^Restarts in 4 min"))
+    expect(page.get_by_role("link", name="Details")).to_be_visible()
+
+
 def test_keep_by_mouse_reaches_the_service_and_says_what_it_brought(page, service, workspace, idle_warning):
     warn(page, service, workspace, idle_warning(120))
     countdown = page.locator(".gpuspawner-countdown")

@@ -105,8 +105,9 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     hub, person = fetch_answer(f"{url}/"), fetch_answer(f"{url}/user", token)
     yield hub_checks.hub_reached(url, hub)
     if hub.ok:
-        yield hub_checks.token_known(person)
-        yield hub_checks.scopes(person)
+        yield hub_checks.token_known(person, token)
+        if token:
+            yield hub_checks.scopes(person)
         yield hub_checks.cullers(fetch_answer(f"{url}/services", token))
         yield hub_checks.clock("The hub", hub)
     yield from hub_checks.restarts(running_hubs(), _process_at(url))

@@ -44,8 +44,10 @@ def hub_reached(url: str, answer: Answer) -> Finding:
     return bad("hub", f"No hub answers at {url} ({answer.problem}).", remedy)
 
 
-def token_known(answer: Answer) -> Finding:
-    """Judge the hub's answer about the owner of the token."""
+def token_known(answer: Answer, token: str) -> Finding:
+    """Judge the hub's answer about the owner of the token, "" if none was given."""
+    if not token:
+        return unknown("token", "No token was given, so the service's scopes are not checked.", THE_SERVICES)
     if answer.ok and isinstance(answer.body, dict):
         kind, name = answer.body.get("kind", "user"), answer.body.get("name")
         return good("token", f"The hub knows the token: {kind} {name}.")

@@ -146,7 +146,9 @@ def _is_runtime(package: str) -> bool:
 
 
 PAGE = "docs/how-to/administrators/dcgm.md says how."
-INSTALL = "Install gpuspawner[workspace], which brings nvidia-ml-py, into the image."
+INSTALL = (
+    "Install gpuspawner[workspace], which brings nvidia-ml-py, where workspaces run. On Kubernetes, that is the image."
+)
 NAMES_SHOWN = 5
 
 
@@ -196,10 +198,8 @@ def judge_exporter(exporter: Exporter, series: Sequence[Series], refused: str) -
 def monitor_here() -> Finding:
     """Judge whether the GPU monitor can run in workspaces of this machine, which use this Python."""
     if importlib.util.find_spec("pynvml") is not None:
-        return good("GPU monitor", "This Python has nvidia-ml-py, so the GPU monitor runs in its workspaces.")
-    words = (
-        "This Python has no nvidia-ml-py, so the GPU monitor does not run in its workspaces and short work is missed."
-    )
+        return good("GPU monitor", "This Python has nvidia-ml-py. Workspaces that use it can run the GPU monitor.")
+    words = "This Python has no nvidia-ml-py. Workspaces that use it run no GPU monitor, and short work is missed."
     return bad("GPU monitor", words, "pip install 'gpuspawner[workspace]'")
 
 

@@ -20,7 +20,8 @@ LIFETIME = "LifetimeExtended"
 class Resource:
     """One custom resource. ``held``: it is kept until its workspace has ended. ``of_lease`` is the lease on its label.
 
-    ``section`` is the catalog section of an entry, or "" for a request.
+    ``section`` is the catalog section of an entry, or "" for a request. A ``cluster_wide`` entry is in no namespace,
+    and ``status`` is that for this hub.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Resource:
     held: bool = False
     of_lease: str = ""
     section: str = ""
+    cluster_wide: bool = False
     finalizers: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)

@@ -116,17 +116,18 @@ CHART = "install the chart gpuspawner-crds, or gpuspawner kube crd | kubectl app
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 KIND = KINDS[0]
-BY_SECTION = {kind.section: kind for kind in KINDS}
+BY_SECTION = {(kind.section, kind.cluster_wide): kind for kind in KINDS}
 ENTRIES = tuple(kind for kind in KINDS if kind.section)
 
 
 class ResourceWatch:
-    """Watches all objects of one kind in one namespace, from the first call of :meth:`current` on."""
+    """Watches all objects of one kind in one namespace or the cluster, from the first call of :meth:`current` on."""
 
     def __init__(self, kind: Kind, api: Api, settings: ClusterSettings) -> None:
         self._kind, self._settings = kind, settings
-        self.path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{settings.custom_resources}/{kind.plural}"
-        trim = partial(to_resource, section=kind.section)
+        where = "" if kind.cluster_wide else f"namespaces/{settings.custom_resources}/"
+        self.path = f"/apis/{API_GROUP}/{API_VERSION}/{where}{kind.plural}"
+        trim = partial(to_resource, kind=kind, hub=settings.custom_resources)
         self._watch = Watch(api, self.path, {}, trim, lambda _before, _after: None, settings)
         self._task: asyncio.Task[None] | None = None
 
@@ -137,7 +138,7 @@ class ResourceWatch:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._watch.answered.wait(), FIRST_LIST_SECONDS)
         if not self._watch.complete or self._watch.lost_seconds > self._settings.stale_seconds:
-            where = f"in namespace {self._settings.custom_resources}"
+            where = "of the cluster" if self._kind.cluster_wide else f"in namespace {self._settings.custom_resources}"
             why = f" ({self._watch.refused})" if self._watch.refused else ""
             raise Unavailable(f"{self._kind.name}s {where} cannot be observed{why}. If they never could: {CHART}.")
         return tuple(self._watch.objects.values())
@@ -154,13 +155,13 @@ class CustomResources:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings, self._api = settings, Api(settings)
-        self._watches = {kind.section: ResourceWatch(kind, self._api, settings) for kind in KINDS}
-        self._path = self._watches[""].path
+        self._watches = {kind.plural: ResourceWatch(kind, self._api, settings) for kind in KINDS}
+        self._path = self._watches[KIND.plural].path
         self._events = Events(self._api, settings.custom_resources, f"{API_GROUP}/{API_VERSION}", KIND.name)
 
     async def requests(self) -> tuple[Resource, ...]:
         """Return all requests as last observed."""
-        return await self._watches[""].current()
+        return await self._watches[KIND.plural].current()
 
     async def read_requests(self) -> tuple[Resource, ...]:
         """Return all requests as they are now, without a watch. () if the kind does not exist."""
@@ -171,7 +172,7 @@ class CustomResources:
 
     async def entries(self) -> tuple[Resource, ...]:
         """Return all entries of all kinds as last observed."""
-        found = await asyncio.gather(*(self._watches[kind.section].current() for kind in ENTRIES))
+        found = await asyncio.gather(*(self._watches[kind.plural].current() for kind in ENTRIES))
         return tuple(itertools.chain.from_iterable(found))
 
     async def refuses(self) -> str:
@@ -212,10 +213,16 @@ class CustomResources:
         await self._write("POST", self._path, _body({"metadata": metadata, "spec": dict(spec)}))
 
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Write the whole status by server-side apply, which overrules other writers, and the Events of a request."""
-        metadata, path = {"name": resource.name, "uid": resource.uid}, self._watches[resource.section].path
-        body = _body({"metadata": metadata, "status": dict(status)}, BY_SECTION[resource.section])
-        await self._write("PATCH", f"{path}/{resource.name}/status", body, APPLY)
+        """Write the whole status by server-side apply, which overrules other writers, and the Events of a request.
+
+        Of a resource of the cluster, each hub writes its own part, as a manager of its own.
+        """
+        kind, hub = BY_SECTION[resource.section, resource.cluster_wide], self._settings.custom_resources
+        metadata, path = {"name": resource.name, "uid": resource.uid}, self._watches[kind.plural].path
+        whole = {"hubs": {hub: dict(status)}} if kind.cluster_wide else dict(status)
+        manager = f"{MANAGER}-{hub}" if kind.cluster_wide else MANAGER
+        body = _body({"metadata": metadata, "status": whole}, kind)
+        await self._write("PATCH", f"{path}/{resource.name}/status", body, APPLY, manager)
         if not resource.section:
             await self._events.write(resource, status)
 
@@ -243,8 +250,15 @@ class CustomResources:
         metadata = {"finalizers": finalizers, "resourceVersion": resource.version}
         await self._write("PATCH", f"{self._path}/{resource.name}", {"metadata": metadata}, MERGE)
 
-    async def _write(self, method: str, path: str, body: Mapping[str, Any], form: str = "application/json") -> None:
-        query = {"fieldManager": MANAGER} | ({"force": "true"} if form == APPLY else {})
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        form: str = "application/json",
+        manager: str = MANAGER,
+    ) -> None:
+        query = {"fieldManager": manager} | ({"force": "true"} if form == APPLY else {})
         with _ignore_conflicts():
             await self._api.write(method, path, body, query, form)
 
@@ -259,9 +273,9 @@ def _ignore_conflicts() -> Any:
             raise Unavailable(f"The cluster refused it: {error}") from error
 
 
-def to_resource(data: Mapping[str, Any], section: str = "") -> Resource:
-    """Return an object reduced to the needed fields."""
-    metadata = data["metadata"]
+def to_resource(data: Mapping[str, Any], kind: Kind = KIND, hub: str = "") -> Resource:
+    """Return an object reduced to the needed fields. ``hub`` is the namespace of this hub's service."""
+    metadata, status = data["metadata"], data.get("status") or {}
     finalizers = tuple(metadata.get("finalizers") or ())
     return Resource(
         name=metadata["name"],
@@ -272,10 +286,11 @@ def to_resource(data: Mapping[str, Any], section: str = "") -> Resource:
         deleting="deletionTimestamp" in metadata,
         held=FINALIZER in finalizers,
         of_lease=(metadata.get("labels") or {}).get(LEASE_LABEL, ""),
-        section=section,
+        section=kind.section,
+        cluster_wide=kind.cluster_wide,
         finalizers=finalizers,
         spec=data.get("spec") or {},
-        status=data.get("status") or {},
+        status=(status.get("hubs") or {}).get(hub) or {} if kind.cluster_wide else status,
     )
 
 

@@ -81,13 +81,13 @@ class Watch(Generic[T]):
 
         Args:
             describe: returns ``limit`` from the API server's refusal.
-            meanwhile: a watch of a part of the collection, see :meth:`wait_until_allowed`.
+            meanwhile: a watch of a part of the collection, which runs until then.
             then: called once the collection is listed.
         """
         await self.run(until_refused=True)
         self.limit = describe(self.refused)
         log.warning(self.limit)
-        await self.wait_until_allowed(meanwhile)
+        await self._wait_until_allowed(meanwhile)
         self.limit = ""
         then()
         await self.run()
@@ -133,7 +133,7 @@ class Watch(Generic[T]):
             log.log(level, "%s is not watched (%s), next try in %.1f s", self._path, problem, wait_seconds)
             await asyncio.sleep(wait_seconds)
 
-    async def wait_until_allowed(self, meanwhile: Watch[T] | None = None) -> None:
+    async def _wait_until_allowed(self, meanwhile: Watch[T] | None = None) -> None:
         """Return once a refused collection is listed. Until then run ``meanwhile``, which observes a part of it.
 
         Both watches share one copy in turn. Objects that one no longer lists are reported as gone.

@@ -176,11 +176,14 @@ PLACE_REASONS = {
 
 
 def cluster_words(catalog: Catalog, request: Request, given: str) -> str:
-    """Return in a sentence why a workspace is in the cluster of a kind, "" if its template does not choose that."""
+    """Return in a sentence why a workspace is in the cluster of a kind, "" if its template does not choose that.
+
+    A scheduler that owns the queue has reasons of its own.
+    """
     names = (kind for kind in (request.gpu, *request.substitutes) if kind is not None)
     accepted = [catalog.gpus[kind] for kind in names if kind in catalog.gpus]
     where = {one.where for one in accepted if catalog_kind_name(one.name) == catalog_kind_name(given)}
-    if len(where) < 2 or request.place not in PLACE_REASONS or given not in catalog.gpus:  # noqa: PLR2004 - a choice
+    if len(where) < 2 or request.place not in PLACE_REASONS or given not in catalog.gpus or catalog.scheduler:  # noqa: PLR2004 - a choice
         return ""
     return f"Of the clusters that you accept, {catalog.gpus[given].where} {PLACE_REASONS[request.place]}."
 

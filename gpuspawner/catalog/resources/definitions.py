@@ -1,4 +1,4 @@
-"""The four kinds of custom resources with their schemas, and the policy for who may write requests."""
+"""The kinds of custom resources with their schemas, and the policy for who may write requests."""
 
 from __future__ import annotations
 
@@ -110,6 +110,17 @@ OF_ENTRY: Schema = {
         },
     },
 }
+OF_CLUSTER_ENTRY: Schema = {
+    "type": "object",
+    "description": "Whether the entry is in force for each hub. Only the services write it.",
+    "properties": {
+        "hubs": {
+            "type": "object",
+            "description": "The status for each hub, by the namespace of its service.",
+            "additionalProperties": OF_ENTRY,
+        }
+    },
+}
 
 
 API_GROUP = "gpuspawner.io"
@@ -170,6 +181,8 @@ class Kind:
     rules: Sequence[Rule] = ()
     section: str = ""
     """The section of the catalog to which this kind adds an entry, or ""."""
+    cluster_wide: bool = False
+    """Whether its objects are in no namespace and apply to each hub of the cluster."""
 
     @property
     def plural(self) -> str:
@@ -246,6 +259,17 @@ KINDS = (
         ),
         section="quotas",
     ),
+    Kind(
+        "DevGPUVMClusterLifecyclePolicy",
+        "gvmcp",
+        LifecyclePolicy,
+        OF_CLUSTER_ENTRY,
+        {"Mode": ".spec.mode"},
+        "A lifecycle policy of each hub of the cluster: an entry of its catalog's policies, with the name of this "
+        "resource.",
+        section="policies",
+        cluster_wide=True,
+    ),
 )
 
 
@@ -279,7 +303,12 @@ def definition(kind: Kind) -> dict[str, Any]:
         "shortNames": [kind.short],
         "categories": ["gpuspawner"],
     }
-    what = {"group": API_GROUP, "scope": "Namespaced", "names": names, "versions": [version]}
+    what = {
+        "group": API_GROUP,
+        "scope": "Cluster" if kind.cluster_wide else "Namespaced",
+        "names": names,
+        "versions": [version],
+    }
     fingerprint = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -62,8 +62,10 @@ def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Cat
     refused = _refused_at_once(those.values(), data)
     trying = {uid: one.spec for uid, one in those.items() if uid not in refused}
     for uid in refused:
-        if (good := those[uid].good) is not None and not _is_written(those[uid], data):
-            trying[uid] = good
+        names = {(those[other].section, those[other].name) for other in trying}
+        one = those[uid]
+        if one.good is not None and not _is_written(one, data) and (one.section, one.name) not in names:
+            trying[uid] = one.good
     while True:
         document = read_mapping(_together(data, those, trying))
         found = load_document(document)
@@ -80,7 +82,7 @@ def merge(raw: bytes | Document, file: str, added: Iterable[Added]) -> tuple[Cat
 
 def _refused_at_once(those: Iterable[Added], data: Mapping[str, Any]) -> dict[str, str]:
     """Return why some resources cannot be added, whatever they contain."""
-    refused, all_bytes = dict[str, str](), 0
+    refused, all_bytes, names = dict[str, str](), 0, set[tuple[str, str]]()
     for one in those:
         size_bytes = len(json.dumps(one.spec).encode())
         all_bytes += size_bytes
@@ -89,6 +91,9 @@ def _refused_at_once(those: Iterable[Added], data: Mapping[str, Any]) -> dict[st
             refused[one.uid] = (
                 f"{one.section}.{one.name}: the catalog's file has one of this name, which stays. {right}"
             )
+        elif (one.section, one.name) in names:
+            where = f"{one.section}.{one.name}: an older resource of the cluster or of the namespace has this name"
+            refused[one.uid] = f"{where}. Give this resource another name, or delete the older one."
         elif size_bytes > LARGEST_SPEC_BYTES:
             refused[one.uid] = f"spec: larger than {LARGEST_SPEC_BYTES // 1024} KiB. Write it in the catalog's file."
         elif all_bytes > LARGEST_BYTES:
@@ -97,6 +102,7 @@ def _refused_at_once(those: Iterable[Added], data: Mapping[str, Any]) -> dict[st
         elif "profile" in one.spec:
             right = "Write this template in the catalog's file."
             refused[one.uid] = f"spec.profile: the profiles of the hub are known to it alone. {right}"
+        names.add((one.section, one.name))
     return refused
 
 

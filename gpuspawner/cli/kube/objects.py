@@ -43,8 +43,8 @@ gpuspawner kube crd --release-finalizers --namespace jhub --yes""",
 def crd(namespace: str, kubeconfig: str | None, context: str | None, *, release_finalizers: bool, yes: bool) -> None:
     """Print the custom resource definitions and their admission policy.
 
-    They are what the chart gpuspawner-crds holds: DevGPUVMRequest, DevGPUVMTemplate, DevGPUVMLifecyclePolicy and
-    DevGPUVMQuota, and the policy by which a user writes only their own requests.
+    They are what the chart gpuspawner-crds holds: DevGPUVMRequest, DevGPUVMTemplate, DevGPUVMLifecyclePolicy,
+    DevGPUVMQuota and DevGPUVMClusterLifecyclePolicy, and the policy by which a user writes only their own requests.
 
     With --release-finalizers nothing is printed. The finalizer is removed from each DevGPUVMRequest, which otherwise
     stays until its workspace has ended. Use it if the service is gone, or has customResources.enabled=false. No

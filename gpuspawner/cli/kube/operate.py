@@ -102,11 +102,11 @@ async def _run(rounds: Rounds, address: str, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     server = Application([(path, handler, {"health": health}) for path, handler in ROUTES]).listen(port, address)
-    health.went_round("round", ROUND_SECONDS)
+    health.note_round("round", ROUND_SECONDS)
     try:
         while not ended.is_set():
             if await rounds.round():
-                health.went_round("round", ROUND_SECONDS)
+                health.note_round("round", ROUND_SECONDS)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), ROUND_SECONDS)
     finally:

@@ -278,13 +278,13 @@ def policy_sentence(policy: dict[str, Any]) -> str:
 def sentences(report: dict[str, Any]) -> list[str]:
     """Return the results in sentences."""
     freed = report["freed_after_seconds"]
-    stopped = f"stopped {report['workspaces_stopped']} of the workspaces, in {counted(report['stopped'], 'stop')}"
-    winnable = f"{report['gpu_hours_winnable']:.1f} that its idle time and grace leave to win"
+    stopped = f"stopped {report['workspaces_stopped']} of the workspaces: {counted(report['stopped'], 'stop')}"
+    won, winnable = f"{report['gpu_hours_won']:.1f}", f"{report['gpu_hours_winnable']:.1f}"
     warned = counted(report["warned"], "time")
     said = [
         f"{counted(report['workspaces'], 'workspace')} held GPUs for {report['gpu_hours']:.1f} GPU hours.",
-        f"It would have warned {warned} and {stopped}: {report['stopped_in_use']} while in use.",
-        f"GPU hours won: {report['gpu_hours_won']:.1f}, {100 * report['recovered_share']:.1f} % of the {winnable}.",
+        f"The policy would have warned {warned} and {stopped}, {report['stopped_in_use']} of them while in use.",
+        f"GPU hours won: {won} of the {winnable} that this policy can win ({100 * report['recovered_share']:.1f} %).",
     ]
     if report["nobody_came"]:
         were = "was" if report["nobody_came"] == 1 else "were"
@@ -305,19 +305,18 @@ def sentences(report: dict[str, Any]) -> list[str]:
             f"95th percentile {show_duration(freed['p95'])}."
         )
     said += [
-        f"Without {one['source']} it would have been {counted(one['stopped'], 'stop')}, {one['stopped_in_use']} "
-        "while in use."
+        f"Without {one['source']}: {counted(one['stopped'], 'stop')}, {one['stopped_in_use']} of them while in use."
         for one in report["without_sources"]
     ]
     if report["wanted_again"]:
         said.append(
-            f"After {report['wanted_again']} of the stops the same workspace used a GPU again later: it is taken to "
-            "have been started again for that."
+            f"After {report['wanted_again']} of the stops the same workspace used a GPU again later. It counts as "
+            "started again for that."
         )
     if report["without_evidence"]:
         said.append(
-            f"Of {counted(report['without_evidence'], 'workspace')} softer evidence that the policy counts was not "
-            "recorded: while it would count they are unknown, and not stopped."
+            f"For {counted(report['without_evidence'], 'workspace')}, soft evidence that the policy counts was not "
+            "recorded. Where it would count, they are unknown and not stopped."
         )
     return said
 

@@ -95,7 +95,7 @@ def mask_output(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _last_whole_lines(text: str) -> str:
-    """Return as many of the last lines as are looked at: half a line may hold half a secret, which has no shape."""
+    """Return the last lines that are searched for secrets. A cut line is left out: half a secret is not recognized."""
     if len(text) <= MASKED_CHARACTERS:
         return text
     _, _, whole = text[-MASKED_CHARACTERS:].partition("\n")

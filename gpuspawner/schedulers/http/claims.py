@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Slot
+from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, catalog_kind_name
+from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
+from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.decisions import BlockingRule
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, claim_of
@@ -25,6 +27,32 @@ TENTHS_BITS = 35
 
 Clock = Callable[[float], str]
 """Writes a time of the service's clock in the contract's format."""
+
+
+@dataclass(frozen=True)
+class ClusterNames:
+    """Translates the catalog's kinds, one for each cluster, to the contract's kinds and clusters.
+
+    ``home`` is the hub's own cluster, "" if the catalog names no cluster. Each cluster of the scheduler then fits.
+    """
+
+    kinds: Kinds
+    home: str = ""
+
+    def cluster_of(self, kind: str | None) -> str | None:
+        """Return the cluster of a kind, None if the catalog names no cluster or has the kind no more."""
+        found = self.kinds.get(kind or "")
+        return None if found is None or not self.home else found.cluster or self.home
+
+    def accepted(self, request: Request) -> list[dict[str, str]]:
+        """Return where a request accepts which kind, [] if the catalog names no cluster."""
+        kinds = accepted_kinds(request, self.kinds) if self.home else ()
+        return [{"kind": catalog_kind_name(one.name), "cluster": one.cluster or self.home} for one in kinds]
+
+    def find(self, request: Request, kind: str | None, cluster: str) -> GpuKind | None:
+        """Return the catalog's kind of a grant or an offer, None if the request does not accept it there."""
+        accepted = (one for one in accepted_kinds(request, self.kinds) if catalog_kind_name(one.name) == kind)
+        return next((one for one in accepted if not self.home or (one.cluster or self.home) == cluster), None)
 
 
 def natural_revision(claim: Claim) -> int:
@@ -56,9 +84,11 @@ def is_up_to_date(lease: Lease, state: State | None, revision: int) -> bool:
     return state.state in {ClaimPhase.RUNNING, ClaimPhase.PREEMPTING}
 
 
-def claim_body(claim: Claim, revision: int, write_time: Clock) -> dict[str, Any]:
+def claim_body(claim: Claim, revision: int, write_time: Clock, names: ClusterNames) -> dict[str, Any]:
     """Return the body of a waiting claim."""
-    request = claim.request
+    request, accepted = claim.request, names.accepted(claim.request)
+    kind = None if request.gpu is None else catalog_kind_name(request.gpu)
+    substitutes = dict.fromkeys(map(catalog_kind_name, request.substitutes))
     return {
         "revision": revision,
         "want": "wait",
@@ -66,9 +96,10 @@ def claim_body(claim: Claim, revision: int, write_time: Clock) -> dict[str, Any]
         "ttl_seconds": TTL_SECONDS,
         "user": request.user,
         "team": request.team or None,
-        "kind": request.gpu,
+        "kind": kind,
         "count": request.count,
-        "substitutes": list(request.substitutes),
+        "substitutes": [one for one in substitutes if one != kind],
+        **({"accepts": accepted} if accepted else {}),
         "cpu_cores": request.cpu_cores,
         "memory_bytes": request.memory_bytes,
         "lifetime_seconds": request.lifetime_seconds,
@@ -79,7 +110,14 @@ def claim_body(claim: Claim, revision: int, write_time: Clock) -> dict[str, Any]
 
 
 def lease_body(
-    lease: Lease, state: State | None, revision: int, fleet: Fleet, write_time: Clock, *, counted: bool = False
+    lease: Lease,
+    state: State | None,
+    revision: int,
+    fleet: Fleet,
+    write_time: Clock,
+    names: ClusterNames,
+    *,
+    counted: bool = False,
 ) -> dict[str, Any]:
     """Return the body of a lease's claim.
 
@@ -89,9 +127,10 @@ def lease_body(
         revision: the revision of its claim.
         fleet: the observed GPUs.
         write_time: writes times.
+        names: translates kinds.
         counted: as in ``write_slots``.
     """
-    body = claim_body(claim_of(lease), revision, write_time)
+    body = claim_body(claim_of(lease), revision, write_time, names)
     granted = state is not None and state.state is ClaimPhase.GRANTED and is_up_to_date(lease, state, revision)
     if lease.phase not in HOLDING or (lease.phase is Phase.RESERVED and granted):
         return body
@@ -101,8 +140,8 @@ def lease_body(
         **body,
         "want": "running" if lease.phase in UP or lease.running_at is not None else "hold",
         "holds": {
-            "kind": lease.kind,
-            "cluster": None if grant is None else grant.cluster,
+            "kind": None if lease.kind is None else catalog_kind_name(lease.kind),
+            "cluster": names.cluster_of(lease.kind) or (None if grant is None else grant.cluster),
             "slots": write_slots(lease.slots, fleet, counted=counted),
         },
         "ends_at": None if ends_at is None else write_time(ends_at),
@@ -139,7 +178,7 @@ def find_slots(grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fra
     """
     found, used = list[Slot](), dict(used)
     for slot in grant.slots:
-        here = [gpu for gpu in fleet.gpus if gpu.node == slot.node and gpu.cluster in {"", grant.cluster}]
+        here = [gpu for gpu in fleet.gpus if gpu.node_in_cluster == slot.node and gpu.cluster in {"", grant.cluster}]
         free = _free_gpus(here, kind, used)
         gpus = free if slot.gpus is None else _select(free, slot.gpus)
         if len(gpus) < slot.count:
@@ -187,19 +226,19 @@ def to_place(state: State, name: str, as_of: float, ahead_seconds: float) -> Que
     return QueuePosition(state.position, state.of, latest, earliest, says=says)
 
 
-def to_offered_place(offer: ContractOffer, name: str, now: float, ahead_seconds: float) -> QueuePosition:
-    """Return the queue position that an offer promises."""
+def to_offered_place(offer: ContractOffer, kind: str, name: str, now: float, ahead_seconds: float) -> QueuePosition:
+    """Return the queue position that an offer of a kind of the catalog promises."""
     earliest, latest = (
         None if at is None else at.timestamp() - ahead_seconds - now
         for at in (offer.earliest_start, offer.latest_start)
     )
     if earliest is not None and earliest <= AT_ONCE_SECONDS and offer.position is None:
-        return QueuePosition(1, 1, 0.0, 0.0, offer.kind or "")
+        return QueuePosition(1, 1, 0.0, 0.0, kind)
     earliest, latest = (None if x is None else max(LEAST_WAIT_SECONDS, x) for x in (earliest, latest))
     reason = f" {offer.reason.words}" if offer.reason else ""
     when = _describe_start(earliest, latest, now)
     says = f"{name} says: {_describe_position(offer.position, None)}{when}.{reason}"
-    return QueuePosition(offer.position, None, latest, earliest, offer.kind or "", says=says)
+    return QueuePosition(offer.position, None, latest, earliest, kind, says=says)
 
 
 def _describe_position(position: int | None, of: int | None) -> str:
@@ -231,15 +270,17 @@ def describe_offer(offer: ContractOffer, name: str, currency: str = "") -> str:
     return " ".join(found)
 
 
-def merge_stock(own: Iterable[Offer], stock: Sequence[Stock] | None, name: str) -> list[Offer]:
+def merge_stock(own: Iterable[Offer], stock: Sequence[Stock] | None, name: str, names: ClusterNames) -> list[Offer]:
     """Return the GPUs of each kind as the scheduler reports them. A missing number is unknown.
 
     ``own`` is what is observed here. It bounds the free GPUs, and has the size of nodes and the waiting requests.
     """
-    return [
-        offer if offer.total is None else _merge(offer, [x for x in stock or () if x.kind == offer.kind], name)
-        for offer in own
-    ]
+
+    def entries(offer: Offer) -> list[Stock]:
+        kind, cluster = catalog_kind_name(offer.kind), names.cluster_of(offer.kind)
+        return [x for x in stock or () if x.kind == kind and cluster in {None, x.cluster}]
+
+    return [offer if offer.total is None else _merge(offer, entries(offer), name) for offer in own]
 
 
 def _merge(offer: Offer, entries: Sequence[Stock], name: str) -> Offer:

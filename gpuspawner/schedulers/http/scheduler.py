@@ -11,7 +11,6 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
-from gpuspawner.core.gpus.placement import accepted_kinds
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
@@ -34,6 +33,7 @@ from gpuspawner.schedulers.base import (
     without_gpu_claims,
 )
 from gpuspawner.schedulers.http.claims import (
+    ClusterNames,
     claim_body,
     describe_offer,
     find_slots,
@@ -63,10 +63,13 @@ MAX_CLOCK_DIFFERENCE_SECONDS = 60.0
 class HttpScheduler(DelegatingScheduler):
     """Asks an external batch scheduler. Our own queue observes the GPUs and serves workspaces without one."""
 
-    def __init__(self, client: SchedulerClient, own_queue: Scheduler, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, client: SchedulerClient, own_queue: Scheduler, wall: Callable[[], float] = time.time, home: str = ""
+    ) -> None:
+        """``home`` is the hub's own cluster of several, "" if the catalog names no cluster."""
         super().__init__(own_queue)
-        self._client, self._wall = client, wall
-        self._claims, self._callbacks = ClaimSync(client), CallbackVerifier()
+        self._client, self._wall, self._home = client, wall, home
+        self._claims, self._callbacks = ClaimSync(client, home), CallbackVerifier()
         self._capabilities: ContractCapabilities | None = None
         self._stock: StockList | None = None
         self._ahead_seconds = 0.0
@@ -149,25 +152,30 @@ class HttpScheduler(DelegatingScheduler):
     def stock(self, seen: Snapshot) -> list[Offer]:
         """Return the GPUs of each kind as the scheduler reports them."""
         stock = None if self._stock is None else self._stock.stock
-        return merge_stock(self._own_queue.stock(seen), stock, self._client.name)
+        names = ClusterNames(seen.kinds, self._home)
+        return merge_stock(self._own_queue.stock(seen), stock, self._client.name, names)
 
     async def _preview(self, seen: Snapshot, claim: Claim) -> Preview:
         """Ask what a claim would get. Nothing changes."""
         self._set_clock(seen.now)
-        name = self._client.name
+        name, names = self._client.name, ClusterNames(seen.kinds, self._home)
         if not seen.fleet.complete:
             return Preview(unknown_position("The GPUs have not been observed yet."))
         try:
-            answer = await self._client.offers(claim_body(claim, self.states.number(claim), self._write_time))
+            body = claim_body(claim, self.states.number(claim), self._write_time, names)
+            answer = await self._client.offers(body)
         except RequestRejected as error:
             return Preview(unknown_position(f"{name} says: {error.words}"))
         if not answer.offers:
             why = answer.refused.words if answer.refused else "it is not available."
             return Preview(unknown_position(f"{name} would refuse it: {why}"))
-        best = answer.offers[0]
-        place = to_offered_place(best, name, seen.now, self._ahead_seconds)
-        kind = "" if best.kind is None or best.kind == claim.request.gpu else best.kind
-        return Preview(place, kind=kind, says=describe_offer(best, name))
+        found = ((one, names.find(claim.request, one.kind, one.cluster)) for one in answer.offers)
+        best, kind = next((pair for pair in found if pair[1] is not None), (None, None))
+        if best is None or kind is None:
+            return Preview(unknown_position(f"{name} offers only GPUs that you do not accept."))
+        place = to_offered_place(best, kind.name, name, seen.now, self._ahead_seconds)
+        instead = "" if kind.name == claim.request.gpu else kind.name
+        return Preview(place, kind=instead, says=describe_offer(best, name))
 
     async def extend(self, lease: Lease, until: float) -> None:
         """Ask to run a workspace until then. Raises Conflict with the scheduler's reason, or Unavailable."""
@@ -241,9 +249,11 @@ class HttpScheduler(DelegatingScheduler):
         """Return a grant of observed GPUs that the user consented to, else None."""
         if state is None or state.state is not ClaimPhase.GRANTED or state.grant is None:
             return None
-        kind = next((kind for kind in accepted_kinds(claim.request, seen.kinds) if kind.name == state.grant.kind), None)
+        names = ClusterNames(seen.kinds, self._home)
+        kind = names.find(claim.request, state.grant.kind, state.grant.cluster)
         if kind is None:
-            log.warning("%s granted %s, which its user did not consent to", self._client.name, state.grant.kind)
+            where = f"{state.grant.kind} in {state.grant.cluster}"
+            log.warning("%s granted %s, which its user did not consent to", self._client.name, where)
             self.states.raise_revision(claim)  # This returns the grant.
             return None
         slots = find_slots(state.grant, kind, seen.fleet, used)

@@ -9,11 +9,17 @@ import uuid
 from collections.abc import Callable, Collection
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.gpus.fleet import Fleet
 from gpuspawner.core.leases.lease import HOLDING, Lease
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.schedulers.base import SCHEDULER, run_limited
-from gpuspawner.schedulers.http.claims import Clock, is_claimed, is_up_to_date, lease_body, natural_revision
+from gpuspawner.schedulers.http.claims import (
+    Clock,
+    ClusterNames,
+    is_claimed,
+    is_up_to_date,
+    lease_body,
+    natural_revision,
+)
 from gpuspawner.schedulers.http.client import MAX_CONCURRENT, RequestRejected, SchedulerClient
 from gpuspawner.schedulers.http.models import ClaimPhase, Claims, State
 
@@ -96,8 +102,9 @@ class ClaimStates:
 class ClaimSync:
     """Receives states and sends claims. ``request_sync`` is called when more must be sent at once."""
 
-    def __init__(self, client: SchedulerClient) -> None:
-        self._client = client
+    def __init__(self, client: SchedulerClient, home: str = "") -> None:
+        """``home`` is the hub's own cluster, "" if the catalog names no cluster."""
+        self._client, self._home = client, home
         self.states = ClaimStates()
         self.request_sync: Callable[[], None] = lambda: None
         self._sent: dict[str, str] = {}
@@ -157,7 +164,7 @@ class ClaimSync:
         in_order = sorted(leases.values(), key=lambda x: (x.asked_at, x.id))
         for holding, concurrent in ((True, MAX_CONCURRENT), (False, 1)):  # The first request must arrive first.
             batch = [lease for lease in in_order if (lease.phase in HOLDING) is holding]
-            calls = (self._send(lease, seen.fleet, write_time) for lease in batch)
+            calls = (self._send(lease, seen, write_time) for lease in batch)
             finished &= await run_limited(calls, concurrent, until)
         finished &= await run_limited((self._acknowledge(lease) for lease in in_order), MAX_CONCURRENT, until)
         if not finished:
@@ -171,11 +178,12 @@ class ClaimSync:
             return
         self.states.remove(name)
 
-    async def _send(self, lease: Lease, fleet: Fleet, write_time: Clock) -> None:
+    async def _send(self, lease: Lease, seen: Snapshot, write_time: Clock) -> None:
         """Send a lease's claim unless the scheduler has it."""
         claim = claim_of(lease)
         number, state = self.states.number(claim), self.states.by_claim.get(lease.id)
-        body = lease_body(lease, state, number, fleet, write_time, counted=self.states.counted)
+        names = ClusterNames(seen.kinds, self._home)
+        body = lease_body(lease, state, number, seen.fleet, write_time, names, counted=self.states.counted)
         text = json.dumps(body, sort_keys=True)
         if self._sent.get(lease.id) == text and is_up_to_date(lease, state, number):
             return

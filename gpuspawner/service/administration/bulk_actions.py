@@ -316,7 +316,7 @@ def _plan(state: Parts, lease: Lease, place: int, *, repeated: bool) -> QueueMov
     if lease.phase not in WAITING:
         raise Conflict("It does not wait. Only waiting requests have a place in the queue.")
     if not observed.is_queue_ours(lease):
-        raise Conflict(f"{observed.decides(lease)} owns the queue of these GPUs. Change the order there.")
+        raise Conflict(f"{observed.queue_owner(lease)} owns the queue of these GPUs. Change the order there.")
     seen = observed.snapshot()
     move = plan_move(seen, lease.id, place, observed.holdings(seen))
     if move.place == move.to and not repeated:

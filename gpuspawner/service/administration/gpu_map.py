@@ -14,7 +14,7 @@ from gpuspawner.core.gpus.fleet import GpuKind, NodeName
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
 from gpuspawner.service.administration.restriction_effects import present_restriction
-from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, SeenGpu, observe_gpus
+from gpuspawner.service.engine.sampling.gpu_states import NO_KIND, STATES, ObservedGpu, observe_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.web.admin_page import ListPage
 from gpuspawner.service.web.lists import Column, Filter, Row, Table, list_part, parse_list_state
@@ -106,7 +106,7 @@ class NodeGpus:
 
     name: str
     kinds: str
-    gpus: tuple[SeenGpu, ...]
+    gpus: tuple[ObservedGpu, ...]
 
     def matches(self, filters: Mapping[str, str]) -> bool:
         """Return whether the filters show this node. They search its name, its users, its GPU states and its kinds."""
@@ -176,7 +176,7 @@ class KindCount:
         return ", ".join(f"{number} {words}" for number, _, words in self.parts)
 
 
-def count_by_kind(state: Parts, seen: Iterable[SeenGpu]) -> list[KindCount]:
+def count_by_kind(state: Parts, seen: Iterable[ObservedGpu]) -> list[KindCount]:
     """Return the GPUs of each kind, in the catalog's order, those without a kind last."""
     seen, kinds = tuple(seen), state.catalog.gpus
     counted = Counter((one.gpu.pool or NO_KIND, one.state) for one in seen)
@@ -204,7 +204,7 @@ class ForeignHolder:
     gpus: int
 
 
-def count_foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind]) -> list[ForeignHolder]:
+def count_foreign_holders(seen: Iterable[ObservedGpu], kinds: Mapping[str, GpuKind]) -> list[ForeignHolder]:
     """Return the holders outside gpuspawner. The one with the most GPUs comes first."""
     counted = Counter((one.gpu.holder or "Not known", one.gpu.pool) for one in seen if one.state == "foreign")
     in_order = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
@@ -214,7 +214,7 @@ def count_foreign_holders(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind])
     ]
 
 
-def present_gpu_rows(state: Parts, seen: Iterable[SeenGpu]) -> list[Row]:
+def present_gpu_rows(state: Parts, seen: Iterable[ObservedGpu]) -> list[Row]:
     """Return a row for each GPU of the fleet.
 
     ``since`` is when its state began, as far as it is known: by a restriction, or by the last reading.
@@ -233,7 +233,7 @@ def _closing(state: Parts) -> dict[str, models.Restriction]:
     return {one.target: present_restriction(state, one) for one in found}
 
 
-def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> Row:
+def _gpu_row(state: Parts, one: ObservedGpu, closed: Mapping[str, models.Restriction]) -> Row:
     gpu, kind = one.gpu, state.catalog.gpus.get(one.gpu.pool)
     users = dict.fromkeys(lease.user for lease in one.holders)
     return SimpleNamespace(
@@ -253,19 +253,19 @@ def _gpu_row(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction
     )
 
 
-def _needs_attention(state: Parts, one: SeenGpu) -> bool:
+def _needs_attention(state: Parts, one: ObservedGpu) -> bool:
     """Return whether a GPU is faulty, or can't be measured though its workspace has run for some time."""
     unmeasured = one.state == "unmeasured" and any(is_unmeasured(state, lease) for lease in one.holders)
     return one.state == "suspect" or unmeasured
 
 
-def _utilization(state: Parts, one: SeenGpu) -> float | None:
+def _utilization(state: Parts, one: ObservedGpu) -> float | None:
     """Return the highest use that the newest readings show, None if it is not known."""
     readings = (state.sampler.newest(lease.id).get(one.gpu.id) for lease in one.holders)
     return max((x.utilization_percent for x in readings if x and x.utilization_percent is not None), default=None)
 
 
-def _since(one: SeenGpu, closed: Mapping[str, models.Restriction]) -> float | None:
+def _since(one: ObservedGpu, closed: Mapping[str, models.Restriction]) -> float | None:
     restriction = closed.get(one.gpu.id) or closed.get(one.gpu.node)
     if restriction is not None and one.state in {"drained", "suspect"}:
         return restriction.begins_at
@@ -274,7 +274,7 @@ def _since(one: SeenGpu, closed: Mapping[str, models.Restriction]) -> float | No
     return None
 
 
-def _note(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> str:
+def _note(state: Parts, one: ObservedGpu, closed: Mapping[str, models.Restriction]) -> str:
     restriction = closed.get(one.gpu.id) or closed.get(one.gpu.node)
     notes = [one.gpu.note]
     if restriction is not None:
@@ -286,9 +286,9 @@ def _note(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) 
     return ". ".join(note.rstrip(".") for note in notes if note)
 
 
-def find_nodes(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind], filters: Mapping[str, str]) -> list[NodeGpus]:
+def find_nodes(seen: Iterable[ObservedGpu], kinds: Mapping[str, GpuKind], filters: Mapping[str, str]) -> list[NodeGpus]:
     """Return the nodes that match the filters: large ones first, then those with a GPU in a state of NOTED, by name."""
-    by_node: dict[NodeName, list[SeenGpu]] = defaultdict(list)
+    by_node: dict[NodeName, list[ObservedGpu]] = defaultdict(list)
     for one in seen:
         by_node[one.gpu.on].append(one)
     found = [NodeGpus(name.node, _kinds_of(gpus, kinds), tuple(gpus)) for name, gpus in by_node.items()]
@@ -296,7 +296,7 @@ def find_nodes(seen: Iterable[SeenGpu], kinds: Mapping[str, GpuKind], filters: M
     return sorted(matching, key=NodeGpus.sort_key)
 
 
-def _kinds_of(gpus: Sequence[SeenGpu], kinds: Mapping[str, GpuKind]) -> str:
+def _kinds_of(gpus: Sequence[ObservedGpu], kinds: Mapping[str, GpuKind]) -> str:
     pools = Counter(one.gpu.pool for one in gpus)
     titles = ", ".join(
         f"{count} × {kinds[pool].title if pool in kinds else 'GPU of no kind'}" for pool, count in pools.items()
@@ -318,7 +318,7 @@ def present_node(state: Parts, node: NodeGpus, closed: Mapping[str, models.Restr
     )
 
 
-def _square(state: Parts, one: SeenGpu, closed: Mapping[str, models.Restriction]) -> GpuSquare:
+def _square(state: Parts, one: ObservedGpu, closed: Mapping[str, models.Restriction]) -> GpuSquare:
     names, percent = ", ".join(dict.fromkeys(lease.user for lease in one.holders)) or one.gpu.holder, None
     if one.state in {"busy", "idle"}:
         percent = _utilization(state, one)

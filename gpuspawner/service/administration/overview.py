@@ -21,7 +21,7 @@ from gpuspawner.service.administration.gpu_map import (
 from gpuspawner.service.administration.live_lists import kind_title, present_queue_rows
 from gpuspawner.service.administration.problems import find_problems
 from gpuspawner.service.administration.restriction_effects import lease_title
-from gpuspawner.service.engine.sampling.gpu_states import SeenGpu, observe_gpus
+from gpuspawner.service.engine.sampling.gpu_states import ObservedGpu, observe_gpus
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.admin_page import AdminPage
@@ -107,7 +107,7 @@ async def read_stored(state: Parts, today: str) -> StoredFigures:
     return StoredFigures(tuple(ended), tuple(disputed), amounts, disputes)
 
 
-def present_figures(state: Parts, seen: list[SeenGpu], stored: StoredFigures) -> Figures:
+def present_figures(state: Parts, seen: list[ObservedGpu], stored: StoredFigures) -> Figures:
     """Return the numbers at the top of the page."""
     counts, now, fleet = Counter(one.state for one in seen), state.clock.now(), state.scheduler.fleet
     idle = Counter(lease.user for one in seen if one.state == "idle" for lease in one.holders)

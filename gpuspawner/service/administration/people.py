@@ -270,7 +270,7 @@ class PersonPage(AdminPage):
 
     async def _teams_of(self, name: str, owner: Owner) -> Sequence[str]:
         try:
-            groups = await self.parts.members.lately(name, owner)
+            groups = await self.parts.members.fetch_recent(name, owner)
         except Unavailable:
             return ()
         return teams_of(self.parts.catalog.rules, groups)

@@ -100,7 +100,11 @@ def _service_problems(state: Parts) -> Iterator[Problem]:
     if state.engine.observer.orphans.alert:
         yield Problem(state.engine.observer.orphans.alert)
     dcgm = (state.sampler.dcgm.trouble, *state.sampler.doubts.sentences(now))
-    for sentence in (*state.engine.observer.orphans.lost_identities, *state.members.missing(), *filter(None, dcgm)):
+    for sentence in (
+        *state.engine.observer.orphans.lost_identities,
+        *state.members.find_missing(),
+        *filter(None, dcgm),
+    ):
         yield Problem(sentence)
 
 
@@ -199,7 +203,9 @@ def _missing_monitors(state: Parts) -> Iterator[Problem]:
     templates = sorted({lease.request.template for lease in leases if lease.request.template})
     named = f" of the templates {', '.join(templates[:NAMES_SHOWN])}" if templates else ""
     what = f"The GPU monitor does not run in {show_count(len(leases))}. GPU work of a few seconds may be missed there."
-    remedy = f"Install gpuspawner[workspace] in the images{named}, or set DCGM exporter as readings: in the catalog."
+    remedy = (
+        f"Install gpuspawner[workspace] where workspaces{named} run (on Kubernetes: the image), or use DCGM exporter."
+    )
     yield Problem(what, remedy, about_readings=True, pages=_pages(state, leases))
 
 

@@ -86,7 +86,7 @@ def target_of(state: Parts, one: Restriction) -> str:
         RestrictionKind.QUARANTINE: name or one.target,
         RestrictionKind.PAUSE: kind if one.target else "All GPUs",
         RestrictionKind.RESERVE: f"{one.count} {kind}{f' on {one.node}' if one.node else ''} for {one.for_words}",
-        RestrictionKind.EXEMPT: name if one.target else f"All workspaces of {name}",
+        RestrictionKind.EXEMPT: name if one.target else f"all workspaces of {name}",
     }
     return targets[one.measure]
 
@@ -168,6 +168,9 @@ def _effect_words(state: Parts, one: Restriction, lease: Lease) -> str:
 
 
 def _is_on(state: Parts, one: Restriction, lease: Lease) -> bool:
+    """Return whether the workspace has a GPU that the restriction closes while it runs."""
+    if lease.deadline_at is not None and lease.deadline_at <= one.begins_at:
+        return False
     known = state.scheduler.fleet.by_id
     gpus = (known.get(slot.gpu) for slot in (lease.slots if lease.phase in HOLDING else ()))
     return any(gpu is not None and one.closes(gpu) for gpu in gpus)

@@ -126,7 +126,7 @@ class Inboxes:
     async def _groups(self, owner: Owner, user: str) -> frozenset[str]:
         """Return the groups of a person. While the hub does not answer, return no group."""
         try:
-            return await self._members.lately(user, owner)
+            return await self._members.fetch_recent(user, owner)
         except Unavailable:
             return frozenset()
 

@@ -108,7 +108,7 @@ class BaseHandler(HubOAuthenticated, RequestHandler):
             holder = read_ticket(self.parts.secret, credential, self.parts.clock.wall())
             if holder is None or (holder.form and not self.serves_forms):
                 return None
-            if self._acts() and not await self.parts.known.has(holder.user, holder.created):
+            if self._acts() and not await self.parts.known.has_user(holder.user, holder.created):
                 raise HTTPError(403, reason=f"The hub has no user {holder.user[:40]} any more: nothing was done.")
             return Person(holder.user, self._owner(holder.created))
         if scheme in {"token", "bearer"} and credential.startswith(WORKSPACE_TOKEN_PREFIX):

@@ -120,7 +120,7 @@ class Acquire(SpawnerHandler):
             words = OTHER_HUB.format(asks=body.hub[:40], own=self.parts.hub_id)
             log.error(words)
             raise Unavailable(words)
-        groups = await self.parts.members.now(body.user, body.key().owner)
+        groups = await self.parts.members.fetch(body.user, body.key().owner)
         asking = self.parts.allocator.resolver
         request = await asking.request_of(body.key(), body.user, body.options, groups, start_id=body.start_id)
         ask = StartRequest(body.key(), body.user, request, body.options, body.start_id, body.boot_id, body.by)
@@ -160,12 +160,12 @@ class Acknowledge(SpawnerHandler):
         if not await self.parts.engine.effects.end_older_attempts(lease):
             self.answer({"error": {"message": "Leftovers of an earlier start are still ending."}}, 409)
             return
-        groups = await self.parts.members.now(lease.user, lease.key.owner)
-        await self.parts.allocator.resolver.must_be_allowed(await attempts.current(lease_id, attempt), groups)
+        groups = await self.parts.members.fetch(lease.user, lease.key.owner)
+        await self.parts.allocator.resolver.require_allowed(await attempts.current(lease_id, attempt), groups)
         lease, token = await attempts.acknowledge(lease_id, attempt)
         catalog = self.parts.catalog
         instead = interchangeable_kinds(lease, catalog.gpus, catalog.rules.quotas)
-        off = self.parts.restrictions.drained(end_at(lease, self.parts.clock.now()))
+        off = self.parts.restrictions.drained_nodes(end_at(lease, self.parts.clock.now()))
         patch = self.parts.scheduler.patch(lease, off, instead)
         variables = {
             **patch.get("environment", {}),

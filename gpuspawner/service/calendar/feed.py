@@ -127,7 +127,7 @@ async def feed_of(parts: Parts, row: TokenRow, name: str) -> str:
     """Return the calendar of the user of an address."""
     now, groups = parts.clock.now(), frozenset[str]()
     with suppress(Unavailable):
-        groups = await parts.members.lately(name, row.owner)
+        groups = await parts.members.fetch_recent(name, row.owner)
     asker = HoldUser(row.user_created, groups, teams_of(parts.catalog.rules, groups))
     reader = CalendarReader(asker, sees_all=False, kinds=visible(parts.catalog, groups).gpus)
     last = now + AHEAD_SECONDS

@@ -221,7 +221,7 @@ class Operator:
 
     async def _asked(self, resource: Resource, key: Key) -> Lease:
         parts, user, options = self._parts, resource.place[0], resource.options
-        groups = await parts.members.now(user, key.owner)
+        groups = await parts.members.fetch(user, key.owner)
         request = await parts.allocator.resolver.request_of(key, user, options, groups)
         if parts.registry.of_key(key) is not None:
             raise Conflict(f"{user} has a workspace of this name already.")
@@ -252,7 +252,7 @@ class Operator:
         await self._resources.tell(resource, status.status_of(self._parts, told, newest))
 
     async def _why_no_lifetime(self, resource: Resource, lease: Lease) -> str:
-        groups = await self._parts.members.now(lease.user, lease.key.owner)
+        groups = await self._parts.members.fetch(lease.user, lease.key.owner)
         refused: tuple[RequestRefused, ...] = ()
         try:
             await self._parts.allocator.resolver.resolve(resource.options, lease.user, lease.key.owner, groups)

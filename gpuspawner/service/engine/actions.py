@@ -15,9 +15,7 @@ from gpuspawner.core.queue.class_holds import extension_bound
 from gpuspawner.core.rules import LatestEnd
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.rules.policies import policy_of
 
 DOUBLE_CLICK_SHARE = 0.9
@@ -27,9 +25,9 @@ DOUBLE_CLICK_SHARE = 0.9
 class LeaseActions:
     """Carries out the actions of users and administrators on running workspaces."""
 
-    def __init__(self, registry: LeaseRegistry, allocator: Allocator, clock: Clock) -> None:
-        """Change the leases of ``registry``."""
-        self._registry, self._allocator, self._clock = registry, allocator, clock
+    def __init__(self, allocator: Allocator) -> None:
+        """Change the leases of the allocator's registry."""
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
 
     def kept_until(self, lease: Lease) -> float | None:
         """Return the time until which idle time does not count, by Keep or by an exemption; None without either."""
@@ -81,7 +79,7 @@ class LeaseActions:
             lease = replace(lease, fixed_end=None)
         if lease.phase not in UP or lease.deadline_at is None:
             raise Conflict("This workspace has no running lifetime to extend.")
-        if why := allocator.bounds.left_to_others(lease):
+        if why := allocator.bounds.reason_not_to_extend(lease):
             raise Conflict(why)
         policy = policy_of(allocator.catalog, lease, now).extend
         latest = allocator.bounds.of_extension(lease, policy.each_seconds)

@@ -23,7 +23,7 @@ class LeaseCommits:
         self._registry, self._observed, self._clock = registry, observed, clock
 
     def commit(self, before: Lease, step: Step, readings: Iterable[ReadingRow] = ()) -> asyncio.Future[None]:
-        """Write a step. Every decision counts it at once. It is stored when the result is done.
+        """Write a step. Every decision counts the step at once. The result is done when the step is stored.
 
         Args:
             before: the lease before the step.

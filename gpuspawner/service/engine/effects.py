@@ -25,12 +25,10 @@ from gpuspawner.core.leases.lease import Lease, Owner, Phase
 from gpuspawner.core.leases.observations import Effect, HubServer, Outcome
 from gpuspawner.core.leases.reports import mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.requests import options_of
 from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.store.idempotency import context_without_act
 from gpuspawner.service.store.readings import OutputRow
@@ -137,18 +135,11 @@ class EffectRunner:
     """Carries out one effect of one lease at a time. Repeating an effect is harmless."""
 
     def __init__(
-        self,
-        registry: LeaseRegistry,
-        allocator: Allocator,
-        hub: HubClient,
-        servers: HubServers,
-        members: GroupMembers,
-        backend: Backend,
-        clock: Clock,
+        self, allocator: Allocator, hub: HubClient, servers: HubServers, members: GroupMembers, backend: Backend
     ) -> None:
         """Start and stop servers through ``hub``, and end the remaining processes through ``backend``."""
-        self._registry, self._allocator, self._hub, self._servers = registry, allocator, hub, servers
-        self._members, self._backend, self._clock = members, backend, clock
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._hub, self._servers, self._members, self._backend = hub, servers, members, backend
         self.start_sent: set[tuple[str, float | None]] = set()
         """The grants whose start was sent to the hub, by lease id and time of the grant."""
         self.on_stop_done: set[str] = set()
@@ -195,7 +186,7 @@ class EffectRunner:
         if name is None:
             log.warning("the hub has no user %s any more, who asked for %s: it is not started", lease.user, lease.id)
             return None
-        groups = await self._members.now(name, lease.key.owner)
+        groups = await self._members.fetch(name, lease.key.owner)
         newest = self._registry.get(lease.id)
         if newest is None or newest.phase is not Phase.RESERVED or newest.granted_at != lease.granted_at:
             return None  # withdrawn or lapsed while the hub was asked
@@ -216,11 +207,11 @@ class EffectRunner:
 
     async def _stop_server(self, lease: Lease) -> None:
         self._forget_on_stop(lease.id)
-        self._allocator.observed.stop_begins(lease.key)
+        self._allocator.observed.note_stop_request(lease.key)
         try:
             await self._hub.stop(lease.user, lease.key.server)
         finally:
-            self._allocator.observed.stop_answered(lease.key)
+            self._allocator.observed.note_stop_answer(lease.key)
 
     async def _end_all(self, lease: Lease) -> bool:
         """End all processes of a lease whose server the hub no longer has."""

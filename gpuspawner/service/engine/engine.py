@@ -25,7 +25,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.observations import Effect, Running, TakenSample
 from gpuspawner.core.leases.step_results import Step
 from gpuspawner.core.queue.class_holds import leases_reaching_into_holds
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.start_attempts import StartAttempts
 from gpuspawner.service.engine.effects import EffectRunner, KeyedExecutor
@@ -34,9 +33,7 @@ from gpuspawner.service.engine.hub_state import GroupMembers, HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.observations import LeaseObserver
 from gpuspawner.service.engine.recovery import Availability, read_release_spool
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL, step_each
-from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import AuditLine, ReadingRow
 
 log = logging.getLogger("gpuspawner.engine")
@@ -66,31 +63,26 @@ class LeaseEngine:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
         allocator: Allocator,
         hub: HubClient,
         members: GroupMembers,
         backend: Backend,
-        clock: Clock,
-        settings: Settings,
         identity: HubIdentity,
         data: Path | None = None,
     ) -> None:
         """Start without an observation. ``data`` is the folder that spawner and service share, None without one."""
-        self._registry, self._allocator, self._backend = registry, allocator, backend
-        self._clock, self._data = clock, data
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._backend, self._data = backend, data
         self.attempts = StartAttempts(allocator)
-        self._servers = HubServers(hub, allocator.observed, clock, settings)
-        self.effects = EffectRunner(registry, allocator, hub, self._servers, members, backend, clock)
-        self.observer = LeaseObserver(
-            registry, allocator, hub, self._servers, self.effects, backend, clock, settings, identity
-        )
-        self.availability = Availability(registry, clock)
+        self._servers = HubServers(hub, allocator.observed, allocator.clock, allocator.settings)
+        self.effects = EffectRunner(allocator, hub, self._servers, members, backend)
+        self.observer = LeaseObserver(allocator, hub, self._servers, self.effects, backend, identity)
+        self.availability = Availability(allocator.registry, allocator.clock)
         self._held_at = -math.inf
         self._hub_silent_since: float | None = None
         self._quiet: dict[str, QuietLease] = {}
-        self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, clock.now)
-        self._acts = KeyedExecutor(ACTS_AT_ONCE, clock.now)
+        self._questions = KeyedExecutor(QUESTIONS_AT_ONCE, self._clock.now)
+        self._acts = KeyedExecutor(ACTS_AT_ONCE, self._clock.now)
         self._driving: set[Hashable] = set()
 
     async def round(self) -> None:
@@ -241,11 +233,11 @@ class LeaseEngine:
             return
         if lease.phase is Phase.STOPPING:
             if lease.hub_gone or self._allocator.observed.hub_answers:
-                self._acts.offer(as_it_stands(lease), partial(self.drive, lease.id))
+                self._acts.offer(state_key(lease), partial(self.drive, lease.id))
         elif effect is not Effect.ASK_SERVER:
-            self._acts.offer(as_it_stands(lease), partial(self._drive, lease.id))
+            self._acts.offer(state_key(lease), partial(self._drive, lease.id))
         elif self._allocator.observed.hub_answers and not self._servers.in_doubt:
-            self._questions.offer(as_it_stands(lease), partial(self._ask, lease.id))
+            self._questions.offer(state_key(lease), partial(self._ask, lease.id))
 
     async def _ask(self, lease_id: str) -> None:
         if not self._servers.in_doubt:  # the hub may have failed to answer while this question waited
@@ -261,7 +253,7 @@ class LeaseEngine:
     async def _drive(self, lease_id: str) -> None:
         """Step, commit, carry out the effect, and step with its outcome, until no effect is left."""
         lease = self._registry.get(lease_id)
-        key = None if lease is None else as_it_stands(lease)
+        key = None if lease is None else state_key(lease)
         if key is None or key in self._driving:
             return
         self._driving.add(key)
@@ -275,14 +267,14 @@ class LeaseEngine:
         while True:
             await self._registry.stored(lease_id)
             lease = self._registry.get(lease_id)
-            if lease is None or asked not in {None, as_it_stands(lease)}:
+            if lease is None or asked not in {None, state_key(lease)}:
                 return  # it changed while the effect was carried out
             found, stored = self._advance(lease, outcome=outcome)
             if stored is not None:
                 await asyncio.gather(stored, *([] if found.lease.live else [self._allocator.grant_waiting()]))
             if found.effect is None or (outcome is not None and outcome.effect is found.effect):
                 return
-            asked = as_it_stands(found.lease)
+            asked = state_key(found.lease)
             outcome = await self.effects.carry_out(found.lease, found.effect)
             if outcome is None:
                 return
@@ -375,6 +367,6 @@ class LeaseEngine:
         await self._acts.close()
 
 
-def as_it_stands(lease: Lease) -> Hashable:
+def state_key(lease: Lease) -> Hashable:
     """Return the key of the effects of a lease. It changes with the lease, so that an older task blocks no new one."""
     return lease.id, lease.phase, lease.attempt, lease.granted_at, lease.hub_gone

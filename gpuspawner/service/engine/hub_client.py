@@ -135,11 +135,11 @@ class HubClient:
         if isinstance(name, str) and (not name or (len(name) <= LONGEST_NAME and SLUG.fullmatch(name))):
             return name
         may_be_old = isinstance(name, str) and len(name) <= LONGEST_OLD_NAME and name.isprintable() and "/" not in name
-        if may_be_old and await self.takes_name(user, str(name)):
+        if may_be_old and await self.accepts_name(user, str(name)):
             return str(name)
         raise RequestRefused("server", quoted(name), NAME_RULE, "Choose another name, or leave it out.")
 
-    async def takes_name(self, user: str, name: str) -> bool:
+    async def accepts_name(self, user: str, name: str) -> bool:
         """Return whether the hub accepts a server name that JupyterHub 6 refuses for new servers.
 
         An older hub accepts it. A newer hub accepts it for a server that the user has had since before the upgrade.

@@ -35,7 +35,7 @@ class KnownUsers:
         self._hub, self._clock = hub, clock
         self._until: dict[tuple[str, str], float] = {}
 
-    async def has(self, user: str, created: str) -> bool:
+    async def has_user(self, user: str, created: str) -> bool:
         """Return whether the hub has a user with this name and creation time.
 
         True while the hub does not answer. A ticket is valid for a minute only, and people must be able to press Keep.
@@ -92,27 +92,27 @@ class GroupMembers:
         self._there: frozenset[str] | None = None
         self._trouble = ""
 
-    async def now(self, user: str, owner: Owner) -> frozenset[str]:
+    async def fetch(self, user: str, owner: Owner) -> frozenset[str]:
         """Return the present groups of a user. ``owner`` distinguishes users who had the same name."""
         if owner == NOBODY or not named_groups(self._in_force.catalog):
             return frozenset()
         try:
             groups = await asyncio.wait_for(self._hub.groups(user, owner.user_created), GROUPS_ANSWER_SECONDS)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            raise Unavailable("The hub does not answer: who is in which group can't be read now.") from error
+            raise Unavailable("The hub does not answer, so the groups of its users are not known now.") from error
         now = self._clock.now()
         fresh = {who: seen for who, seen in self._seen.items() if 0 <= now - seen[0] < GROUPS_KNOWN_SECONDS}
         self._seen = {**fresh, (user, owner): (now, groups)}
         return groups
 
-    async def lately(self, user: str, owner: Owner) -> frozenset[str]:
+    async def fetch_recent(self, user: str, owner: Owner) -> frozenset[str]:
         """Return the groups of a user some seconds ago, for pages that only show them and ask often."""
         at, groups = self._seen.get((user, owner), (None, frozenset()))
         if at is not None and 0 <= self._clock.now() - at < GROUPS_KNOWN_SECONDS:
             return groups
-        return await self.now(user, owner)
+        return await self.fetch(user, owner)
 
-    async def look(self) -> None:
+    async def read_names(self) -> None:
         """Read which groups the hub has."""
         try:
             self._there, self._trouble = await self._hub.group_names(), ""
@@ -120,7 +120,7 @@ class GroupMembers:
             self._there, self._trouble = None, str(error)
 
     @property
-    def there(self) -> frozenset[str]:
+    def names(self) -> frozenset[str]:
         """The groups that the hub has, as last read.
 
         Raises:
@@ -130,7 +130,7 @@ class GroupMembers:
             raise Unavailable(self._trouble or "Which groups the hub has was not read yet.")
         return self._there
 
-    def missing(self) -> tuple[str, ...]:
+    def find_missing(self) -> tuple[str, ...]:
         """Return a sentence for administrators about each group of the catalog that the hub does not have."""
         if self._there is None:
             return (f"Which groups the hub has is not known. {self._trouble}",) if self._trouble else ()

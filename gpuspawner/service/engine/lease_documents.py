@@ -126,7 +126,7 @@ def claimed_kind(running: Running, request: Request) -> str:
     return given if given in request.substitutes else ""
 
 
-def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease | None:
+def rebuild_lease(running: Running, identity: HubIdentity, now: float) -> Lease | None:
     """Return the lease that a workspace of this hub carries, as starting. Hub and backend then show its real phase.
 
     Return None for a workspace of another hub, or if its document is not authentic.
@@ -160,7 +160,7 @@ def rebuilt_lease(running: Running, identity: HubIdentity, now: float) -> Lease 
         return None
 
 
-def lost_identities(
+def find_lost_identities(
     running: Iterable[Running], known: Collection[str], servers: Collection[tuple[str, str]], identity: HubIdentity
 ) -> tuple[str, ...]:
     """Return sentences for administrators about workspaces of this hub that run under an identity that it lost.
@@ -201,7 +201,7 @@ def _lost(count: int, hub: str, identity: HubIdentity, *, kept: bool) -> str:
     return f"{what} {why}. Nothing measures their GPUs, and nothing stops them. {remedy}"
 
 
-def adopted_server(key: Key, server: HubServer, now: float) -> Lease:
+def lease_of_server(key: Key, server: HubServer, now: float) -> Lease:
     """Return the lease of a server that ran before gpuspawner. Its GPUs are unknown, and it has no deadline."""
     request = Request(server.user, "", "default", None, 0, 0.0, 0, 0)
     return Lease(

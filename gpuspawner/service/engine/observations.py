@@ -15,7 +15,6 @@ from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.leases.observations import Observation, Running, is_own
 from gpuspawner.core.leases.step_results import LeaseRules, Timing
 from gpuspawner.core.queue.class_holds import HeldGpus
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.allocation.observed_state import assign_slots, corrected_leases
 from gpuspawner.service.engine.effects import EffectRunner
@@ -23,10 +22,8 @@ from gpuspawner.service.engine.hub_client import HubClient
 from gpuspawner.service.engine.hub_state import HubServers
 from gpuspawner.service.engine.lease_documents import HubIdentity
 from gpuspawner.service.engine.recovery import LeaseRecovery, OrphanWatch
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.settings import Settings
 
 log = logging.getLogger("gpuspawner.engine")
 
@@ -45,22 +42,20 @@ class LeaseObserver:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
         allocator: Allocator,
         hub: HubClient,
         servers: HubServers,
         effects: EffectRunner,
         backend: Backend,
-        clock: Clock,
-        settings: Settings,
         identity: HubIdentity,
     ) -> None:
         """Start without an observation."""
-        self._registry, self._allocator, self._backend, self._clock = registry, allocator, backend, clock
-        self._timing = Timing(*(getattr(settings, name) for name in Timing._fields))
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._backend = backend
+        self._timing = Timing(*(getattr(allocator.settings, name) for name in Timing._fields))
         self._servers, self._effects = servers, effects
-        self.recovery = LeaseRecovery(registry, allocator, clock, identity, self.processes)
-        self.orphans = OrphanWatch(registry, hub, clock, settings.orphan_seconds, identity)
+        self.recovery = LeaseRecovery(allocator, identity, self.processes)
+        self.orphans = OrphanWatch(allocator, hub, identity)
         self.last_look, self._sees_since, self._has_missed_look = BackendView(), 0.0, False
         self._missing_since: dict[str, float] = {}
         self.held: Mapping[str, HeldGpus] = {}
@@ -93,7 +88,7 @@ class LeaseObserver:
         observed.note_running(((one.lease_id, slot) for one, slots in found for slot in slots), given_back)
         pools = {gpu.group: gpu.pool for gpu in gpus if gpu.group}
         with failures.isolating("correcting which GPUs are held"):
-            rated = self._allocator.bounds.rated
+            rated = self._allocator.bounds.with_rate
             await self._correct([rated(lease) for lease in corrected_leases(found, self._registry, pools)])
         return True
 
@@ -116,9 +111,9 @@ class LeaseObserver:
         """Find the running workspaces that the hub has forgotten. Return those without a live lease."""
         servers = self._servers.servers
         if servers is None:
-            self.orphans.begin_again()
+            self.orphans.reset()
             return ()
-        return self.orphans.look(self.last_look.running, servers, self._allocator.observed.boot_id)
+        return self.orphans.update(self.last_look.running, servers, self._allocator.observed.boot_id)
 
     def processes(self, lease: Lease) -> list[Running]:
         """Return the processes of all attempts of a lease, as last observed."""
@@ -156,7 +151,7 @@ class LeaseObserver:
         )
 
     def _note_missing(self, lease: Lease) -> float | None:
-        """Return since when neither hub nor backend has a lease, None while one of them has it."""
+        """Return the time since when neither hub nor backend has a lease, None while one of them has it."""
         listed = self._servers.servers is not None
         is_shown = not listed or self.processes(lease) or is_own(self._servers.server_of(lease), lease)
         if lease.phase not in UP or is_shown:
@@ -179,8 +174,8 @@ class LeaseObserver:
             queue_title=queue.title,
             node=lambda: next(filter(None, (scheduler.fleet.node_of(slot.gpu) for slot in lease.slots)), ""),
             returns_to_queue=lambda: allocator.returns(lease),
-            budget_used_up=lambda: bounds.used_up(lease),
-            running=lambda: bounds.running(lease),
+            budget_used_up=lambda: bounds.used_up_sentence(lease),
+            running=lambda: bounds.with_running_bound(lease),
             recovered=lambda: self.recovery.recovered(lease),
             extension=lambda: bounds.earlier_extension(lease),
         )

@@ -29,13 +29,13 @@ from gpuspawner.service.engine.hub_client import HubClient, seconds_of
 from gpuspawner.service.engine.hub_state import ServerKey, server_key_of
 from gpuspawner.service.engine.lease_documents import (
     HubIdentity,
-    adopted_server,
     claimed_kind,
     claimed_slots,
-    lost_identities,
-    rebuilt_lease,
+    find_lost_identities,
+    lease_of_server,
+    rebuild_lease,
 )
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import LeaseRegistry, wait_for_all
 
 log = logging.getLogger("gpuspawner.engine")
 
@@ -51,17 +51,10 @@ Processes = Callable[[Lease], Sequence[Running]]
 class LeaseRecovery:
     """Makes leases for running workspaces of the hub in ``identity``."""
 
-    def __init__(
-        self,
-        registry: LeaseRegistry,
-        allocator: Allocator,
-        clock: Clock,
-        identity: HubIdentity,
-        processes: Processes,
-    ) -> None:
+    def __init__(self, allocator: Allocator, identity: HubIdentity, processes: Processes) -> None:
         """Recover nothing yet."""
-        self._registry, self._allocator, self._clock, self._identity = registry, allocator, clock, identity
-        self._processes = processes
+        self._registry, self._allocator, self._clock = allocator.registry, allocator, allocator.clock
+        self._identity, self._processes = identity, processes
 
     async def adopt(self, servers: Mapping[ServerKey, HubServer], leased: set[Key]) -> None:
         """Adopt ready servers that have no lease. Their GPUs are unknown, and they have no deadline.
@@ -89,7 +82,7 @@ class LeaseRecovery:
         if ended is not None and _ended_wrongly(ended, server):
             await self.recover(ended, server)
             return
-        lease = self._allocator.bounds.rated(adopted_server(key, server, self._clock.now()))
+        lease = self._allocator.bounds.with_rate(lease_of_server(key, server, self._clock.now()))
         await self._allocator.commits.commit(lease, Step(lease, (Note(events.Adopted("no lease")),)))
 
     async def rebuild(self, running: Sequence[Running]) -> None:
@@ -100,13 +93,13 @@ class LeaseRecovery:
             if self._registry.get(one.lease_id) is not None or not failures.may_try(step, one.lease_id):
                 continue
             with failures.isolating(step, one.lease_id):
-                lease = rebuilt_lease(one, self._identity, now)
+                lease = rebuild_lease(one, self._identity, now)
                 if lease is None or await self._registry.find(lease.id) or self._registry.of_key(lease.key):
                     continue
-                lease = self._allocator.bounds.rated(lease)
+                lease = self._allocator.bounds.with_rate(lease)
                 adopted = Note(events.Adopted("rebuilt from what runs"))
                 stored.append(self._allocator.commits.commit(lease, Step(lease, (adopted,))))
-        await all_stored(stored)
+        await wait_for_all(stored)
 
     def recovered(self, lease: Lease) -> Recovery:
         """Return the GPUs, kind and rate of a server that runs after all, without GPUs of other leases."""
@@ -117,7 +110,7 @@ class LeaseRecovery:
             log.error("%s of %s runs after all, and some of its GPUs are another's by now", lease.id, lease.user)
         given = lease.given if one is None else claimed_kind(one, lease.request)
         rate = lease.rate if given == lease.given else None  # another kind takes another rate
-        rated = self._allocator.bounds.rated(replace(lease, given=given, rate=rate))
+        rated = self._allocator.bounds.with_rate(replace(lease, given=given, rate=rate))
         return Recovery(replace(rated, slots=free), attempt)
 
     def recover(self, lease: Lease, server: HubServer) -> asyncio.Future[None]:
@@ -141,12 +134,10 @@ class OrphanWatch:
     ``alert`` is the reason why no orphan is ended, "" if all is well.
     """
 
-    def __init__(
-        self, registry: LeaseRegistry, hub: HubClient, clock: Clock, orphan_seconds: float, identity: HubIdentity
-    ) -> None:
+    def __init__(self, allocator: Allocator, hub: HubClient, identity: HubIdentity) -> None:
         """Watch the workspaces of the hub in ``identity``."""
-        self._registry, self._hub, self._clock = registry, hub, clock
-        self._orphan_seconds, self._identity = orphan_seconds, identity
+        self._registry, self._hub, self._clock = allocator.registry, hub, allocator.clock
+        self._orphan_seconds, self._identity = allocator.settings.orphan_seconds, identity
         self._absent: dict[str, Running] = {}
         self._absent_since: dict[str, float] = {}
         self._boot_id = ""
@@ -156,11 +147,11 @@ class OrphanWatch:
         self.lost_identities: tuple[str, ...] = ()
         """Sentences for administrators about workspaces that run under an identity that this hub lost."""
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Forget since when servers are missing. The hub did not answer, and may be another process now."""
         self._absent_since, self.due = {}, frozenset()
 
-    def look(
+    def update(
         self, running: Sequence[Running], servers: Mapping[ServerKey, HubServer], boot_id: str
     ) -> Iterable[Running]:
         """Return the orphans without a live lease. ``due`` has the orphans with one.
@@ -172,7 +163,7 @@ class OrphanWatch:
         """
         if boot_id != self._boot_id:
             self._boot_id = boot_id
-            self.begin_again()
+            self.reset()
         now = self._clock.now()
         self._absent = {one.lease_id: one for one in running if self._is_absent(one, servers)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in sorted(self._absent)}
@@ -180,7 +171,7 @@ class OrphanWatch:
         before, told = self.alert, self.lost_identities
         self.due, self.alert = find_orphans(self._absent_since, len(ours), self._orphan_seconds, now)
         known = {lease.id for lease in self._registry}
-        self.lost_identities = lost_identities(running, known, servers, self._identity)
+        self.lost_identities = find_lost_identities(running, known, servers, self._identity)
         for sentence in (self.alert, *self.lost_identities):
             if sentence and sentence != before and sentence not in told:
                 log.error("%s", sentence)
@@ -191,7 +182,7 @@ class OrphanWatch:
         lease = self._registry.get(one.lease_id)
         if lease is not None:
             return lease.phase in UP | {Phase.STARTING} and server_key_of(lease) not in servers
-        carried = rebuilt_lease(one, self._identity, self._clock.now())
+        carried = rebuild_lease(one, self._identity, self._clock.now())
         return carried is not None and (server_key_of(carried) not in servers or self._has_lease(carried.key))
 
     def _has_lease(self, key: Key) -> bool:
@@ -205,7 +196,7 @@ class OrphanWatch:
         Raises:
             Unavailable: the hub does not answer.
         """
-        carried = rebuilt_lease(one, self._identity, self._clock.now())
+        carried = rebuild_lease(one, self._identity, self._clock.now())
         if carried is None or self._registry.get(one.lease_id) is not None:
             return None
         server = await self._hub.server(carried.user, carried.key.server)

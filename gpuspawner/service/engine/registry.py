@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MISMATCHES = ("elsewhere", "unknown", "nobody's")
 """A workspace ran on other GPUs than its lease; it had no live lease; it had no lease at all, and was ended."""
-BEFORE_IT = "What was to be stored before this could not be. Nothing was done; try again."
+EARLIER_FAILED = "An earlier change could not be stored, so this one was not made. Try again."
 
 
 @dataclass(eq=False)
@@ -249,7 +249,7 @@ class LeaseRegistry:
         for write in some:
             if not write.done.done():
                 self._forget(write)
-                write.done.set_exception(Unavailable(BEFORE_IT, DATABASE))
+                write.done.set_exception(Unavailable(EARLIER_FAILED, DATABASE))
                 write.done.exception()  # callers may await it, and need not
 
     def _write(self, some: Sequence[_Write]) -> tuple[int, BaseException | None]:
@@ -301,7 +301,7 @@ class LeaseRegistry:
             self.saves[lease.key.owner] += 1
         with self.failures.isolating("charging what is stored", raises=()):
             if self.charging is not None:
-                self.charging.keep(write.charges, write.used)
+                self.charging.keep_stored(write.charges, write.used)
         self._forget(write)
         if not write.done.done():
             write.done.set_result(None)
@@ -326,14 +326,14 @@ class LeaseRegistry:
         self._take_stored()
         with self.failures.isolating("charging what is stored", raises=()):
             if self.charging is not None:
-                self.charging.go_back()
+                self.charging.roll_back()
         self.changes += 1
         concerns_all = isinstance(error, (Unavailable, Superseded)) or not isinstance(error, Exception)
         for number, write in enumerate(lost):
             self._forget(write)
             if write.done.done():
                 continue
-            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(BEFORE_IT, DATABASE))
+            write.done.set_exception(error if concerns_all or number == 0 else Unavailable(EARLIER_FAILED, DATABASE))
         self._wake(lost)
 
     def _forget(self, write: _Write) -> None:
@@ -360,8 +360,8 @@ class LeaseRegistry:
             return
 
 
-async def all_stored(steps: Iterable[asyncio.Future[None] | None]) -> None:
-    """Return once all of these are stored, or raise the error of one. None stands for no change."""
+async def wait_for_all(steps: Iterable[asyncio.Future[None] | None]) -> None:
+    """Return once all of these are stored, or raise the error of one. None means no change."""
     await asyncio.gather(*filter(None, steps))
 
 

@@ -20,13 +20,13 @@ READ_METRICS, ADMIN = "read:metrics", SCOPES[Role.ADMINISTRATOR]
 """The scope by which JupyterHub protects its own metrics: one scrape configuration serves both."""
 
 
-async def keep(parts: Parts) -> None:
+async def store_counters(parts: Parts) -> None:
     """Store the counters of all metrics.
 
     Raises:
         Unavailable: the store does not answer. The counters do not change until it does.
     """
-    await parts.counters.keep([*ServiceCollector(parts).collect(), *PerUserCollector(parts).collect()])
+    await parts.counters.save([*ServiceCollector(parts).collect(), *PerUserCollector(parts).collect()])
 
 
 class _FixedCollector(Collector):

@@ -44,7 +44,7 @@ class StoredCounters:
             for series in [one for one in known if ("user", user) in one[1]]:
                 del known[series]
 
-    async def keep(self, families: Iterable[Metric]) -> None:
+    async def save(self, families: Iterable[Metric]) -> None:
         """Store the present values. Answers have them from then on.
 
         Raises:

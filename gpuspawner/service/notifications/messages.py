@@ -18,7 +18,7 @@ from gpuspawner.service.workspaces.ends import present_end
 from gpuspawner.service.workspaces.presenter import present_workspace
 from gpuspawner.service.workspaces.warnings import claim_words, warnings_of
 
-ASKS = "Opening the page does nothing by itself: it asks."
+CHANGES_NOTHING = "Opening the page changes nothing."
 
 
 def message_of(parts: Parts, lease: Lease, line: AuditLine) -> Message | None:
@@ -50,7 +50,7 @@ def _warning(parts: Parts, lease: Lease, kind: str, title: str) -> _Text | None:
     found = next((one for one in warnings_of(parts, lease) if one.kind == kind), None)
     if found is None:
         return None
-    return _Text(kind, title, f"{found.text}\n\nWhat you can do is on its page. {ASKS}")
+    return _Text(kind, title, f"{found.text}\n\nIts page shows what you can do. {CHANGES_NOTHING}")
 
 
 def _warned(kind: str, title: str) -> _TextBuilder:
@@ -87,7 +87,7 @@ def _end(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
     end = present_end(lease, parts.clock.now())
     why = end.why if end else ""
     return _Text(
-        "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nWhy, with what was measured:"
+        "ended", "Your workspace was ended", f"{why}{then} Your files are kept.\n\nThe reason and the measurements:"
     )
 
 
@@ -96,7 +96,7 @@ def _granted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
         return None
     words, name = present_workspace(parts, lease).words, lease.name
     text = f"{words}. It starts by itself ({name}).{claim_words(parts, lease)}"
-    return _Text("granted", "Your workspace's turn has come", text)
+    return _Text("granted", "Your workspace starts now", text)
 
 
 def _substituted(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
@@ -113,9 +113,9 @@ def _cannot_start(parts: Parts, lease: Lease, _line: AuditLine) -> _Text | None:
 
 
 def _disputed(_parts: Parts, lease: Lease, line: AuditLine) -> _Text | None:
-    said = f"“{line.why}”" if line.why else "They did not say why."
-    title = f"{lease.user} calls the end of a workspace wrong"
-    return _Text("disputed", title, f"{said}\n\nThe readings, and the place to answer:")
+    said = f"“{line.why}”" if line.why else "The report gives no reason."
+    title = f"{lease.user} reports the end of a workspace as wrong"
+    return _Text("disputed", title, f"{said}\n\nSee the readings and answer here:")
 
 
 _TEXTS: Mapping[type[events.Event], _TextBuilder] = {
@@ -162,7 +162,9 @@ _TEXTS: Mapping[type[events.Event], _TextBuilder] = {
     ),
     events.CannotStart: _cannot_start,
     events.Disputed: _disputed,
-    events.Answered: _written("answered", "You reported the end of your workspace as wrong", "{actor} answered: {why}"),
+    events.Answered: _written(
+        "answered", "Your report about the end of your workspace was answered", "{actor} answered: {why}"
+    ),
     ScheduleSuspended: _written("ready paused", "A workspace is no longer made ready for you", "{why}"),
 }
 """The text of each event that has a message."""

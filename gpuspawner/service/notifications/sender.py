@@ -236,7 +236,7 @@ class Notifier:
             why = target.why
             if target.for_good:
                 self.counts["unaddressed"] += 1
-                log.warning("not told: %s (%s of %s): %s", _whom(message), message.kind, message.lease, why)
+                log.warning("no message to %s (%s of %s): %s", _whom(message), message.kind, message.lease, why)
                 return replace(row, over_at=now, result="unaddressed")
         else:
             why = await self._sent_or_why(target, message)
@@ -247,7 +247,7 @@ class Notifier:
                 return replace(row, attempts=row.attempts + 1, over_at=now, result="sent")
             self.troubles.setdefault(row.channel, ChannelFailure(now, f"{by}: {why}"))
             # The address is left out, because it may contain a password.
-            log.warning("not told: %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
+            log.warning("no message to %s (%s of %s, by %s): %s", _whom(message), message.kind, message.lease, by, why)
         self.counts["failed"] += 1
         attempts = row.attempts + 1
         if now - row.at >= GIVEN_UP_SECONDS:

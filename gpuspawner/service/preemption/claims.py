@@ -157,7 +157,7 @@ def present_claim(
 ) -> Claim:
     """Return a claim. ``victims`` are the workspaces that it ends, None for those that are warned of it."""
     now, used, known = state.clock.now(), used_shares(state.registry), state.scheduler.fleet.by_id
-    ends = state.preemptions.under_notice(claim) if victims is None else victims
+    ends = state.preemptions.victims_of(claim) if victims is None else victims
     keeps_from_all = state.scheduler.capabilities_of(claim.kind).keeps_from_all
     return Claim(
         id=None if dry_run else claim.id,

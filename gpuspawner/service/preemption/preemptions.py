@@ -35,10 +35,9 @@ from gpuspawner.core.queue.snapshot import PreemptedGpus, Snapshot
 from gpuspawner.core.rules import EndNotice
 from gpuspawner.core.units import show_time
 from gpuspawner.schedulers.base import SCHEDULER
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import wait_for_all
 from gpuspawner.service.preemption.words import claim_reason
 from gpuspawner.service.rules.policies import policy_of
 from gpuspawner.service.store import AuditLine
@@ -54,10 +53,11 @@ LOOK_SECONDS = 30.0
 class Preemptions:
     """The live requests with priority, and their effects on workspaces."""
 
-    def __init__(self, registry: LeaseRegistry, allocator: Allocator, engine: LeaseEngine, clock: Clock) -> None:
+    def __init__(self, allocator: Allocator, engine: LeaseEngine) -> None:
         """Start empty. Snapshots reserve the GPUs of claims after :meth:`load`."""
-        self._registry, self._allocator, self._engine, self._clock = registry, allocator, engine, clock
-        self._store, self._rows = registry.store, registry.store.preemptions
+        self._allocator, self._engine = allocator, engine
+        self._registry, self._clock, self._store = allocator.registry, allocator.clock, allocator.registry.store
+        self._rows = self._store.preemptions
         self._turn = asyncio.Lock()
         """Held by each change of claims until it is stored."""
         self._live: dict[str, Preemption] = {}
@@ -101,7 +101,7 @@ class Preemptions:
         """Return the last claims, newest first."""
         return await self._store.read(self._rows.latest, limit)
 
-    def under_notice(self, claim: Preemption) -> list[Lease]:
+    def victims_of(self, claim: Preemption) -> list[Lease]:
         """Return the workspaces that end for a claim, in the order of their requests."""
         found = (x for x in self._registry if x.notice is not None and x.notice.preemption == claim.id)
         return sorted(found, key=lambda x: (x.asked_at, x.id))
@@ -144,7 +144,7 @@ class Preemptions:
             much = claim.asked, claim.kind, claimant_of(claim), len(found.victims)
             log.info("%s claims %s %s for %s: %s end", claim.by, *much)
             try:
-                await self._bring_about()
+                await self._carry_out()
             except Unavailable as error:  # the claim is stored, and an error would make clients claim again
                 log.warning("what follows from the claim of %s is done at the next step: %s", claim.by, error)
             return self._live.get(claim.id, stands)
@@ -170,9 +170,9 @@ class Preemptions:
     async def step(self) -> None:
         """Carry out all live claims. The service calls this once a tick."""
         async with self._turn:
-            await self._bring_about()
+            await self._carry_out()
 
-    async def _bring_about(self) -> None:
+    async def _carry_out(self) -> None:
         await self._make_room()
         failures, step = self._registry.failures, "carrying out a claim"
         for claim in self.live:
@@ -228,9 +228,9 @@ class Preemptions:
         at = notice_end(told, seen, claim.ends_at) if told else claim.ends_at
         await self._save(replace(claim, slots=found.slots, ends_at=at))
         needed = {lease.id for lease in found.victims}
-        spare_now = [x for x in self.under_notice(claim) if x.id not in needed and x.phase in UP]
+        spare_now = [x for x in self.victims_of(claim) if x.id not in needed and x.phase in UP]
         spared = [self._allocator.commits.commit(x, spare(x)) for x in spare_now]
-        await all_stored([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
+        await wait_for_all([*spared, *(self._warn(lease, claim, at or seen.now) for lease in told)])
 
     def _replanned(self, claim: Preemption, seen: Snapshot) -> PreemptionPlan | None:
         """Return the new plan of a claim, None without a change or if it cannot be covered now."""
@@ -263,7 +263,7 @@ class Preemptions:
                 raise Conflict(f"This claim is over: it was {claim.state.value}. Make another where GPUs are needed.")
             over = replace(claim, state=state, over_at=self._clock.now())
             await self._save(over, audit)
-            await self._bring_about()
+            await self._carry_out()
         await self._allocator.grant_waiting()
         return over
 
@@ -296,15 +296,15 @@ class Preemptions:
         )
         where = " on one node" if claim.one_node and claim.count > 1 else ""
         title = gpu_title(claim.kind, self._allocator.catalog)
-        sentence = f"{claim.asked} {title}{where} asked; at most {most} can be freed now."
+        sentence = f"You asked for {claim.asked} {title}{where}. At most {most} can be freed now."
         pool = seen.kinds[claim.kind].pool
         here = {gpu.id for gpu in seen.fleet.gpus if gpu.pool == pool}
         young = (x for x in seen.leases if x.phase in UP and is_protected(x, seen))
         protected = [self._protected_until(x, seen) for x in young if any(slot.gpu in here for slot in x.slots)]
         if protected:
             until = show_time(min(protected), seen.now)
-            sentence += f" Others run too briefly to be ended, the first of them until {until}."
-        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or again later."
+            sentence += f" Other workspaces started recently and are protected, the first of them until {until}."
+        return f"{sentence} Ask for {f'at most {most}' if most else 'another kind'}, or try again later."
 
     def _protected_until(self, lease: Lease, seen: Snapshot) -> float:
         policy = policy_of(self._allocator.catalog, lease, seen.now)

@@ -82,7 +82,8 @@ def choose_backend(
     chosen = replace(chosen, prepare=partial(_same_scheduler, address, chosen.prepare))
     if isinstance(address, HttpSchedulerAddress):
         mine = chosen.scheduler or InMemoryScheduler(chosen.backend, chosen.catalog.gpus)
-        http = HttpScheduler(SchedulerClient(address, hub_id), mine)
+        home = chosen.backend.home if isinstance(chosen.backend, ClustersBackend) else ""
+        http = HttpScheduler(SchedulerClient(address, hub_id), mine, home=home)
         return _with(chosen, http, http.connect)
     if address is not None and not chosen.makes_pods:
         right = "they are on a Kubernetes cluster, and this hub has none"
@@ -194,7 +195,7 @@ def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: Sig
 
     def prepare(catalog: Catalog) -> Prepared:
         if catalog.clusters != clusters:
-            right = "Restart the hub: until then the catalog from before holds."
+            right = "Restart the hub. The previous catalog stays in force until then."
             raise CatalogError((Problem("catalog", None, "clusters", "it was changed while the hub runs", right),))
         try:
             menus = read_menus(data)

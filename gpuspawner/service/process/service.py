@@ -132,7 +132,7 @@ class Service:
             await self.parts.allocator.estimator.close()
             await self.parts.registry.settled()
             with suppress(Unavailable, Superseded):
-                await metrics.keep(self.parts)
+                await metrics.store_counters(self.parts)
             server.stop()
             if self._heartbeat is not None and self._opened_at is not None:
                 await self._heartbeat.stop()
@@ -157,7 +157,7 @@ class Service:
             every(ALERT_SECONDS, partial(send_alerts, self.parts)),
             every(REQUESTS_SECONDS, partial(remind, self.parts)),
             every(READY_SECONDS, partial(ready_round, self.parts)),
-            every(COUNTED_SECONDS, partial(metrics.keep, self.parts)),
+            every(COUNTED_SECONDS, partial(metrics.store_counters, self.parts)),
             every(LOOK_SECONDS, self._look_at_catalog),
             self.parts.notifier.run(),
         ]
@@ -181,7 +181,7 @@ class Service:
                 self._wait_for(str(error))
                 await asyncio.sleep(1.0)
             except Conflict as error:
-                log.info("%s", error)  # the service stands by for now
+                log.info("%s", error)  # another service works on the store
             except Superseded as error:
                 self.stop(str(error))
             else:
@@ -231,9 +231,9 @@ class Service:
         await refresh_class_members(self.parts)
         if not named_groups(self.parts.catalog):
             return
-        before = self.parts.members.missing()
-        await self.parts.members.look()
-        for sentence in self.parts.members.missing():
+        before = self.parts.members.find_missing()
+        await self.parts.members.read_names()
+        for sentence in self.parts.members.find_missing():
             if sentence not in before:
                 log.warning(sentence)
 

@@ -17,7 +17,7 @@ from gpuspawner.core.quotas.ledger import show_grant
 from gpuspawner.core.quotas.quota_requests import MAX_A_DAY, MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest.models import page
-from gpuspawner.service.notifications.messages import ASKS
+from gpuspawner.service.notifications.messages import CHANGES_NOTHING
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests import models
@@ -262,7 +262,7 @@ def _mails_of_open(state: Parts, one: QuotaRequest, title: str) -> list[OutboxRo
     console = f"{state.public_url}/console"
     text = (
         f"“{one.why}”\n\n{request_words(state, one)}.\n\nApprove: {console}/act/approve?request={one.id}\n"
-        f"Change or decline: {console}/requests#r-{one.id}\n\n{ASKS}\n"
+        f"Change or decline: {console}/requests#r-{one.id}\n\n{CHANGES_NOTHING}\n"
     )
     team = "" if one.is_for_team else one.account.team
     people = [name for name in leads_of(state, team) if name != one.user] if team else []

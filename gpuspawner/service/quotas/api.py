@@ -57,7 +57,7 @@ async def get_quota(actor: Actor, *, query: models.QuotaQuery) -> models.Quota:
     whose = actor.whose(Permission.SEE_QUOTAS, everybody=of_other)
     if query.user:
         name, owner = query.user, await actor.find_user(query.user)
-    teams = teams_of(state.catalog.rules, await state.members.lately(name, owner))
+    teams = teams_of(state.catalog.rules, await state.members.fetch_recent(name, owner))
     if isinstance(whose, frozenset):
         teams = tuple(team for team in teams if team in whose)
         if not teams:
@@ -122,7 +122,7 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
     shown = present_grant(state, grant)
     actor.store_answer(shown)
     event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
-    await state.accounting.give(grant, actor.audit_entry(event, grant.user or account.team))
+    await state.accounting.add_grant(grant, actor.audit_entry(event, grant.user or account.team))
     await apply_at_once(state.allocator)
     return shown
 
@@ -155,7 +155,7 @@ async def apply_at_once(allocator: Allocator) -> None:
     The act is stored already. An error here would make the administrator repeat it. The next rounds make up for it.
     """
     try:
-        await allocator.bounds.lengthen()
+        await allocator.bounds.extend_shortened()
         await allocator.grant_waiting()
     except Unavailable as error:
         log.warning("what follows from a grant or a correction is done later: %s", error)
@@ -299,7 +299,7 @@ async def _uncorrected(actor: Actor, one: _Corrected) -> list[str]:
     if one.unit is BudgetUnit.GPU_HOURS and is_priced(catalog):
         sentences.append("The cost stays as it was: correct it by an amount of cost.")
     if not one.account.team:
-        groups = await actor.state.members.lately(one.user, one.owner)
+        groups = await actor.state.members.fetch_recent(one.user, one.owner)
         if teams := teams_of(catalog.rules, groups):
             named = " and team ".join(teams)
             sentences.append(f"What team {named} used stays as it was: name the team to correct both.")

@@ -212,7 +212,7 @@ def event_of_grant(state: Parts, grant: QuotaGrant, kind: type[QuotaEvent], reas
     return kind(show_grant(grant), grantee(grant), grant.until, state.catalog.rules.timezone, reason)
 
 
-_NO_EFFECT = "No entry of quotas bounds this for {}: it adds nothing as the catalog stands."
+_NO_EFFECT = "No quota of the catalog limits this for {}, so it changes nothing now."
 
 
 def grantee(grant: QuotaGrant) -> str:

@@ -144,7 +144,7 @@ class Accounting:
             self._added += 1
             self._sums = self._with(self._known(), lines)
 
-    def keep(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
+    def keep_stored(self, lines: Sequence[LedgerLine], parts: Sequence[UsagePart]) -> None:
         """Add stored lines, and the usage of their steps, to the sums."""
         for part in parts:
             for state in STATES:
@@ -154,7 +154,7 @@ class Accounting:
         if lines and self._as_stored is not None:
             self._as_stored = self._with(self._as_stored, lines)
 
-    def go_back(self) -> None:
+    def roll_back(self) -> None:
         """Forget lines that are not stored."""
         self._sums = self._as_stored
 
@@ -186,7 +186,7 @@ class Accounting:
         """Return all extra quota, oldest first."""
         return list(self._grants)
 
-    async def give(self, grant: QuotaGrant, audit: AuditLine) -> None:
+    async def add_grant(self, grant: QuotaGrant, audit: AuditLine) -> None:
         """Store extra quota, which counts from then on."""
         await self._registry.store.write(self._registry.store.ledger.add_grant, grant, [audit])
         self.count_grant(grant)
@@ -201,8 +201,8 @@ class Accounting:
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
     async def correct(self, line: LedgerLine, audit: AuditLine) -> None:
-        """Store a correction of the ledger."""
-        await self._registry.save(audit=[audit], charges=[line])
+        """Store a correction of the ledger. If its month was closed meanwhile, it counts in the next one."""
+        await self._registry.save(audit=[audit], charges=[replace(line, day=self._open_day(line.day))])
 
     def _known(self) -> _Sums:
         return self._summed([]) if self._sums is None else self._sums

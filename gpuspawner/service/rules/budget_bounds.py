@@ -70,7 +70,7 @@ class BudgetBounds:
         """Return the present charge rate of ``count`` GPUs of a kind."""
         return rate_of(self._catalog().gpus.get(kind or ""), count)
 
-    def rated(self, lease: Lease) -> Lease:
+    def with_rate(self, lease: Lease) -> Lease:
         """Return a lease with its granted rate, or with the present rate if it has none."""
         return lease if lease.rate is not None else replace(lease, rate=self.rate(lease.kind, lease.request.count))
 
@@ -119,7 +119,7 @@ class BudgetBounds:
         least = 0.0 if template is None else float(template.bounds.lifetime_seconds[0])
         return min_start_seconds(least, request.lifetime_seconds, catalog.fast or 1.0)
 
-    def granted(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
+    def with_grant_bound(self, lease: Lease, fixed: LatestEnd | None) -> Lease | None:
         """Return a granted lease with its rate and the bounds on its end, None if a budget leaves too little.
 
         ``fixed`` is the bound of another rule.
@@ -136,13 +136,13 @@ class BudgetBounds:
             return None
         return with_latest_end(replace(lease, rate=rate, fixed_end=fixed), verdict.latest_end)
 
-    def running(self, lease: Lease) -> Lease:
+    def with_running_bound(self, lease: Lease) -> Lease:
         """Return a lease whose server now answers, with the present bound on its end.
 
         The start itself used no budget. The lease ends no earlier than its user was told. An adopted lease is charged,
         but no budget ends it.
         """
-        lease = self.rated(lease)
+        lease = self.with_rate(lease)
         if lease.adopted or lease.rate is None or lease.granted_at is None:
             return with_latest_end(lease, None)
         now, seconds = self._clock.now(), float(lease.request.lifetime_seconds)
@@ -180,7 +180,7 @@ class BudgetBounds:
         balances = self.balances(instead=others)
         return balances.verdict(requester_of(lease), lease.rate, lease.deadline_at, seconds)
 
-    def left_to_others(self, lease: Lease) -> str:
+    def reason_not_to_extend(self, lease: Lease) -> str:
         """Return in a sentence why a lease may not be extended while others wait, "" if it may."""
         catalog = self._catalog()
         policy = policy_of(catalog, lease, self._clock.now())
@@ -191,7 +191,7 @@ class BudgetBounds:
             "Save your work before the end. Your files are kept, and you can start again."
         )
 
-    async def lengthen(self) -> None:
+    async def extend_shortened(self) -> None:
         """Extend leases that a budget shortened, as far as budgets allow after new extra quota."""
         self._owes = True
         await step_each("giving back what a budget cut", self._registry, self._lengthened, self._registry.failures)
@@ -215,9 +215,9 @@ class BudgetBounds:
     async def catch_up(self) -> None:
         """Store extensions that could not be stored at the time of new extra quota."""
         if self._owes:
-            await self.lengthen()
+            await self.extend_shortened()
 
-    def used_up(self, lease: Lease) -> str:
+    def used_up_sentence(self, lease: Lease) -> str:
         """Return in a sentence which budget ends a lease, and when the budget resets."""
         name, now = "" if lease.latest_end is None else lease.latest_end.name, self._clock.now()
         found = [

@@ -8,15 +8,12 @@ from datetime import date
 
 from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.watched_file import CatalogFile, InForce, changes_words
+from gpuspawner.catalog.watched_file import CatalogFile, changes_words
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.events import CatalogChanged
-from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.log import show_times_in
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store import AuditLine
@@ -27,23 +24,13 @@ from gpuspawner.service.store.audit_log import AuditFilter
 class CatalogReload:
     """Reads changes of the catalog's file and of custom resources, and applies them to all parts."""
 
-    def __init__(
-        self,
-        in_force: InForce,
-        scheduler: Scheduler,
-        allocator: Allocator,
-        engine: LeaseEngine,
-        registry: LeaseRegistry,
-        clock: Clock,
-        entries: Entries | None = None,
-    ) -> None:
-        """Read nothing yet. All parts follow the catalog in force. Changes are audited in ``registry``."""
-        self._registry, self._clock, self._is_start_noted = registry, clock, False
-        self._entries = entries
-        self._in_force, self._scheduler = in_force, scheduler
-        self._allocator, self._engine = allocator, engine
-        self._version = in_force.version
-        self._followed = in_force.catalog
+    def __init__(self, allocator: Allocator, engine: LeaseEngine, entries: Entries | None = None) -> None:
+        """Read nothing yet. All parts follow the catalog in force. Changes are audited in the registry."""
+        self._allocator, self._engine, self._entries = allocator, engine, entries
+        self._registry, self._scheduler, self._clock = allocator.registry, allocator.scheduler, allocator.clock
+        self._in_force, self._is_start_noted = allocator.in_force, False
+        self._version = self._in_force.version
+        self._followed = self._in_force.catalog
         """The catalog that all parts follow. If a step fails, the next call applies all steps again."""
 
     async def first(self) -> None:
@@ -134,4 +121,4 @@ def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload
     file, entries = parts.in_force, None
     if resources is not None and isinstance(file, CatalogFile):
         entries = Entries(file, resources, parts.clock)
-    return CatalogReload(file, parts.scheduler, parts.allocator, parts.engine, parts.registry, parts.clock, entries)
+    return CatalogReload(parts.allocator, parts.engine, entries)

@@ -113,20 +113,20 @@ class Restrictions:
             self._live = tuple(x for x in self._live if x.id != one.id)  # it stays in force until the change is stored
         return lifted
 
-    def closed(self, fleet: Fleet) -> Fleet:
+    def close_gpus(self, fleet: Fleet) -> Fleet:
         """Return the fleet, with restricted GPUs closed to new workspaces."""
         now = self.in_force()
         if self._fleet is None or self._fleet[0] is not fleet or self._fleet[1] is not now:
             self._fleet = fleet, now, close_gpus(fleet, now)
         return self._fleet[2]
 
-    def drained(self, until: float) -> frozenset[str]:
+    def drained_nodes(self, until: float) -> frozenset[str]:
         """Return the names of nodes that are drained now or before ``until``."""
         now, zone = self._clock.now(), ZoneInfo(self._catalog().rules.timezone)
         found = ((one, one.opening(now, zone)) for one in self.live() if one.measure is RestrictionKind.DRAIN)
         return frozenset(one.target for one, opening in found if opening is not None and opening.opens_at < until)
 
-    def ruled(self, rules: Rules) -> Rules:
+    def add_reservations(self, rules: Rules) -> Rules:
         """Return the catalog's rules with the GPUs that administrators reserve, now or later."""
         now = self.live()
         if self._rules is None or self._rules[0] is not rules or self._rules[1] is not now:
@@ -136,7 +136,7 @@ class Restrictions:
             self._rules = rules, now, replace(rules, holds=tuple(first)) if holds else rules
         return self._rules[2]
 
-    def paused(self) -> Mapping[str, str]:
+    def paused_kinds(self) -> Mapping[str, str]:
         """Return a sentence with the reason for each paused kind. See ``Snapshot.paused``."""
         now = self._clock.now()
         return {

@@ -92,8 +92,8 @@ async def check(actor: Actor, *, body: StartBody) -> models.Outlook:
 async def list_groups(actor: Actor) -> models.Groups:
     """Return the groups of the hub, and a sentence for each group of the catalog that the hub lacks."""
     members = actor.state.members
-    await members.look()
-    return models.Groups(groups=sorted(members.there), missing=list(members.missing()))
+    await members.read_names()
+    return models.Groups(groups=sorted(members.names), missing=list(members.find_missing()))
 
 
 # Presets: a user's own choices of the form, by names of their own

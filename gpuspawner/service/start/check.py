@@ -59,7 +59,7 @@ async def check_start(state: Parts, person: Person, options: dict[str, Any], ser
         Unavailable: a part that must answer does not.
     """
     key, now = Key(*person.owner, server), state.clock.now()
-    groups = await state.members.lately(person.name, person.owner)
+    groups = await state.members.fetch_recent(person.name, person.owner)
     request = await state.allocator.resolver.resolve(options, person.name, person.owner, groups)
     mine = state.registry.of_key(key)
     if mine is not None and mine.phase in UP | {Phase.STARTING}:

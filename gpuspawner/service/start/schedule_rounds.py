@@ -141,7 +141,7 @@ async def _ask(parts: Parts, one: _Near) -> None:
 
 
 async def _asked(parts: Parts, key: Key, user: str, schedule: Schedule, name: str, at: float) -> Lease:
-    groups, options = await parts.members.now(user, key.owner), dict(schedule.options)
+    groups, options = await parts.members.fetch(user, key.owner), dict(schedule.options)
     request = await parts.allocator.resolver.request_of(key, user, options, groups)
     if parts.registry.of_key(key) is not None:  # nothing is awaited from here until it has a lease
         raise Conflict("You had a workspace of this name already.")

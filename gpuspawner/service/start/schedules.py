@@ -259,7 +259,7 @@ async def add_schedule(
     Raises:
         RequestRefused: the options are not possible now, or the user has too many schedules.
     """
-    groups = await state.members.now(user, key.owner)
+    groups = await state.members.fetch(user, key.owner)
     await state.allocator.resolver.resolve(dict(options), user, key.owner, groups)  # wrong options are refused now
     minute, days = time
     one = Schedule(name or uuid.uuid4().hex, user, key.server, dict(options), minute, days, state.clock.now())
@@ -290,7 +290,7 @@ class Estimate:
 async def estimate(parts: Parts, owner: Owner, schedule: Schedule) -> Estimate:
     """Return how long a schedule's request would wait now. It takes as long as a check of the form."""
     try:
-        groups = await parts.members.now(schedule.user, owner)
+        groups = await parts.members.fetch(schedule.user, owner)
         request = await parts.allocator.resolver.resolve(dict(schedule.options), schedule.user, owner, groups)
         would = await parts.queue.offers_for(
             Claim("", owner.user_created, request, parts.clock.now(), user=schedule.user)

@@ -11,6 +11,8 @@ import sqlalchemy as sa
 from gpuspawner.service.store import tables
 from gpuspawner.service.store.rows import StoredRows
 
+MAX_PAUSE_SECONDS = 3600.0
+"""No message pauses longer after an attempt. A later time was stored while the clock was wrong."""
 ONCE = frozenset({"granted"})
 """Kinds of message that a workspace gets once, even if its start is dropped and its GPUs are granted again."""
 
@@ -70,7 +72,8 @@ class Outbox(StoredRows):
     def due(self, now: float, limit: int) -> list[OutboxRow]:
         """Return the messages to be tried now, oldest first. A damaged one has no document."""
         t = tables.outbox.c
-        query = sa.select(tables.outbox).where(t.over_at.is_(None), t.not_before <= now)
+        is_due = (t.not_before <= now) | (t.not_before > now + MAX_PAUSE_SECONDS)
+        query = sa.select(tables.outbox).where(t.over_at.is_(None), is_due)
         rows = self._read(query.order_by(t.at, t.id).limit(limit), t.document)
         return [OutboxRow(**row) for row in rows]
 

@@ -135,7 +135,7 @@ class PersonRows(StoredRows):
         return found
 
     def count(self, person: StoredPerson) -> dict[str, int]:
-        """Return the number of a person's rows by table, without tables that have none."""
+        """Return the number of a person's rows by table, without tables that have no rows of the person."""
         with self._transaction() as connection:
             counts = {
                 table.name: connection.scalar(sa.select(sa.func.count()).select_from(table).where(where)) or 0
@@ -177,9 +177,9 @@ class PersonRows(StoredRows):
         return len(ids) == LEASES_AT_ONCE
 
     def forget_rest(self, person: StoredPerson, pseudonym: str) -> None:
-        """Delete all other rows of a person. Those of SUMS and the audit stay under a pseudonym.
+        """Delete all other rows of a person. Rows of SUMS and the audit stay under a pseudonym.
 
-        The sums of single workspaces are deleted: those of the person contain them.
+        The sums of single workspaces are deleted, because the sums of the person contain them.
         """
         new = {"user_created": pseudonym, "user": pseudonym, "key": pseudonym, "name": pseudonym}
         with self._transaction(writes=True) as connection:

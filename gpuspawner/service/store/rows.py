@@ -20,7 +20,7 @@ T = TypeVar("T")
 Row: TypeAlias = Mapping[Any, Any]
 """The values of a row by column."""
 Whose: TypeAlias = Owner | frozenset[str] | None
-"""Whose rows: those of an owner, those that are charged to teams, or all."""
+"""Selects the rows of an owner, the rows that are charged to teams, or all rows."""
 RowWrite = Callable[[sa.Connection], None]
 """Writes rows in a transaction that the caller began."""
 MAX_NUMBER = 253_402_300_799.0

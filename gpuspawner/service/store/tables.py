@@ -379,7 +379,7 @@ team_alerts = sa.Table(
     "team_alerts",
     metadata,
     # Alerts about a team in a period that were sent to leads and administrators, so that each is sent once.
-    # The team "" stands for all.
+    # The team "" means all teams.
     sa.Column("team", sa.String(255), primary_key=True),
     sa.Column("kind", sa.String(255), primary_key=True),
     # The first day of the period.

@@ -140,10 +140,8 @@ class UsageSums(StoredRows):
         t = tables.usage_sums.c
         where = of_workspaces_of(user_created) & (t.span >= first_day) & (t.span <= last_day)
         sums = [sa.func.sum(t[name]).label(name) for name in UsageAmounts._fields]
-        query = sa.select(t.key, t.name, sa.func.max(t.span).label("span"), *sums).where(where)
-        with self._transaction() as connection:
-            rows = connection.execute(query.group_by(t.key, t.name)).mappings().all()
-        return {one.name: one.amounts for one in self._damaged.read(tables.usage_sums, rows, _sum_of, key="key")}
+        query = sa.select(t.key, t.name, sa.func.max(t.span).label("span"), *sums).where(where).group_by(t.key, t.name)
+        return {one.name: one.amounts for one in self._read_each(tables.usage_sums, query, _sum_of, key="key")}
 
     def latest_names(self) -> dict[str, str]:
         """Return the latest name of each user, by creation time."""

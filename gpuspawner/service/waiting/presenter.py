@@ -268,7 +268,7 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     if lease.passed_why:
         sentence = f"{sentence} {PASSED_WORDS}: “{lease.passed_why}”."
     others = state.scheduler.capabilities_of(lease.request.gpu).owns_queue
-    owner = state.allocator.observed.decides(lease) if others else ""
+    owner = state.allocator.observed.queue_owner(lease) if others else ""
     return models.Standing(
         **start_times(place, shown, now),
         hit_rate=hit_rate_words(state),

@@ -28,11 +28,9 @@ from gpuspawner.core.queue.decisions import BlockingRule, ReservedForOthers, res
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import LEAST_WAIT_SECONDS, Claim, Snapshot, claim_of
 from gpuspawner.core.quotas.usage import QuotaTally
-from gpuspawner.schedulers.base import Answer, Offer, Preview, Scheduler
+from gpuspawner.schedulers.base import Answer, Offer, Preview
 from gpuspawner.schedulers.own_queue import use_slots
-from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.allocator import Allocator
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.waiting.reasons import PositionChanges
 from gpuspawner.service.waiting.shared_results import OWN_SHARE, SHARE, SharedResults, TimedResult
 
@@ -83,10 +81,10 @@ class _Positions(TimedResult):
 class QueueSnapshot:
     """Answers queue positions and available GPUs."""
 
-    def __init__(self, registry: LeaseRegistry, scheduler: Scheduler, allocator: Allocator, clock: Clock) -> None:
+    def __init__(self, allocator: Allocator) -> None:
         """Compute nothing before the first reader."""
-        self._registry, self._scheduler, self._observed, self._clock = registry, scheduler, allocator.observed, clock
-        self._syncs, self._restrictions = allocator.syncs, allocator.restrictions
+        self._registry, self._scheduler, self._clock = allocator.registry, allocator.scheduler, allocator.clock
+        self._observed, self._syncs, self._restrictions = allocator.observed, allocator.syncs, allocator.restrictions
         self._changes = PositionChanges()
         self._computed: _SnapshotResults | None = None
         self._last: _Positions | None = None

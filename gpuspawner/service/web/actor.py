@@ -125,7 +125,7 @@ class Actor:
 
     async def groups(self) -> frozenset[str]:
         """Return the groups of the hub that the person is in. Raises Unavailable if the hub does not say."""
-        return await self.state.members.lately(self.person.name, self.person.owner)
+        return await self.state.members.fetch_recent(self.person.name, self.person.owner)
 
     async def groups_shown(self) -> frozenset[str]:
         """Return the groups of the hub that the person is in, no group while the hub does not say."""

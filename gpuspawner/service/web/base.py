@@ -29,10 +29,10 @@ from gpuspawner.version import describe_version
 
 SECURITY_HEADERS = {
     # Nothing inline, nothing from elsewhere: text that slipped through escaping could still run nothing.
-    # Only the width of a bar is set by a style attribute.
+    # Only the width of a bar is set by a style attribute. The pictures of templates are part of the page.
     "Content-Security-Policy": (
-        "default-src 'self'; style-src-attr 'unsafe-inline'; object-src 'none'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'"
+        "default-src 'self'; img-src 'self' data:; style-src-attr 'unsafe-inline'; object-src 'none'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
+from gpuspawner.core.leases.reports import storable
 from gpuspawner.service.api.base import ApiHandler
 from gpuspawner.service.api.rest.document import Route, read_arguments
 from gpuspawner.service.api.rest.keys import KEY, once
@@ -112,7 +113,7 @@ class Endpoint:
             Conflict: the act is not possible now. Stored in the audit.
         """
         inputs: dict[str, Any] = {}
-        name = str(values.get(self.audit_field))[:MAX_ACT_LETTERS] if self.audit_field else self.audit
+        name = storable(str(values.get(self.audit_field)))[:MAX_ACT_LETTERS] if self.audit_field else self.audit
         permission = ACTS.get(name, self.permission) if self.audit_field else self.permission
         actor.require(permission)
         actor = actor.acting_as(permission)

@@ -78,7 +78,7 @@ async def stop(parts: Parts, who: str, lease: Lease, where: str) -> None:
 
 async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, where: str) -> None:
     """Accept these kinds of GPU instead. Its place stays. Repeating it is harmless."""
-    groups = await parts.members.now(lease.user, lease.key.owner)
+    groups = await parts.members.fetch(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     consented, event = await parts.allocator.resolver.consent(waiting, kinds, groups)
     if consented.request == waiting.request:
@@ -89,7 +89,7 @@ async def _consent(parts: Parts, person: Person, lease: Lease, kinds: object, wh
 
 async def _take(parts: Parts, person: Person, lease: Lease, count: object, where: str) -> None:
     """Request fewer GPUs while it waits. Its place stays."""
-    groups = await parts.members.now(lease.user, lease.key.owner)
+    groups = await parts.members.fetch(lease.user, lease.key.owner)
     waiting = parts.registry.get(lease.id) or lease
     reduced, event = await parts.allocator.resolver.reduce(waiting, int(str(count)), groups)
     await _save(parts, person, reduced, event, where)
@@ -195,7 +195,7 @@ async def _go_on(parts: Parts, person: Person, lease: Lease, _said: object, wher
         raise Conflict("It was started without the GPU service, which could not start it again. Use the form.")
     if way != way_of(lease):
         raise Conflict("It has no GPU now." if way == WITHOUT else "It has a GPU now.")
-    groups = await parts.members.now(lease.user, lease.key.owner)
+    groups = await parts.members.fetch(lease.user, lease.key.owner)
     after = next_of(parts, lease, groups)
     if after is None:
         raise Conflict("It had no GPU before, and its template gives none by default: choose one on the form.")

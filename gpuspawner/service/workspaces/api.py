@@ -176,7 +176,7 @@ async def start_workspace(actor: Actor, *, body: StartInput) -> models.Workspace
         actor, owner = actor.acting_as(Permission.START, of_others=True), await actor.find_user(user)
     server = await state.hub.check_server_name(user, options.pop("server", ""))
     key = Key(*owner, server)
-    groups = await state.members.now(user, owner)
+    groups = await state.members.fetch(user, owner)
     request = await state.allocator.resolver.request_of(key, user, options, groups)
     lease = state.registry.of_key(key)
     if lease is not None and lease.phase in WAITING and lease.request == request:
@@ -238,7 +238,7 @@ async def get_output(actor: Actor, workspace: str) -> models.Output:
 async def get_restart(actor: Actor, workspace: str) -> models.GoingOnNow:
     """Return what a restart with or without a GPU would do, and how long it would wait. Nothing is done."""
     state, lease = actor.state, await actor.find_lease(workspace)
-    groups = await state.members.now(lease.user, lease.key.owner)
+    groups = await state.members.fetch(lease.user, lease.key.owner)
     restart = present_restart(state, lease)
     now = await wait_words(state, lease, groups) if restart and not restart.why else ""
     return models.GoingOnNow(going_on=restart, now=now)

@@ -127,6 +127,6 @@ def _details(lease: Lease) -> str:
     ):
         _, said, why = message.partition(": ")
         return f"The reason: “{why.rstrip('.')}”." if said else ""
-    if lease.reason is ExitReason.STOPPED and lease.ended_by in _NOT_PEOPLE:
+    if lease.reason is ExitReason.CHANGED or (lease.reason is ExitReason.STOPPED and lease.ended_by in _NOT_PEOPLE):
         return message.partition(". ")[2]  # the sentence of the end says the rest
     return message

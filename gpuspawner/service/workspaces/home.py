@@ -96,6 +96,7 @@ class Home(PageHandler):
             meters=[meter_of(one) for one in (*quota.limits, *quota.budgets)],
             offers=[present_offer(one, state) for one in offers],
             choices=first_choices(catalog, offers, self.hub_prefix) if is_new else [],
+            templates=_templates_shown(state.catalog, cards, catalog if is_new else None),
             currency=state.catalog.rules.currency,
             policy=state.catalog.policies["default"],
         )
@@ -199,6 +200,14 @@ def meter_title(bound: Bound) -> str:
     return f"{'' if what.endswith(' now') else 'Your '}{what}{f' in {team}' if team else ''}"
 
 
+def _templates_shown(catalog: Catalog, cards: Iterable[Card], offered: Catalog | None) -> list[Template]:
+    """Return the templates whose icons the page shows: those of its cards, or of the first choices."""
+    if offered is not None:
+        return list(offered.templates.values())[:CHOICES_SHOWN]
+    names = {card.shown.request.template for card in cards}
+    return [one for name, one in catalog.templates.items() if name in names]
+
+
 def first_choices(catalog: Catalog, offers: Iterable[Offer], hub_prefix: str) -> list[Choice]:
     """Return the first templates of the catalog with their usual GPU, for users who have started nothing yet."""
     free = {offer.kind: offer.free for offer in offers}
@@ -209,11 +218,11 @@ def _choice(catalog: Catalog, template: Template, free: Mapping[str, int | None]
     href = f"{hub_prefix}spawn?opt-template={template.name}"
     kind = template.default.gpu or next(iter(template.gpus), None)
     if kind is None or kind == "none" or kind not in catalog.gpus:
-        return Choice(template.icon or "notebook", template.title, "Starts now, without a GPU", href)
+        return Choice(template.shown_icon, template.title, "Starts now, without a GPU", href)
     count = template.default.count or template.gpus.get(kind, (1, 1))[0]
     price = catalog.gpus[kind].price_per_hour
     cost = "" if price is None else f", {show_money(price * count, catalog.rules.currency)} per hour"
     starts = "Starts now" if (free.get(kind) or 0) >= count else "Waits in line"
     return Choice(
-        template.icon or "gpu", f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href
+        template.shown_icon, f"{template.title} on {count} × {gpu_title(kind, catalog)}", f"{starts}{cost}", href
     )

@@ -21,8 +21,8 @@ from gpuspawner.service.workspaces.warnings import awaited_words, grace_end
 
 NO_MONITOR = "The GPU monitor does not run in this workspace. GPU work of a few seconds may be missed."
 NO_MONITOR_IN_IMAGE = (
-    "The GPU monitor does not run in this workspace, because its image has no nvidia-ml-py. GPU work of a few seconds "
-    "may be missed."
+    "The GPU monitor does not run in this workspace, because its Python has no nvidia-ml-py. GPU work of a few "
+    "seconds may be missed."
 )
 
 
@@ -152,7 +152,7 @@ def _of_holding_back(shown: models.Workspace) -> Iterator[str]:
     if held.owner:
         yield f"Held back by {held.owner}{since}, by its rule {held.rule}."
     else:
-        yield f"Held back by the rule {held.rule}{since}. That time does not count as waited."
+        yield f"Held back by the rule {held.rule}{since}. That time does not count as waiting time."
 
 
 def _of_adoption(lease: Lease, now: float) -> Iterator[str]:

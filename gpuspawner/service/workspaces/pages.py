@@ -273,7 +273,8 @@ class SizePage(PageHandler):
         status: int = 200,
     ) -> None:
         """Answer the form. ``found`` is the preview of what was typed, ``errors`` are by field."""
-        actor, request = self.actor(SIZE_ORIGIN), lease.request
+        actor = self.actor(SIZE_ORIGIN)
+        request = lease.request if lease.size_change is None else lease.size_change.after.request
         now = {
             "gpu": request.gpu or "none",
             "count": str(request.count or 1),

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.visibility import given_instead, gpu_title, gpus_asked, prices, team_title
-from gpuspawner.core.events import Granted, Other, fields_of
+from gpuspawner.core.events import Granted, Other, Returned, fields_of
+from gpuspawner.core.leases.exits import EXIT_KINDS
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.quotas.ledger import BUDGET_RULE, ledger_lines_until
 from gpuspawner.core.rules import BudgetUnit
@@ -335,6 +336,9 @@ def history_words(line: AuditLine) -> str:
     event = line.event
     if isinstance(event, Granted):
         return event.words if len(event.gpus) == 1 else f"{len(event.gpus) or 'No'} GPUs assigned"
+    if isinstance(event, Returned):
+        why = next((kind.words for reason, kind in EXIT_KINDS.items() if reason.value == event.reason), "")
+        return f"{event.words}. {why}."
     words = event.words if event.name != Other.name else event.action.capitalize()
     return f"{words}: {line.why}" if line.why else words
 

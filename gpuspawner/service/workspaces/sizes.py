@@ -110,7 +110,7 @@ async def preview_size(parts: Parts, lease: Lease, asked: SizeQuery) -> models.S
         RequestRefused: the size is not allowed.
     """
     require_running(lease)
-    after = resolve_size(parts, lease, asked, await parts.members.now(lease.user, lease.key.owner))
+    after = resolve_size(parts, lease, asked, await parts.members.fetch(lease.user, lease.key.owner))
     parts.allocator.check(after.request, lease.key)
     change = SizeChange(after, _asked_at(parts, lease, after), lease.user, "")
     keeps_running = parts.allocator.size_changes.keeps_running(after.request)
@@ -120,8 +120,9 @@ async def preview_size(parts: Parts, lease: Lease, asked: SizeQuery) -> models.S
     except Unavailable as error:
         words = f"When it can start is not known now. {error}"
     else:
-        words = present_size(parts, lease, change, found).sentence
-    is_free = found is not None and starts_now(lease, found)
+        announced = lease.size_change if is_announced(lease, after.request) else None
+        words = present_size(parts, lease, announced or change, found).sentence
+    is_free = is_announced(lease, after.request) or (found is not None and starts_now(lease, found))
     asked_words = gpus_asked(after.request, parts.catalog)
     if not keeps_running:
         words = f"This workspace stops first, because {asked_words} waits in a queue that is not ours."
@@ -182,7 +183,7 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     if lease.reason is exits.ExitReason.CHANGED and lease.goes_on is not None and lease.goes_on.asked_at is not None:
         return  # a second click: it restarts already
     require_running(lease)
-    after = resolve_size(parts, lease, asked, await parts.members.now(lease.user, lease.key.owner))
+    after = resolve_size(parts, lease, asked, await parts.members.fetch(lease.user, lease.key.owner))
     parts.allocator.check(after.request, lease.key)
     keeps_running = parts.allocator.size_changes.keeps_running(after.request)
     change = SizeChange(after, _asked_at(parts, lease, after), actor, where)
@@ -196,6 +197,8 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
         return
     if not asked.at_once and not keeps_running:
         raise Conflict("Its new size waits in a queue that is not ours. Choose to restart at once.")
+    if is_announced(current, after.request):
+        change, is_free = current.size_change or change, True  # with the GPUs that are held for it
     change = replace(change, restarts_at=parts.clock.now() if is_free else None)
     pending = replace(current, size_change=change, assigned=current.assigned if is_same else ())
     line = parts.allocator.commits.line(current, actor, events.SizeChangeAsked(size_of(parts, after.request)), where)
@@ -209,6 +212,12 @@ async def change_size(parts: Parts, actor: str, lease: Lease, asked: SizeInput, 
     await asyncio.gather(*stored, parts.allocator.grant_waiting())
     if (newest := parts.registry.get(lease.id)) is not None and newest.phase is Phase.STOPPING:
         await parts.engine.drive(lease.id)
+
+
+def is_announced(lease: Lease, request: Request) -> bool:
+    """Return whether a workspace is about to restart with this size."""
+    change = lease.size_change
+    return change is not None and change.restarts_at is not None and change.after.request == request
 
 
 async def _is_free(parts: Parts, lease: Lease, change: SizeChange) -> bool:

@@ -268,7 +268,7 @@ def extension_left_seconds(state: Parts, lease: Lease) -> float:
 def present_extend(state: Parts, lease: Lease) -> models.Extend:
     """Return by how much the end of a workspace may move, and why not."""
     extend = policy_of(state.catalog, lease, state.clock.now()).extend
-    left, why = extension_left_seconds(state, lease), state.allocator.bounds.left_to_others(lease)
+    left, why = extension_left_seconds(state, lease), state.allocator.bounds.reason_not_to_extend(lease)
     return models.Extend(
         left_seconds=left, each_seconds=0.0 if why else min(extend.each_seconds, left), why=why or None
     )

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from gpuspawner.core.authentication import derive_hub_id, derive_hub_token
 from gpuspawner.core.errors import GpuspawnerError, quoted
 from gpuspawner.core.text_fields import LOG_FORMATS, is_service_address
 from gpuspawner.spawner.client import LeaseClient
+from gpuspawner.spawner.hub.settings import warn
 
 
 def configured_value(section: Any, name: str, default: Any) -> Any:
@@ -236,21 +236,19 @@ def _report_missing_services(c: Any, roles: list[dict[str, Any]]) -> None:
     for role in roles:
         for service in role.get("services", ()):
             if service not in there:
-                print(  # noqa: T201 - the hub has no log yet
-                    f"gpuspawner: c.JupyterHub.load_roles gives the role {role['name']!r} to the service {service!r}, "
-                    "which is not in c.JupyterHub.services: the hub does not start. Take it out of that role.",
-                    file=sys.stderr,
+                warn(
+                    f"c.JupyterHub.load_roles gives the role {role['name']!r} to the service {service!r}, which is not "
+                    "in c.JupyterHub.services: the hub does not start. Take it out of that role."
                 )
 
 
 def _report_missing_administrator(roles: list[dict[str, Any]], *, managed: bool) -> None:
     if not any(role.get(kind) for role in roles if role["name"] == "gpu-admin" for kind in ("users", "groups")):
-        print(  # noqa: T201 - the hub has no log yet
-            "gpuspawner: the authenticator manages roles. It must give the role gpu-admin to the administrators."
+        warn(
+            "the authenticator manages roles. It must give the role gpu-admin to the administrators."
             if managed
-            else "gpuspawner: GPUs have no administrator. Users in c.Authenticator.admin_users are; for others add to "
-            'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.',
-            file=sys.stderr,
+            else "GPUs have no administrator. Users in c.Authenticator.admin_users are; for others add to "
+            'c.JupyterHub.load_roles, before configure(): {"name": "gpu-admin", "users": [...], "groups": [...]}.'
         )
 
 

@@ -87,6 +87,11 @@ class GPUService(Configurable):
     ).tag(config=True)
 
 
+def warn(sentence: str) -> None:
+    """Print a warning while the hub reads its configuration."""
+    print(f"gpuspawner: {sentence}", file=sys.stderr)  # noqa: T201 - the hub has no log yet
+
+
 def read_settings(c: Any, given: Mapping[str, Any]) -> GPUService:
     """Return the settings of ``c.GPUService``. ``given`` are the arguments of ``configure()``, which count first.
 
@@ -223,10 +228,8 @@ def _lock(descriptor: int, data: Path) -> None:
     except OSError as error:
         if error.errno not in NOT_LOCKABLE:
             raise
-        print(  # noqa: T201 - the hub has no log yet
-            f"gpuspawner: the file system of data_dir {data} has no locks ({error.strerror}). Make sure that only "
-            "one hub uses it.",
-            file=sys.stderr,
+        warn(
+            f"the file system of data_dir {data} has no locks ({error.strerror}). Make sure that only one hub uses it."
         )
 
 

@@ -92,8 +92,7 @@ def _pod_names(c: Any, spawner: type) -> Iterator[str]:
 def _find_setting_conflicts(read: Read, named: frozenset[str]) -> Iterator[str]:
     """Yield settings of KubeSpawner that contradict a lease, from the hub's configuration or a profile."""
     for setting in ("extra_resource_limits", "extra_resource_guarantees"):
-        where, resources = read(setting, {})
-        yield from faults_of_amounts(where, resources, named)
+        yield from faults_of_amounts(*read(setting, {}), named)
     for setting, bound in (("cpu_limit", "cpu"), ("mem_limit", "memory")):
         where, limit = read(setting, None)
         if limit is not None:
@@ -111,12 +110,9 @@ def _find_setting_conflicts(read: Read, named: frozenset[str]) -> Iterator[str]:
         for name, container in named_entries(others):
             yield from faults_of_resources(f"{where}, {name}", container, named)
             yield from faults_of_container(f"{where}, {name}", container)
-    where, volumes = read("volumes", [])
-    yield from faults_of_volumes(where, volumes)
-    where, mounts = read("volume_mounts", [])
-    yield from faults_of_mounts(where, mounts)
-    where, annotations = read("extra_annotations", {})
-    yield from faults_of_annotations(where, annotations)
+    yield from faults_of_volumes(*read("volumes", []))
+    yield from faults_of_mounts(*read("volume_mounts", []))
+    yield from faults_of_annotations(*read("extra_annotations", {}))
     where, spec = read("extra_pod_config", {})
     yield from faults_of_pod(where, spec)
     for place, container in containers(where, spec):

@@ -126,7 +126,7 @@ def judge_offline(catalog: Catalog, chosen: Mapping[str, Any], user: str, otherw
 
 
 def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
-    """Return the workspace of a server: the live one, else the one that ended last."""
+    """Return the workspace of a server: the live one, else the one that ended last, else None."""
     own = [w for w in workspaces or () if w["server"] == server]
     return next((w for w in own if w["end"] is None), own[0] if own else None)
 
@@ -199,10 +199,8 @@ class PageView:
         failed = own["end"] is not None and own["end"]["reason"] == "failed"
         return await self.service.output(own["id"]) if failed else ""
 
-    @staticmethod
-    def of_server(workspaces: tuple[Mapping[str, Any], ...] | None, server: str) -> Mapping[str, Any] | None:
-        """Return the workspace of a server, live or ended last. Return None without one or without an answer."""
-        return of_server(workspaces, server)
+    of_server = staticmethod(of_server)
+    sentences = staticmethod(split_sentences)
 
     def unread(self, workspaces: tuple[Mapping[str, Any], ...] | None) -> Mapping[str, Any] | None:
         """Return the last ended workspace, if its user did not end it and has not read the reason."""
@@ -210,11 +208,6 @@ class PageView:
         if last is None or last["end"]["seen"] or last["end"]["by"] == self.user or last["end"]["dispute"]:
             return None  # for a reported end, the banner shows the answer
         return last
-
-    @staticmethod
-    def sentences(text: str) -> list[str]:
-        """Return the sentences of a text: the first one of a page is its heading."""
-        return split_sentences(text)
 
     def describe(self, own: Mapping[str, Any]) -> str:
         """Return the sizes, the team and the time of a request: ``4 × A100, 16 cores for 12 h · Vision ...``."""

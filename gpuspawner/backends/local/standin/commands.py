@@ -7,8 +7,8 @@ import sys
 import time
 from collections import namedtuple
 
+from gpuspawner.backends.local.records import CUDA, DRIVER, Board, boards, select_boards
 from gpuspawner.backends.local.standin import query, report
-from gpuspawner.backends.local.standin.board import CUDA, DRIVER, Board, boards, select_boards
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

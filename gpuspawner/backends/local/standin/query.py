@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import namedtuple
 
-from gpuspawner.backends.local.standin.board import DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
+from gpuspawner.backends.local.records import DRIVER, FULL_WATTS, IDLE_WATTS, Board, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Field(namedtuple("Field", "unit value")):
 
 
 class UnknownFieldError(ValueError):
-    """A field that the real tool does not know, either."""
+    """A field that nvidia-smi does not know."""
 
 
 def _table(text: str, value: Callable[[Board, int], object]) -> dict[str, Field]:

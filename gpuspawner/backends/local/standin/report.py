@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpuspawner.backends.local.standin.board import CUDA, DRIVER, FULL_WATTS, IDLE_WATTS, SAMPLE_SECONDS, Board, Worker
+from gpuspawner.backends.local.records import CUDA, DRIVER, FULL_WATTS, IDLE_WATTS, SAMPLE_SECONDS, Board, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

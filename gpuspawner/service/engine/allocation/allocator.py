@@ -49,7 +49,7 @@ class Allocator:
     ) -> None:
         """Grant from ``scheduler``. Nothing is granted before the engine has observed the running workspaces."""
         self.registry, self.scheduler, self.clock, self.settings = registry, scheduler, clock, settings
-        self._in_force = in_force
+        self.in_force = in_force
         self.accounting = Accounting(registry, clock, lambda: self.catalog, self._node_of)
         self.bounds = BudgetBounds(registry, clock, lambda: self.catalog, self.accounting)
         self.resolver = RequestResolver(registry, in_force, self.dismiss)
@@ -60,14 +60,7 @@ class Allocator:
         self.commits = LeaseCommits(registry, self.observed, clock)
         self.feasibility = Feasibility(registry, scheduler, in_force, clock, self.commits)
         self.estimate_records = EstimateRecords(registry, clock)
-        self.estimator = Estimator(
-            registry,
-            clock,
-            self.observed.snapshot,
-            lambda lease: scheduler.capabilities_of(lease.request.gpu).owns_queue,
-            self.estimate_records,
-            self.commits,
-        )
+        self.estimator = Estimator(registry, clock, self.observed, self.estimate_records, self.commits)
         self.granting = GrantWriter(
             registry, self.observed, self.bounds, self.estimate_records, lambda: self.catalog, clock, self.commits
         )
@@ -75,12 +68,7 @@ class Allocator:
             registry, scheduler, self.observed, self.granting, self.commits, clock, self.check
         )
         self.syncs = SchedulerSync(
-            scheduler,
-            self.observed.snapshot,
-            self.granting.take,
-            registry.store,
-            registry.failures,
-            self.size_changes.look,
+            registry, scheduler, self.observed.snapshot, self.granting.take, self.size_changes.look
         )
         self.stoppers = StopActors(registry, clock)
         self._counted_of: tuple[object, ...] = ()
@@ -92,7 +80,7 @@ class Allocator:
     @property
     def catalog(self) -> Catalog:
         """The catalog in force."""
-        return self._in_force.catalog
+        return self.in_force.catalog
 
     async def resume(self, known_at: float = 0.0) -> float:
         """After a restart, park waiting requests until their next heartbeat, and count silence from now.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,6 +44,7 @@ from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, extend_trace, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
 from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.failures import step_each
@@ -173,14 +174,13 @@ class Estimator:
         self,
         registry: LeaseRegistry,
         clock: Clock,
-        snapshot: Callable[[], Snapshot],
-        owns_queue: Callable[[Lease], bool],
+        observed: ObservedState,
         records: EstimateRecords,
         commits: LeaseCommits,
     ) -> None:
-        """Read the history with the first estimate. ``owns_queue`` returns whether another scheduler owns the queue."""
+        """Read the history with the first estimate."""
         self._commits = commits
-        self._registry, self._clock, self._snapshot, self._owns_queue = registry, clock, snapshot, owns_queue
+        self._registry, self._clock, self._observed = registry, clock, observed
         self._records = records
         self._run_times = RunTimes()
         self._requests: dict[str, Claim] = {}
@@ -245,7 +245,7 @@ class Estimator:
 
     def _is_estimated(self, lease: Lease) -> bool:
         """Return whether a request gets estimates: no rule holds it back, and gpuspawner owns its queue."""
-        return lease.phase in WAITING and lease.wait_reason is None and not self._owns_queue(lease)
+        return lease.phase in WAITING and lease.wait_reason is None and self._observed.is_queue_ours(lease)
 
     async def _make(self) -> None:
         with _logged_outage("estimates use an older history"):
@@ -253,7 +253,7 @@ class Estimator:
         if not self._run_times.is_known:
             self._made_at = self._clock.now()
             return
-        seen = self._snapshot()
+        seen = self._observed.snapshot()
         own = {lease.id for lease in seen.leases if self._is_estimated(lease)}
         claims = [claim for claim in seen.claims if claim.id in own][:MOST_FORECAST]
         found, states, self._took_seconds = await asyncio.to_thread(

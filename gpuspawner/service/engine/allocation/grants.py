@@ -31,7 +31,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.estimates import EstimateRecords
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import LeaseRegistry, wait_for_all
 from gpuspawner.service.failures import Failures, begin_each, end_each
 from gpuspawner.service.rules.budget_bounds import BudgetBounds
 from gpuspawner.service.rules.policies import policy_of
@@ -103,7 +103,7 @@ class GrantWriter:
         taken = {one.lease_id: one for one in answer.preempted}
         begun[PREEMPTED] = begin_each(PREEMPTED, self._registry, lambda x: self._preempt(taken.get(x.id), x), failures)
         stored += [asyncio.ensure_future(_all_ended(begun, failures))]
-        await all_stored(stored)
+        await wait_for_all(stored)
         for lease in granted:
             await self._estimate_records.note_start(lease)
 
@@ -156,7 +156,7 @@ class GrantWriter:
             return None
         terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
         granted = replace(transitions.grant(lease, grant.slots, now, given=grant.kind), terms=terms)
-        bound = self._bounds.granted(granted, grant.latest_end)
+        bound = self._bounds.with_grant_bound(granted, grant.latest_end)
         if bound is None:
             log.debug("a budget leaves too little for %s: it goes on waiting", lease.id)
             return None
@@ -208,7 +208,7 @@ class GrantWriter:
         now, notice = self._clock.now(), lease.notice
         if lease.phase not in UP:
             return None
-        by = self._observed.decides(lease)
+        by = self._observed.queue_owner(lease)
         if one is None and notice is not None and notice.preemption == SCHEDULER:
             return self._written(lease, spare(lease, by))
         if one is not None and (notice is None or notice.preemption != SCHEDULER or notice.at != one.at):

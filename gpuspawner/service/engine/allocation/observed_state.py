@@ -81,13 +81,13 @@ class ObservedState:
             processes_known=self.processes_known,
             most_starts=settings.concurrent_starts,
             most_starts_each=settings.concurrent_starts_each,
-            rules=self._restrictions.ruled(catalog.rules),
+            rules=self._restrictions.add_reservations(catalog.rules),
             fast=catalog.fast or 1.0,
             policies=catalog.policies,
             accounts=self._accounting.accounts,
             quota_grants=self._accounting.grants,
             kept=self.kept(),
-            paused=self._restrictions.paused(),
+            paused=self._restrictions.paused_kinds(),
         )
 
     def holdings(self, seen: Snapshot) -> QuotaUsage:
@@ -97,13 +97,13 @@ class ObservedState:
     @property
     def fleet(self) -> Fleet:
         """The GPUs as last observed. Restricted GPUs are closed for new workspaces."""
-        return self._restrictions.closed(self._scheduler.fleet)
+        return self._restrictions.close_gpus(self._scheduler.fleet)
 
     def is_queue_ours(self, lease: Lease) -> bool:
         """Return whether gpuspawner decides the order in which a lease is granted."""
         return not self._scheduler.capabilities_of(lease.request.gpu).owns_queue
 
-    def decides(self, lease: Lease) -> str:
+    def queue_owner(self, lease: Lease) -> str:
         """Return the name of the scheduler that owns the queue of a lease, for pages."""
         return self._scheduler.capabilities_of(lease.request.gpu).title or "The scheduler"
 
@@ -132,18 +132,18 @@ class ObservedState:
         used = used_shares(rivals, unleased_slots((one for one in self.seen if one[0] != lease.id), rivals))
         return tuple(slot for slot in slots if used.get(slot.gpu, 0) + slot.share <= 1)
 
-    def stop_begins(self, key: Key) -> None:
+    def note_stop_request(self, key: Key) -> None:
         """Note a stop request to the hub. Until the hub answers, it may hit a new start at any moment."""
         self._stops[key] = math.inf
 
-    def stop_answered(self, key: Key) -> None:
+    def note_stop_answer(self, key: Key) -> None:
         """Note that the hub has answered a stop request."""
         now = self._clock.now()
         self._stops[key] = now
         oldest = now - self._settings.stop_race_seconds
         self._stops = {one: answered_at for one, answered_at in self._stops.items() if answered_at >= oldest}
 
-    def stopped_lately(self, key: Key) -> bool:
+    def was_stopped_recently(self, key: Key) -> bool:
         """Return whether a stop by the service probably hit a start that is cancelled now."""
         answered_at = self._stops.get(key)
         return answered_at is not None and self._clock.now() - answered_at <= self._settings.stop_race_seconds

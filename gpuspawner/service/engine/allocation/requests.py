@@ -88,7 +88,7 @@ class RequestResolver:
         if lease is not None and lease.phase in JOINABLE:
             again = bool(start_id) and lease.start_id == start_id
             if again or options in (lease.options, options_of(lease)):
-                await self.must_be_allowed(lease, groups)
+                await self.require_allowed(lease, groups)
                 return replace(lease.request, user=user)
         with refusals_logged(user, key.server, options.get("gpu")):
             return await self.resolve(options, user, key.owner, groups)
@@ -141,7 +141,7 @@ class RequestResolver:
         request = lease.request
         return lost_group(self._in_force.catalog, request.template, lease.kind, request.team, frozenset(groups))
 
-    async def must_be_allowed(self, lease: Lease, groups: Groups) -> None:
+    async def require_allowed(self, lease: Lease, groups: Groups) -> None:
         """End a lease that its user, who is in these groups, may no longer have.
 
         Raises:
@@ -161,7 +161,7 @@ class RequestResolver:
         """
         if lease.phase not in WAITING:
             raise Conflict("It has been given its GPU already: consent can be changed while it waits.")
-        await self.must_be_allowed(lease, groups)
+        await self.require_allowed(lease, groups)
         options = {**options_of(lease), "substitutes": kinds}
         request = await self.resolve(options, lease.user, lease.key.owner, groups)
         if self._registry.get(lease.id) is not lease:
@@ -181,7 +181,7 @@ class RequestResolver:
             raise Conflict("It has its GPUs already. You can change the number while it waits.")
         if count >= lease.request.count:
             raise Conflict(f"It asks for {lease.request.count}. Choose fewer.")
-        await self.must_be_allowed(lease, groups)
+        await self.require_allowed(lease, groups)
         request = await self.resolve({**options_of(lease), "count": count}, lease.user, lease.key.owner, groups)
         if self._registry.get(lease.id) is not lease:
             raise Conflict("It changed just now. Look at it again, and choose then.")
@@ -235,7 +235,7 @@ class Feasibility:
         limit, remedy = f"at most {offer.largest} {title} in one workspace", "Ask for fewer, or for another GPU."
         if not offer.largest:
             limit = f"no {title} is there now"
-            remedy = "Ask for another GPU, or an administrator: the service's page tells them which GPUs it sees."
+            remedy = "Ask for another GPU, or tell an administrator. The page Admin shows which GPUs the service sees."
         raise RequestRefused("count", str(request.count), limit, remedy, status=403)
 
     def _check_topology(self, request: Request) -> None:

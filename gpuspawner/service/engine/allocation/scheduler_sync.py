@@ -12,8 +12,8 @@ from gpuspawner.core.errors import Superseded, Unavailable
 from gpuspawner.core.outages import Outage
 from gpuspawner.core.queue.snapshot import Snapshot
 from gpuspawner.schedulers.base import Answer, Scheduler
-from gpuspawner.service.failures import OF_ALL, Failures
-from gpuspawner.service.store import Store
+from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.failures import OF_ALL
 from gpuspawner.service.store.idempotency import context_without_act
 
 ERRORS = ("not seen", "no answer", "failed")
@@ -44,20 +44,18 @@ class SchedulerSync:
 
     def __init__(
         self,
+        registry: LeaseRegistry,
         scheduler: Scheduler,
         snapshot: Callable[[], Snapshot],
         take: Callable[[Answer], Awaitable[None]],
-        store: Store,
-        failures: Failures,
         begin: Callable[[], Awaitable[None]],
     ) -> None:
         """Ask nothing yet. ``take`` applies an answer, and checks each grant against the present claim.
 
-        ``begin`` is awaited before each sync. ``store`` tells whether this service still owns it. ``failures`` records
-        answers that can't be applied.
+        ``begin`` is awaited before each sync. The registry's store tells whether this service still owns it.
         """
-        self._failures, self._begin = failures, begin
-        self._scheduler, self._snapshot, self._take, self._store = scheduler, snapshot, take, store
+        self._failures, self._store = registry.failures, registry.store
+        self._scheduler, self._snapshot, self._take, self._begin = scheduler, snapshot, take, begin
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._asked: list[asyncio.Future[None]] = []

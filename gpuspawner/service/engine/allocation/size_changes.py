@@ -15,6 +15,7 @@ from math import inf
 
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, Unavailable
+from gpuspawner.core.gpus.fleet import Slot
 from gpuspawner.core.leases import exits, successors
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease
 from gpuspawner.core.leases.request import Request, SizeChange
@@ -25,7 +26,7 @@ from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.allocation.grants import GrantWriter
 from gpuspawner.service.engine.allocation.observed_state import ObservedState
 from gpuspawner.service.engine.commits import LeaseCommits
-from gpuspawner.service.engine.registry import LeaseRegistry, all_stored
+from gpuspawner.service.engine.registry import LeaseRegistry, wait_for_all
 
 LOOK_SECONDS = 5.0
 """Waiting changes are checked again after this time even if nothing changed. The GPUs are observed as often."""
@@ -97,7 +98,7 @@ class SizeChanges:
             for lease in sorted(changing, key=lambda one: one.size_change.asked_at if one.size_change else 0.0):
                 with failures.isolating("changing the size", lease.id, raises=()):
                     stored.append(await self._begin(lease))
-        await all_stored(stored)
+        await wait_for_all(stored)
 
     def _is_due(self) -> bool:
         """Return whether something changed since the last check, or that was long ago."""
@@ -117,6 +118,8 @@ class SizeChanges:
         except RequestRefused as error:
             dropped = replace(lease, size_change=None, assigned=())
             return self._commits.commit(lease, Step(dropped, (Note(events.SizeChangeRefused(str(error))),)))
+        if change.restarts_at is not None and change.after.slots:
+            return self._keep_announcement(lease, change, change.restarts_at)
         changes = self._registry.changes
         try:
             found = await self.preview(lease, change)
@@ -135,10 +138,21 @@ class SizeChanges:
             return self._postpone(lease, change)
         if change.restarts_at is None:
             return self._announce(lease, change, found)
-        return self._stop(lease, change, found) if self._clock.now() >= change.restarts_at else None
+        return self._stop(lease, change, found.slots or ()) if self._clock.now() >= change.restarts_at else None
+
+    def _keep_announcement(self, lease: Lease, change: SizeChange, at: float) -> asyncio.Future[None] | None:
+        """Begin an announced restart when it is time, whoever asked meanwhile. Its GPUs must still be in service."""
+        if not all(map(self._is_in_service, change.after.slots)):
+            return self._postpone(lease, change)
+        return self._stop(lease, change, change.after.slots) if self._clock.now() >= at else None
+
+    def _is_in_service(self, slot: Slot) -> bool:
+        """Return whether a GPU can still be granted. The node of one that is coming starts only for its pod."""
+        gpu = self._observed.fleet.by_id.get(slot.gpu)
+        return slot.is_coming or (gpu is not None and gpu.healthy and not gpu.closed)
 
     async def preview(self, lease: Lease, change: SizeChange) -> Preview:
-        """Return what the scheduler can give for a new size. GPUs that are held for it count as free.
+        """Return the scheduler's preview of a new size. GPUs that are held for it count as free.
 
         Raises:
             Unavailable: the scheduler does not answer.
@@ -151,20 +165,23 @@ class SizeChanges:
     def _announce(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
         """Hold the GPUs of the new size, and tell the user when the workspace restarts."""
         seconds = NOTICE_SECONDS / self._observed.snapshot().fast
-        announced = replace(change, restarts_at=self._clock.now() + seconds)
-        held = successors.additional_slots(lease.slots, found.slots or ())
-        after = replace(lease, size_change=announced, assigned=held)
-        return self._commits.commit(lease, Step(after, (Note(events.SizeChangeNear(seconds)),)))
+        slots = found.slots or ()
+        after = replace(change.after, slots=slots)
+        announced = replace(change, after=after, restarts_at=self._clock.now() + seconds)
+        held = successors.additional_slots(lease.slots, slots)
+        holding = replace(lease, size_change=announced, assigned=held)
+        return self._commits.commit(lease, Step(holding, (Note(events.SizeChangeNear(seconds)),)))
 
     def _postpone(self, lease: Lease, change: SizeChange) -> asyncio.Future[None] | None:
         """Release the GPUs of an announced restart, because they are no longer free for it."""
         if change.restarts_at is None:
             return None
-        after = replace(lease, size_change=replace(change, restarts_at=None), assigned=())
+        waiting = replace(change, after=replace(change.after, slots=()), restarts_at=None)
+        after = replace(lease, size_change=waiting, assigned=())
         return self._commits.commit(lease, Step(after, (Note(events.SizeChangePostponed()),)))
 
-    def _stop(self, lease: Lease, change: SizeChange, found: Preview) -> asyncio.Future[None]:
-        holding = successors.begin_size_change(lease, found.slots or (), self._clock.now())
+    def _stop(self, lease: Lease, change: SizeChange, slots: tuple[Slot, ...]) -> asyncio.Future[None]:
+        holding = successors.begin_size_change(lease, slots, self._clock.now())
         how = exits.goes_on(change.actor, change.where, size_words(change.after.request, self._scheduler))
         return self._commits.finish(holding, how)
 

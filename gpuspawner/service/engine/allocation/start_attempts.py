@@ -204,7 +204,7 @@ class StartAttempts:
         lease, now = self._registry.get(lease_id), self._clock.now()
         if lease is None or lease.attempt != attempt:
             return
-        if outcome == "cancelled" and lease.phase in JOINABLE and self._observed.stopped_lately(lease.key):
+        if outcome == "cancelled" and lease.phase in JOINABLE and self._observed.was_stopped_recently(lease.key):
             # The service's stop of the earlier workspace hit this start, which returns to its position.
             back = transitions.drop_start if lease.phase is Phase.STARTING else transitions.park
             await self._commits.commit(lease, Step(replace(back(lease, now), not_before=now)))

@@ -139,7 +139,7 @@ class GpuHealthWatch:
 
 
 def _joined(own: GpuHealth, exported: GpuHealth) -> GpuHealth:
-    """Return the machine's own values, and the exporter's where the machine has none."""
+    """Return the machine's own values, and the exporter's values if the machine has no value."""
     return GpuHealth(
         **{name: value if (value := getattr(own, name)) is not None else getattr(exported, name) for name in vars(own)}
     )

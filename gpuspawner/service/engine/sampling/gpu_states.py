@@ -19,7 +19,7 @@ NO_KIND = "none"
 """The kind of a lease without a GPU, and of a GPU that matches no kind of the catalog."""
 
 
-class SeenGpu(NamedTuple):
+class ObservedGpu(NamedTuple):
     """One GPU of the fleet, its state, and the leases that hold it or a share of it."""
 
     gpu: Gpu
@@ -27,7 +27,7 @@ class SeenGpu(NamedTuple):
     holders: tuple[Lease, ...]
 
 
-def observe_gpus(parts: Parts) -> list[SeenGpu]:
+def observe_gpus(parts: Parts) -> list[ObservedGpu]:
     """Return every GPU with its state, in the fleet's order. Empty while the fleet is unknown."""
     fleet = parts.allocator.observed.fleet
     if not fleet.complete:
@@ -40,7 +40,7 @@ def observe_gpus(parts: Parts) -> list[SeenGpu]:
     found = []
     for gpu in move_marks_to_free_gpus(fleet, holders.keys() | others).gpus:
         held_by = holders.get(gpu.id, [])
-        found.append(SeenGpu(gpu, _state(parts, gpu, held_by, left_over=gpu.id in others), tuple(held_by)))
+        found.append(ObservedGpu(gpu, _state(parts, gpu, held_by, left_over=gpu.id in others), tuple(held_by)))
     return found
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from gpuspawner.backends.base import Backend, ProbeResult
 from gpuspawner.backends.probes.processes import ProcessTable
 from gpuspawner.backends.probes.script import parse_probe
-from gpuspawner.catalog.watched_file import InForce
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.idle.evidence import Evidence, read_evidence
 from gpuspawner.core.idle.policies import IdlePolicy
@@ -22,15 +21,12 @@ from gpuspawner.core.idle.verdicts import next_sample_seconds
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.observations import TakenSample
 from gpuspawner.core.units import show_duration
-from gpuspawner.schedulers.base import Scheduler
-from gpuspawner.service.clock import Clock
+from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
-from gpuspawner.service.engine.registry import LeaseRegistry
 from gpuspawner.service.engine.sampling.dcgm import Dcgm
 from gpuspawner.service.engine.sampling.dcgm_values import SOURCE
 from gpuspawner.service.loops import cancel_all
 from gpuspawner.service.rules.policies import idle_policy_of, policy_of
-from gpuspawner.service.settings import Settings
 from gpuspawner.service.store import ReadingRow
 
 log = logging.getLogger("gpuspawner.sampler")
@@ -59,27 +55,18 @@ class _ProbedSample:
 class Sampler:
     """Probes each workspace that a policy judges, and has the engine judge each sample."""
 
-    def __init__(
-        self,
-        registry: LeaseRegistry,
-        backend: Backend,
-        scheduler: Scheduler,
-        in_force: InForce,
-        clock: Clock,
-        settings: Settings,
-        engine: LeaseEngine,
-        dcgm: Dcgm,
-    ) -> None:
+    def __init__(self, allocator: Allocator, backend: Backend, engine: LeaseEngine, dcgm: Dcgm) -> None:
         """Probe through ``backend``, by the policies of the catalog in force. ``dcgm`` has the exporter's values."""
-        self._registry, self._backend, self._in_force, self._clock = registry, backend, in_force, clock
-        self._scheduler, self._settings, self._engine = scheduler, settings, engine
+        self._registry, self._clock, self._settings = allocator.registry, allocator.clock, allocator.settings
+        self._scheduler, self._in_force = allocator.scheduler, allocator.in_force
+        self._backend, self._engine = backend, engine
         self.dcgm = dcgm
         self.doubts, self.monitors = SourceDisagreements(), MonitorWatch()
-        self._tables: dict[str, _Tables] = {}
+        self._tables: dict[str, _ProcessTables] = {}
         self._due_at: dict[str, float] = {}
-        self._slots = asyncio.Semaphore(settings.probes_at_once)
+        self._slots = asyncio.Semaphore(self._settings.probes_at_once)
         # A probe that failed may hang again until its deadline, so failed probes wait for each other only.
-        self._slow_slots = asyncio.Semaphore(settings.probes_at_once)
+        self._slow_slots = asyncio.Semaphore(self._settings.probes_at_once)
         self._failed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, dict[str, ReadingRow]] = {}
@@ -146,7 +133,7 @@ class Sampler:
         leased, server_started = tuple(slot.gpu for slot in lease.slots), lease.server_started
         deadline = min(self._settings.probe_deadline_seconds, max(1.0, DEADLINE_PERIODS * policy.sample_seconds))
         result = await self._backend.probe(lease_id, lease.attempt, leased, deadline)
-        tables = self._tables.get(lease_id) or _Tables()
+        tables = self._tables.get(lease_id) or _ProcessTables()
         (self._failed.add if result.problem else self._failed.discard)(lease_id)
         lease = self._registry.get(lease_id)
         if lease is None or lease.phase not in UP:
@@ -226,7 +213,7 @@ def _parsed(
         return Sample(leased, (), seen["interval_seconds"], seen["age_seconds"], problem=problem), previous
 
 
-class _Tables:
+class _ProcessTables:
     """The process tables of one workspace: those of the last period, and one from before it."""
 
     def __init__(self) -> None:

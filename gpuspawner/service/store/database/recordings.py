@@ -88,7 +88,7 @@ def read_recordings(
                 "it brings its database up to date."
             ) from error
         foreign = "no such table" in why or "not a database" in why
-        remedy = " It is none of gpuspawner: name the one that its service writes." if foreign else ""
+        remedy = " It is not gpuspawner's: name the database that its service writes." if foreign else ""
         raise Unavailable(f"The history cannot be read ({why}).{remedy}") from error
     finally:
         engine.dispose()

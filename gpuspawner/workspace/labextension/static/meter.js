@@ -1,5 +1,5 @@
 /* The item in the top bar: each GPU's use, GPU memory, idle time, and the time left. */
-import { append, duration, gibibytes, labelled, say } from './words.js';
+import { append, duration, endWords, gibibytes, labelled, say } from './words.js';
 
 const READINGS = 40; // of the small chart, arbitrary: as many as there are pixels to tell apart
 
@@ -60,11 +60,11 @@ export class Meter {
     this._link(page);
   }
 
-  /** Show how many seconds are left, null if no end is known. */
-  showLeft(seconds, warned) {
-    const left = seconds === null ? '' : seconds > 0 ? duration(seconds) : 'now';
-    show(this.left, left && !warned ? (left === 'now' ? 'Ends now' : `${left} left`) : '');
-    show(this.warned, left && warned ? (left === 'now' ? 'Stops now' : `Stops in ${left}`) : '');
+  /** Show how many seconds are left, null if no end is known, and until which end if there is a warning. */
+  showLeft(seconds, warning) {
+    const left = seconds === null || warning ? '' : seconds > 0 ? `${duration(seconds)} left` : 'Ends now';
+    show(this.left, left);
+    show(this.warned, seconds !== null && warning ? endWords(warning, 'Stops', 'Stops', seconds) : '');
   }
 
   _tell(note) {

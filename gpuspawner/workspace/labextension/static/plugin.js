@@ -187,7 +187,7 @@ class Watch {
     this.warning.tick(warned);
     const ends = this.secondsTo(workspace?.ends_at);
     const soonest = warned === null ? ends : Math.min(warned, ends ?? Infinity);
-    this.meter?.showLeft(soonest, warned !== null);
+    this.meter?.showLeft(soonest, warned === null ? null : workspace.warning);
   }
 
   /** Seconds from now to a time by the service's clock, or null. */

@@ -1,5 +1,5 @@
 /* The warning before a workspace ends: the measurements, a countdown and the possible actions. */
-import { append, duration, firstSentence, icon, say } from './words.js';
+import { append, duration, endWords, firstSentence, icon, say } from './words.js';
 
 const RESULT_SECONDS = 8; // time for which the result of Keep is shown after the warning; arbitrary: time to read it
 
@@ -80,7 +80,7 @@ export class Warning {
     if (this.warning) {
       // A closed warning appears again after half of the remaining time, so that no end is a surprise.
       const reminded = this.closed && seconds !== null && seconds < this.closed.left / 2;
-      say(this.countdown, seconds === null ? why : seconds > 0 ? `Ends in ${duration(seconds)}` : 'Ending now');
+      say(this.countdown, seconds === null ? why : endWords(this.warning, 'Ends', 'Ending', seconds));
       this.longest = seconds === null ? null : Math.max(this.longest ?? 0, seconds);
       this.bar.style.width = this.longest ? `${(100 * Math.max(0, seconds)) / this.longest}%` : '0';
       this._setHidden(this.closed !== null && !reminded);

@@ -36,6 +36,12 @@ export function duration(seconds) {
   return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
 }
 
+/** The time until the end that a warning tells of: "Ends in 25 min", or "Restarts in 25 min" for a new size. */
+export function endWords(warning, ends, ending, seconds) {
+  const [then, now] = warning?.kind === 'size' ? ['Restarts', 'Restarting'] : [ends, ending];
+  return seconds > 0 ? `${then} in ${duration(seconds)}` : `${now} now`;
+}
+
 /** Bytes as GiB with one decimal, "?" where they are unknown. */
 export function gibibytes(bytes) {
   return bytes === null || bytes === undefined ? '?' : (bytes / 2 ** 30).toFixed(1);

@@ -136,7 +136,7 @@ def test_a_user_without_the_scope_is_refused(hub, owner):
 def test_a_service_without_the_right_to_read_servers_treats_no_server_as_absent(hub, owner):
     """Promise 1 and 2: an unreadable server would be ended as an orphan and started a second time."""
     blind = HubClient(f"{hub.url}/hub/api", OUTSIDER)
-    with pytest.raises(Unavailable, match="the role of this service lacks read:servers"):
+    with pytest.raises(Unavailable, match="Give the role of this service the scopes read:servers and read:users"):
         asyncio.run(blind.server("olga", ""))
 
 

@@ -70,6 +70,7 @@ class Service:
         """Restart the service. It reads the cluster's entries before it judges any request, as Service.run does."""
         self.world.catalog = file = CatalogFile(self.path)
         parts = replace(self.world.parts, in_force=file)
+        parts.allocator.in_force = file
         await reload_of(parts, self.cluster).first()
         self.world.boot()
         self.reload = reload_of(self.world.parts, self.cluster)

@@ -130,7 +130,8 @@ def test_kept_before_the_first_sample_it_says_that_too(make):
 def test_waiting_starting_and_ended(make):
     world = make()
     world.save(page_world.waiting("mine", user="alice", count=2))
-    assert "You are 1st in line" in explained(world)[0]
+    assert "You are 1st in line" in api(world, "alice", "workspaces/mine").json()["explained"][0]
+    assert ">You are 1st of 1 in line<" in Browser(world, "alice").look("workspaces/mine").text
     world.save(page_world.running("starts", server="second", phase=Phase.STARTING))
     view = api(world, "alice", "workspaces/starts").json()
     assert view["explained"] == ["Idle time counts only once it runs."]

@@ -26,4 +26,4 @@ async def test_every_loop_goes_round_and_has_a_name_of_its_own(tmp_path, monkeyp
     assert ended == []
     named = service._loops_of.names
     assert len(named) == len(set(named)), named
-    assert {"Notices.look", "Dcgm.look", "keep"} <= set(named)
+    assert {"Notices.look", "Dcgm.look", "store_counters"} <= set(named)

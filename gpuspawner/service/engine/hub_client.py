@@ -73,7 +73,8 @@ class HubClient:
             return frozenset()
         if not {"groups", "created"} <= model.keys():  # JupyterHub leaves out fields that a token may not read
             raise Unavailable(
-                "The hub does not tell who is in which group: the role of this service lacks read:users:groups."
+                f"The hub does not show the groups of {user}. "
+                "Give the role of this service the scope read:users:groups."
             )
         return frozenset(model["groups"]) if model["created"] == user_created else frozenset()
 

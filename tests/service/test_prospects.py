@@ -65,7 +65,7 @@ async def test_a_request_above_a_lowered_quota_is_explained_and_keeps_its_positi
     await world.go_on(60, step=20)
     told = [line for line in world.parts.store.audit_log.latest(lease.id) if line.event.action == "can't start now"]
     assert [line.why for line in told] == ["GPUs: You asked for 2. Allowed: 1 by the cluster's quota team. Ask for 1."]
-    sentence = present_workspace(world.parts, world.now_of(lease)).queue.sentence
+    sentence = world.view(lease).queue.sentence
     assert sentence.startswith(
         "It can't start as things are: GPUs: You asked for 2. Allowed: 1 by the cluster's quota team."
     )

@@ -1,19 +1,24 @@
 """Where workspaces live, as the service was told."""
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpuspawner.backends.kubernetes.backend import KubernetesBackend
 from gpuspawner.backends.kubernetes.fleet import Toleration
 from gpuspawner.backends.kubernetes.settings import cluster_settings
+from gpuspawner.backends.local import nvidia
 from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.catalog import load_catalog, load_text
 from gpuspawner.catalog.requests.profile_options import Menu, MenuOption, write_menus
 from gpuspawner.core.errors import CatalogError
-from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.fleet import GpuKind, Slot
 from gpuspawner.core.rules import QuotaScope
 from gpuspawner.schedulers.clusters import ClustersScheduler
 from gpuspawner.schedulers.http.scheduler import HttpScheduler
@@ -70,6 +75,22 @@ def test_on_one_machine_simulated_gpus_are_made_once(tmp_path):
         ("Other numbers of simulated GPUs take effect after a restart of the hub.",),
     )
     assert chosen.prepare(replace(later, simulated={"a100": 2}))[1] == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts workspaces of other users")
+async def test_users_who_do_not_reach_the_data_folder_reach_their_simulated_gpus(monkeypatch):
+    monkeypatch.setattr(nvidia, "find", lambda: None)
+    monkeypatch.setattr(nvidia, "has_devices", lambda: False)
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        data = Path(parent, "data")
+        data.mkdir(mode=0o700)
+        backend = choose_backend(replace(CATALOG, simulated={"a100": 1}), data, "h", {}).backend
+        (gpu,) = (await backend.fleet()).gpus
+        folder = backend.patch((Slot(gpu.id),))["environment"]["GPUSPAWNER_SIMULATED_DIR"]
+        nobody = {"user": 65534, "group": 65534, "extra_groups": [], "capture_output": True}
+        assert b"A100" in subprocess.run(["cat", f"{folder}/{gpu.id}"], check=True, **nobody).stdout.upper()
+        subprocess.run(["touch", f"{folder}/holders/mine"], check=True, **nobody)
 
 
 async def test_on_a_cluster_a_later_catalog_is_divided_too_and_new_resources_wait_for_a_restart(tmp_path):

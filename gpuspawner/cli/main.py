@@ -35,7 +35,7 @@ COMMANDS = {
     "offers": ("cli.quotas:offers", "Show the GPUs that are available now, and your limits."),
     "quota": ("cli.quotas:quota", "Show your quota: used, reserved, left, and when it renews."),
     "request": ("cli.quotas:request", "Ask for more quota for a time, or list your requests."),
-    "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, user, team or kind."),
+    "usage": ("cli.quotas:usage", "Show GPU hours and cost by day, workspace, user, team or kind."),
     "export-me": ("cli.account:export_me", "Print all that is stored of you as JSON."),
     "schedule": ("cli.calendar:schedule", "Schedule a workspace for a time of some weekdays, or list schedules."),
     "secrets": ("cli.account:secrets", "List your secrets, save one or delete one."),

@@ -224,6 +224,7 @@ NOTICE_TITLES: Mapping[type[Event], str] = {
     events.WarnedIdle: "Idle warning",
     events.WarnedOfEnd: "End warning",
     events.WarnedOfClaim: "Preemption warning",
+    events.WarnedNobodyCame: "Open your workspace, or it stops",
     events.Disrupted: "Cluster warning",
     events.Answered: "Answer to your objection",
     events.Substituted: "You got another GPU",

@@ -29,7 +29,7 @@ from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
 from gpuspawner.spawner.hub.settings import watch_hub
 from gpuspawner.spawner.servers import LocalServer, with_time_limit
-from gpuspawner.spawner.waiting import GrantWait, Steps, ended_start, log_in_one_line, send_heartbeats
+from gpuspawner.spawner.waiting import GrantWait, StartEnded, Steps, log_in_one_line, send_heartbeats
 from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
@@ -151,7 +151,7 @@ class GPUSpawnerMixin(_Base):
 
     def options_from_query(self, _query: Mapping[str, list[str]]) -> dict[str, Any]:
         """Refuse, whatever the hub found: a GET never starts anything."""
-        raise ended_start("A link only fills in the form. Press Start there.", reason="refused", status=400)
+        raise StartEnded("A link only fills in the form. Press Start there.", reason="refused", status=400)
 
     def _gpu_client(self) -> LeaseClient:
         client = LeaseClient(self.gpu_service_url, bytes.fromhex(self.gpu_secret()))
@@ -180,7 +180,7 @@ class GPUSpawnerMixin(_Base):
         except RequestRefused as error:
             # The hub saves options before they are validated. The next start without options must not use them again.
             self.user_options = self.orm_spawner.user_options = {}
-            raise ended_start(str(error), reason="refused", status=error.status) from error
+            raise StartEnded(str(error), reason="refused", status=error.status) from error
         result = super().run_pre_spawn_hook()
         if asyncio.iscoroutine(result):
             await result
@@ -188,7 +188,7 @@ class GPUSpawnerMixin(_Base):
             request = self._gpu_current_request()
         except RequestRefused as error:
             message = f"This hub is set up wrongly: its pre_spawn_hook sets options that are not allowed: {error}"
-            raise ended_start(message, reason="conflict", status=409) from error
+            raise StartEnded(message, reason="conflict", status=409) from error
         self._gpu_change(own_timeout_seconds=self.start_timeout)
         pod_seconds = self._gpu_pod_seconds(request)
         self.start_timeout = int(
@@ -270,7 +270,7 @@ class GPUSpawnerMixin(_Base):
         """Start the server if the grant is fresh, within the start's own limit."""
         if time.monotonic() - self._gpu_attempt.heard_at > FENCE_SECONDS:
             message = "The grant is too old to start on. Your place is kept; press Start again."
-            raise ended_start(message, reason="fenced", status=503)
+            raise StartEnded(message, reason="fenced", status=503)
         limit = self._gpu_start_seconds()
         try:
             started = await with_time_limit(self._gpu_start_server(), limit)
@@ -281,7 +281,7 @@ class GPUSpawnerMixin(_Base):
                 "ask your administrator."
             )
             self._gpu_change(outcome="failed", message=message)
-            raise ended_start(message, reason="timeout", status=504) from error
+            raise StartEnded(message, reason="timeout", status=504) from error
         self._gpu_step(80, "The server is starting; waiting until it answers.")
         await self._gpu_server.wait_until_up(started)
         return started

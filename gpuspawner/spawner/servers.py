@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from gpuspawner.core.leases.reports import KEPT_SECONDS, likely_cause, mask_output
 from gpuspawner.core.units import show_duration
-from gpuspawner.spawner.waiting import ended_start
+from gpuspawner.spawner.waiting import StartEnded
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin
@@ -134,10 +134,10 @@ class LocalServer:
                 if status is not None:
                     cause = likely_cause(await self.last_output(), status if isinstance(status, int) else None)
                     words = f"Its server ended before it answered{f': {cause}' if cause else ''}."
-                    raise ended_start(f"{words} Its page shows its last output.", reason="ended", status=409)
+                    raise StartEnded(f"{words} Its page shows its last output.", reason="ended", status=409)
             if now - begun > spawner.http_timeout:
                 words = f"Its server runs, but does not answer within {show_duration(spawner.http_timeout)}."
-                raise ended_start(f"{words} Its page shows its last output.", reason="timeout", status=504)
+                raise StartEnded(f"{words} Its page shows its last output.", reason="timeout", status=504)
             await asyncio.sleep(LISTEN_SECONDS)
 
     async def last_output(self) -> str:

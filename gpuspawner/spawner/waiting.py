@@ -67,36 +67,24 @@ try:
 except ImportError:  # JupyterHub 5.x
     SpawnException = None
 
+_Ended: Any = SpawnException or HTTPError
 
-if SpawnException is None:
 
-    class StartEnded(HTTPError):
-        """A start that ended with a reason for its user.
+class StartEnded(_Ended):
+    """A start that ended with a reason for its user. JupyterHub shows the message from the two jupyterhub_ attributes.
 
-        On 5.x it is a 4xx, which JupyterHub shows from these attributes.
-        """
+    On JupyterHub 6.x it is no failure of the hub, and 6.1.1 does not set these attributes itself. On 5.x it is a 4xx.
+    """
 
-        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
-            """Show ``message``. ``message_html`` may contain links."""
+    def __init__(self, message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> None:
+        """Show ``message``. With a link, pages show the link after it."""
+        html = linked(message, link, link_text) if link else escape(message)
+        if SpawnException is None:
             super().__init__(status, message.replace("%", "%%"))
-            self.gpu_reason = reason
-            self.jupyterhub_message = message
-            self.jupyterhub_html_message = message_html or escape(message)
-
-else:
-
-    class StartEnded(SpawnException):  # type: ignore[no-redef]
-        """A start that ended with a reason for its user. On 6.x it is no failure of the hub.
-
-        JupyterHub 6.1.1 shows the two jupyterhub_ attributes, which its own SpawnException does not set.
-        """
-
-        def __init__(self, message: str, *, reason: str, status: int, message_html: str = "") -> None:
-            """Show ``message``. ``message_html`` may contain links."""
-            html = message_html or escape(message)
+        else:
             super().__init__(message, reason=reason, message_html=html, status_code=status)
-            self.jupyterhub_message = message
-            self.jupyterhub_html_message = html
+        self.jupyterhub_message = message
+        self.jupyterhub_html_message = html
 
 
 class OneLineRefusals(logging.Filter):
@@ -108,6 +96,8 @@ class OneLineRefusals(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the traceback by the reason. A 4xx is logged as information."""
         error = record.exc_info[1] if record.exc_info else sys.exc_info()[1]
+        if error is None:  # JupyterHub 5 asks for a traceback after the exception was handled: there is none
+            record.exc_info = None
         if not isinstance(error, StartEnded):
             return True
         if record.exc_info:
@@ -127,12 +117,6 @@ def log_in_one_line(log: logging.Logger) -> None:
     """
     for one in (log, app_log):
         one.addFilter(one_line_refusals)
-
-
-def ended_start(message: str, *, reason: str, status: int, link: str = "", link_text: str = "") -> Any:
-    """Return the error of a start that ended. With a link, pages show the link after the message."""
-    html = linked(message, link, link_text) if link else escape(message)
-    return StartEnded(message, reason=reason, status=status, message_html=html)
 
 
 def linked(message: str, link: str, link_text: str) -> str:
@@ -199,7 +183,7 @@ class GrantWait:
             spawner._gpu_step(50, f"{answer['lease']['words']}.")
         except RequestRefused as error:
             self._spawner._gpu_change(outcome="cancelled", is_asked=False)
-            raise ended_start(str(error), reason="refused", status=error.status) from error
+            raise StartEnded(str(error), reason="refused", status=error.status) from error
         except Gone as error:
             raise self._withdrawn(error) from error
         except Conflict as error:
@@ -235,7 +219,7 @@ class GrantWait:
 
     def _withdrawn(self, error: Gone) -> Any:
         self._spawner._gpu_change(outcome="gone")
-        return ended_start(str(error), reason="withdrawn", status=409)
+        return StartEnded(str(error), reason="withdrawn", status=409)
 
     async def _park(self) -> None:
         """End a start whose time to wait is over. Its place is kept, and the message says where it is shown.
@@ -247,9 +231,9 @@ class GrantWait:
             self._spawner._gpu_change(outcome="parked")
             if isinstance(trouble, Conflict):
                 still = str(trouble).partition(";")[0].rstrip(".")
-                raise ended_start(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
+                raise StartEnded(f"{still}. Press Start again in some minutes.", reason="ending", status=409)
             message = f"{trouble} Nothing was started: press Start again in some minutes."
-            raise ended_start(message, reason="unavailable", status=503)
+            raise StartEnded(message, reason="unavailable", status=503)
         try:
             parked = await self._client.park(*spawner._gpu_attempt.key)
             if parked["lease"]["phase"] not in WAITING and self._may_stay:
@@ -263,9 +247,7 @@ class GrantWait:
         queue = answer["lease"]["queue"] or {}
         kept = f"{trouble or ''} Your place in the queue stays.".lstrip()
         message = f"{queue.get('sentence', kept)} It starts by itself."
-        raise ended_start(
-            message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place"
-        )
+        raise StartEnded(message, reason="queued", status=409, link=answer["lease"]["page"], link_text="See your place")
 
 
 async def send_heartbeats(spawner: GPUSpawnerMixin) -> None:

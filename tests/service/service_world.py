@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 
 from databases import Database
@@ -12,6 +13,7 @@ from gpuspawner.backends.base import ProbeResult
 from gpuspawner.backends.fake import FakeBackend, fake_gpus, probe_text
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.errors import Gone, Unavailable
+from gpuspawner.core.leases.exits import Exit, ExitReason
 from gpuspawner.core.leases.lease import HOLDING, Key, Phase
 from gpuspawner.core.outages import API_SERVER
 from gpuspawner.service.app import Options, application, load, wire
@@ -20,6 +22,7 @@ from gpuspawner.service.engine.lease_documents import claimed_slots, lease_varia
 from gpuspawner.service.fake import FakeHub, HandClock
 from gpuspawner.service.process.startup_gate import StartupGate
 from gpuspawner.service.settings import Settings
+from gpuspawner.service.workspaces.presenter import present_workspace
 
 SECRET = b"s" * 32
 
@@ -136,6 +139,11 @@ class World:
 
     # The service
 
+    def change_catalog(self, catalog):
+        """Restart the service with another catalog."""
+        self.catalog = catalog
+        self.boot()
+
     def boot(self, life=None):
         """Restart the service: it reads its state from the store."""
         self.crash()
@@ -176,6 +184,11 @@ class World:
             await self.parts.scheduler.observe(self.clock.now())
             await self.parts.engine.round()
         await self.settle()
+
+    async def rounds(self, count):
+        """Run rounds, one after another."""
+        for _ in range(count):
+            await self.round()
 
     async def hide_gpus(self, *also):
         """Make the list of GPUs and other calls of the backend fail, and observe the GPUs once."""
@@ -251,6 +264,20 @@ class World:
         self.hub.put(user, server)
         return await self.ask(user, server, **options)
 
+    async def park(self, lease):
+        """Park a request: its spawner in the hub no longer waits."""
+        await self.parts.attempts.park(lease.id, lease.attempt)
+        self.hub.forget(lease.user, lease.key.server)
+
+    async def parked(self, user, **options):
+        """Return a parked request for a free GPU, which the next round grants."""
+        self.backend.complete = False
+        await self.round()
+        lease = await self.start(user, **options)
+        await self.park(lease)
+        self.backend.complete = True
+        return lease
+
     async def acknowledge(self, lease):
         """Acknowledge the grant, as the spawner does."""
         heard = await self.parts.attempts.hear(lease.id, lease.attempt)
@@ -275,6 +302,21 @@ class World:
         await self.round()
         return self.registry.get(lease.id)
 
+    async def come_up(self, lease):
+        """Acknowledge the grant of a lease, and let its server answer."""
+        await self.create(lease)
+        self.hub.answer(lease.user, lease.key.server)
+        await self.round()
+
+    def lose(self, lease):
+        """Let the process of a lease vanish, and its server in the hub."""
+        self.hub.forget(lease.user, lease.key.server)
+        self.backend.vanish(lease.id)
+
+    async def stop(self, lease):
+        """Stop a workspace in the name of its user."""
+        await self.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, lease.user, "enough"))
+
     async def hub_stops(self, lease, outcome="stopped", message=""):
         """Stop a server in the hub: its process ends, and the spawner reports the outcome."""
         self.hub.forget(lease.user, lease.key.server)
@@ -293,6 +335,11 @@ class World:
         result = probe_text(percents, clock_seconds=100.0 + self.probes, memory_mib=100, holders=list(percents))
         self.backend.probes[lease.id] = [ProbeResult(result if text is None else text, problem)]
 
+    def change_process(self, lease, **changes):
+        """Change what the backend reports of the process of a lease."""
+        key = lease.id, lease.attempt
+        self.backend.running[key] = replace(self.backend.running[key], **changes)
+
     # Queries
 
     def overused(self):
@@ -308,6 +355,10 @@ class World:
     def now_of(self, lease):
         """Return the stored state of a lease."""
         return self.parts.store.leases.get(lease.id)
+
+    def view(self, lease):
+        """Return what pages show of the stored state of a lease."""
+        return present_workspace(self.parts, self.now_of(lease))
 
     def phase(self, lease):
         return self.now_of(lease).phase

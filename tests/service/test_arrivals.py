@@ -36,8 +36,7 @@ async def came_while_away(world, user="bob"):
     """A start that waited parked, and that the service has had started."""
     holder = await world.up("holder", count=2)
     waiting = await world.start(user)
-    await world.parts.attempts.park(waiting.id, waiting.attempt)
-    world.hub.forget(user)
+    await world.park(waiting)
     await world.hub_stops(holder)
     await world.go_on(4, step=1)
     await world.create(await world.ask(user))
@@ -57,14 +56,14 @@ def world(make_world):
 async def test_an_absent_user_is_warned_halfway_and_loses_the_gpu(world):
     lease = await came_while_away(world)
     await world.go_on(14 * MINUTE)
-    view = present_workspace(world.parts, world.now_of(lease))
+    view = world.view(lease)
     assert (view.warning, view.phase) == (None, "running"), "idle for 14 min of 5, and that does not count"
     assert view.arrival.words.startswith("It has been ready since ")
     assert view.idle.words.startswith("idle time counts once it is opened")
     assert view.explained[:2] == [view.arrival.words, f"I{view.idle.words[1:]}."]
     assert not any("a warning comes in" in sentence for sentence in view.explained)
     await world.go_on(2 * MINUTE)
-    warned = present_workspace(world.parts, world.now_of(lease)).warning
+    warned = world.view(lease).warning
     assert (warned.kind, warned.actions) == ("unclaimed", ["keep"])
     assert "nobody has opened it" in warned.text
     assert warned.ends_at == pytest.approx(lease.running_at + 30 * MINUTE, abs=61)
@@ -199,8 +198,7 @@ async def test_a_user_who_waited_on_the_page_need_not_visit(world):
 async def test_messages_of_grant_and_warning_say_what_to_do(world):
     holder = await world.up("holder", count=2)
     waiting = await world.start("bob")
-    await world.parts.attempts.park(waiting.id, waiting.attempt)
-    world.hub.forget("bob")
+    await world.park(waiting)
     await world.hub_stops(holder)
     await world.go_on(2, step=1)
     granted = world.now_of(waiting)

@@ -135,24 +135,6 @@ async def test_a_jump_and_a_restart_make_no_idle_time_of_the_hour(machine, jump_
     assert (machine.phase(lease), machine.hub.calls) == (Phase.RUNNING, [])
 
 
-async def test_a_clock_moved_back_changes_no_remaining_time(make_world):
-    world = make_world(gpus=1)
-    lease = await world.up("alice")
-    kept = await world.parts.actions.keep(lease, "alice")
-    waits = await world.start("bob")
-    away = {name: getattr(kept, name) - world.clock.now() for name in ("deadline_at", "kept_until", "running_at")}
-    world.crash()
-    world.clock.advance(-HOUR)
-    world.boot()
-    now = world.now_of(lease)
-    # Bob asked a moment after Alice kept hers: that much later it is, at the least.
-    assert {name: getattr(now, name) - world.clock.now() for name in away} == pytest.approx(away, abs=1.0)
-    newcomer = await world.start("carol")
-    assert world.now_of(waits).asked_at < newcomer.asked_at, "who waited is still first"
-    await world.go_on(120)
-    assert world.streak(lease).kind is SampleKind.IDLE, "not younger than its start-up for an hour"
-
-
 async def test_after_the_clock_went_ahead_a_lifetime_still_ends_with_a_warning_of_ten_minutes(world):
     lease = await world.up("alice", lifetime="1h")
     world.shows(lease, 80)

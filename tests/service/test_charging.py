@@ -55,8 +55,7 @@ def charged(world, lease, *what):
 
 async def stop(world, lease):
     await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.phase(lease) is Phase.ENDED
 
 
@@ -320,9 +319,6 @@ async def test_time_after_the_budget_for_a_warning_is_an_overrun(make):
     assert charged(world, lease, LedgerKind.REFUND) == pytest.approx(-(2 * HOUR_MS + 60_000), abs=1000)  # the outage
 
 
-# Lost time
-
-
 async def test_an_outage_of_more_than_a_minute_is_given_back(make):
     world = make(a_budget(100))
     lease = await world.up("alice")
@@ -332,7 +328,7 @@ async def test_an_outage_of_more_than_a_minute_is_given_back(make):
         world.clock.advance(away)
         world.boot()
         await world.go_on(60)
-    (balance,) = world.allocator.bounds.balances().of(asker(world))
+    (balance,) = world.allocator.bounds.balances().of(Requester("alice", world.key("alice").user_created))
     assert float(balance.used) == pytest.approx(
         (600 + 40 + 60 + 60) / 3600, rel=0.01
     )  # what was lost is not counted while it runs
@@ -343,8 +339,7 @@ async def test_an_outage_of_more_than_a_minute_is_given_back(make):
     assert charged(world, lease) == pytest.approx(760_000, abs=1000)
 
 
-def asker(world, user="alice"):
-    return Requester(user, world.key(user).user_created)
+# Lost time
 
 
 async def test_time_in_which_the_service_was_suspended_is_given_back(make):
@@ -451,8 +446,7 @@ async def test_charges_of_a_month_count_again_after_the_clock_went_back_and_fort
     lease = await world.up("alice")
     await world.go_on(2 * HOUR)
     await world.parts.engine.begin_stop(lease.id, exits.stopped_by("alice", "a test"))
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     used = Fraction(sum(x.milliseconds for x in world.parts.store.ledger.of_lease(lease.id)), HOUR_MS)
 
     def of_this_month():

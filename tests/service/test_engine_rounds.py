@@ -7,7 +7,7 @@ import pytest
 from service_world import SECRET
 
 from gpuspawner.core.errors import Unavailable
-from gpuspawner.core.leases.exits import Exit, ExitReason, vanished
+from gpuspawner.core.leases.exits import ExitReason, vanished
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.engine import QUESTIONS_AT_ONCE
 from gpuspawner.service.engine.hub_state import HUB_AWAY_SECONDS
@@ -19,29 +19,6 @@ async def starting(world, user="alice", server=""):
     if not world.allocator.observed.hub_answers:
         await world.round()
     return await world.acknowledge(await world.start(user, server))
-
-
-async def test_a_start_without_heartbeat_and_process_parks_backs_off_and_the_third_ends(world):
-    lease = await starting(world)
-    await world.go_on(60, step=5)
-    assert world.now_of(lease).phase is Phase.STARTING
-    waits = []
-    for _ in range(2):
-        await world.go_on(5, step=5)
-        parked = world.now_of(lease)
-        assert (parked.phase, parked.asked_at, parked.slots) == (Phase.PARKED, lease.asked_at, ())
-        waits.append(parked.not_before - world.clock.now())
-        world.hub.forget("alice")
-        await world.go_on(waits[-1] + 1, step=5)
-        again = await world.ask("alice")  # the service had the hub start it
-        assert world.hub.calls[-1][:2] == ("start", "alice")
-        await world.acknowledge(again)
-        await world.go_on(60, step=5)
-    await world.go_on(5, step=5)
-    assert waits == [60.0, 120.0]
-    ended = world.now_of(lease)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.FAILED)
-    assert "3 tries" in ended.message
 
 
 async def test_a_start_with_a_heartbeat_or_a_process_is_not_dropped(world):
@@ -217,7 +194,7 @@ async def test_an_error_of_one_lease_does_not_block_others(world):
 
 async def test_a_step_that_fails_is_logged_and_taken_again(world, caplog):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     stop, tries = world.hub.stop, []
 
     async def fails_once(user, name):

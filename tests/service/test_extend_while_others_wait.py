@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from gpuspawner.core.errors import Conflict
-from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 @pytest.fixture
@@ -13,15 +12,14 @@ def refusing(world):
     """Two GPUs; alice holds both, and the policy gives them to waiting requests."""
     default = world.catalog.policies["default"]
     policies = {"default": replace(default, extend=replace(default.extend, others_wait=False))}
-    world.catalog = replace(world.catalog, policies=policies)
-    world.boot()
+    world.change_catalog(replace(world.catalog, policies=policies))
     return world
 
 
 async def test_an_extension_is_refused_while_others_wait_for_the_gpus(refusing):
     alice = await refusing.up("alice", count=2)
     bob = await refusing.start("bob")
-    told = present_workspace(refusing.parts, refusing.now_of(alice)).extend
+    told = refusing.view(alice).extend
     assert (told.each_seconds, told.why) == (0.0, refusing.allocator.bounds.reason_not_to_extend(alice))
     with pytest.raises(
         Conflict, match="others wait for these GPUs, and the policy default gives them to waiting requests"
@@ -29,7 +27,7 @@ async def test_an_extension_is_refused_while_others_wait_for_the_gpus(refusing):
         await refusing.parts.actions.extend(refusing.now_of(alice), "alice")
     await refusing.hub_stops(bob, "cancelled")
     before = refusing.now_of(alice).deadline_at
-    assert present_workspace(refusing.parts, refusing.now_of(alice)).extend.why is None
+    assert refusing.view(alice).extend.why is None
     assert (await refusing.parts.actions.extend(refusing.now_of(alice), "alice")).deadline_at > before
 
 

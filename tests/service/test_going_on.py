@@ -27,8 +27,7 @@ async def go_on(world, lease, way):
 
 async def goes_up(world, lease):
     """Let the start that the service has asked the hub for be granted, created and answer."""
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     lease = world.registry.get(lease.id)
     assert lease.phase is Phase.RESERVED
     again = await world.ask(lease.user, lease.key.server, **lease.options)
@@ -64,8 +63,7 @@ async def test_a_workspace_restarts_without_its_gpu_and_later_with_it(make_world
     back = await go_on(world, up, "with-gpu")
     assert (back.request, back.with_gpu) == (lease.request, None)
     assert back.asked_at > waiting.asked_at, "it stands behind who asked before"
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.phase(back) is Phase.PARKED
     await world.hub_stops(world.registry.get(waiting.id))
     assert (await goes_up(world, back)).slots == lease.slots
@@ -77,8 +75,7 @@ async def test_a_restart_without_gpu_survives_a_killed_service(world):
     if world.now_of(lease).phase is Phase.STOPPING:
         assert world.now_of(lease).goes_on.request.gpu is None
     world.boot()
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.now_of(lease).phase is Phase.ENDED
     assert world.registry.of_key(lease.key).request.gpu is None
 

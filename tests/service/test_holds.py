@@ -58,7 +58,7 @@ async def test_a_request_with_less_than_the_minimum_time_waits_and_is_told_until
     alice = await world.start("alice")
     assert alice.phase is Phase.QUEUED
     await world.round()
-    told = present_workspace(world.parts, world.now_of(alice)).queue.sentence
+    told = world.view(alice).queue.sentence
     assert told.startswith("2 A100 80 GB are reserved for cs231 from ")
     world.clock.advance(2.5 * HOUR)
     await world.parts.attempts.hear(alice.id, alice.attempt)
@@ -77,12 +77,10 @@ async def test_members_of_a_class_get_its_reserved_gpus(with_class):
 async def test_a_workspace_that_runs_into_a_reservation_is_notified_once(with_class):
     world, begins = with_class(4, notify_users="json://127.0.0.1/{user}")
     rules = world.catalog.rules
-    world.catalog = replace(world.catalog, rules=Rules())
-    world.boot()
+    world.change_catalog(replace(world.catalog, rules=Rules()))
     alice = await world.up("alice")
     world.shows(alice, 80)
-    world.catalog = replace(world.catalog, rules=rules)  # the class is added while it runs
-    world.boot()
+    world.change_catalog(replace(world.catalog, rules=rules))  # the class is added while it runs
     told = []
     world.registry.on_stored = lambda lease, line: told.append(message_of(world.parts, lease, line))
     await world.go_on(3.4 * HOUR, step=300)

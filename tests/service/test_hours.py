@@ -51,11 +51,11 @@ async def test_the_page_names_the_policy_in_force_and_its_end(switching):
     alice = await world.up("alice")
     world.shows(alice, 80)
     begin = 1_800_000_000 - 1_800_000_000 % 60 + 600
-    told = present_workspace(world.parts, world.now_of(alice))
+    told = world.view(alice)
     assert (told.policy.name, told.policy.instead_of, told.policy.until) == ("default", None, begin)
     assert told.explained[-1].startswith("By the hours of the catalog, the policy default applies until ")
     await until_minute(world, 11)
-    told = present_workspace(world.parts, world.now_of(alice))
+    told = world.view(alice)
     assert (told.policy.name, told.policy.instead_of, told.policy.until) == (
         *("night", "default"),
         begin + 1200,
@@ -112,7 +112,7 @@ async def test_keeps_and_extensions_stay_as_they_were_granted(switching):
     alice = await world.up("alice")
     world.shows(alice, 80)
     await until_minute(world, 11)
-    told = present_workspace(world.parts, world.now_of(alice))
+    told = world.view(alice)
     assert (told.keep.left, told.keep.each_seconds) == (2, 3600)
     assert told.extend.each_seconds == 3600
     bob = await world.up("bob")
@@ -120,4 +120,4 @@ async def test_keeps_and_extensions_stay_as_they_were_granted(switching):
     assert (told.keep.left, told.extend.each_seconds) == (1, 60)
     await until_minute(world, 31)
     world.shows(bob, 80)
-    assert present_workspace(world.parts, world.now_of(bob)).keep.each_seconds == 60
+    assert world.view(bob).keep.each_seconds == 60

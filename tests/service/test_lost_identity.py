@@ -34,8 +34,7 @@ async def after_a_loss(make_world, hub_id=OLD, *, kept=True, older_seconds=60.0)
 
 async def test_promise_2_a_pod_is_measured_again_by_its_hubs_id_alone(make_world):
     world, lease = await after_a_loss(make_world)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     rebuilt = world.registry.get(lease.id)
     assert (rebuilt.phase, rebuilt.slots, rebuilt.options) == (Phase.RUNNING, lease.slots, lease.options)
     assert rebuilt.granted_at == lease.granted_at, "its deadline is what it was"

@@ -7,7 +7,6 @@ import pytest
 from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.errors import Conflict
 from gpuspawner.core.leases.lease import UP, Phase
-from gpuspawner.service.workspaces.presenter import present_workspace
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -52,7 +51,7 @@ async def test_users_on_the_node_are_told_days_and_hours_before_once_also_after_
         await world.go_on(180, step=60)
     assert len(told(world, lease)) == 3
     assert mails(world).count("The node of your workspace has maintenance") == 1, "a newer mail replaces one that waits"
-    warning = present_workspace(world.parts, world.now_of(lease)).warning
+    warning = world.view(lease).warning
     assert "has maintenance from " in warning.text
     assert world.now_of(lease).phase in UP, "nothing ends it"
 
@@ -72,7 +71,7 @@ async def test_a_start_ends_before_the_maintenance_and_is_not_extended_into_it(m
     await world.round()
     late = await world.start("bob")
     assert late.phase is Phase.QUEUED, "it would have less than its least lifetime"
-    assert "has maintenance from " in present_workspace(world.parts, world.now_of(late)).queue.sentence
+    assert "has maintenance from " in world.view(late).queue.sentence
     world.clock.advance(3 * HOUR)
     await world.parts.attempts.hear(late.id, late.attempt)
     await world.round()

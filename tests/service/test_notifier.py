@@ -389,8 +389,7 @@ async def parked(world):
     alice = await world.up("alice", count=2)
     world.shows(alice, 80)
     lease = await world.start("bob")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("bob")
+    await world.park(lease)
     await world.round()
     await world.hub_stops(alice)
     return lease

@@ -47,7 +47,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
     world = make_world(templates={"synced": own})
     calls = noted(world, monkeypatch)
     lease = await world.up("alice", template="synced")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await world.round()
     assert [call[2:6] for call in calls] == [("sync-data", "180", "stopped", 195.0)]
 
@@ -55,7 +55,7 @@ async def test_a_template_says_what_runs_and_for_how_long(make_world, monkeypatc
 async def test_a_failing_on_stop_script_does_not_keep_the_workspace(world):
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult(problem="the script did not end within 75 s")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert not (await present_output(world.parts, lease, Person("alice", lease.key.owner))).there
@@ -69,7 +69,7 @@ async def test_the_on_stop_script_runs_once_despite_an_unavailable_store(world, 
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
     world.backend.scripts[lease.id] = ProbeResult("on-stop 0\nsaved\n")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(world.registry.store.outputs, "save", full)
         for _ in range(3):
@@ -104,11 +104,10 @@ async def test_a_server_that_was_started_meanwhile_is_not_stopped_and_the_time_i
 async def test_workspaces_that_never_ran_or_are_gone_run_no_script(world, monkeypatch):
     calls = noted(world, monkeypatch)
     lease = await world.up("alice")
-    world.hub.forget("alice")
-    world.backend.vanish(lease.id)
+    world.lose(lease)
     await world.go_on(300)
     waits = await world.ask("bob")
-    await world.parts.engine.begin_stop(waits.id, Exit(ExitReason.STOPPED, "bob", "enough"))
+    await world.stop(waits)
     await world.go_on(5, step=1)
     assert world.now_of(lease).phase is Phase.ENDED
     assert calls == []
@@ -141,7 +140,7 @@ async def ended(world, lease):
 async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_stopped(world, monkeypatch):
     began, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     driven = asyncio.create_task(world.parts.engine.drive(lease.id))
     await asyncio.wait_for(began.wait(), 30)
     world.clock.at += 30
@@ -156,7 +155,7 @@ async def test_promise_3_a_server_that_began_meanwhile_is_not_the_one_that_is_st
 async def test_a_user_script_does_not_wait_for_another_workspaces_end(world, monkeypatch):
     _, over = slow(world, monkeypatch)
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await asyncio.wait_for(world.parts.engine.drive(lease.id), 30)
     await world.go_on(5, step=1)
     assert (world.now_of(lease).phase, world.hub.calls) == (Phase.STOPPING, [])

@@ -154,11 +154,9 @@ async def test_a_grant_lost_in_an_outage_returns_to_its_queue_position(make_worl
     world = make_world(gpus=1)
     await look(world)
     holder, lease, later = [await world.start(name) for name in ("alice", "bob", "carol")]
-    await world.parts.attempts.park(later.id, later.attempt)
-    world.hub.forget("carol")
+    await world.park(later)
     if not attended:
-        await world.parts.attempts.park(lease.id, lease.attempt)
-        world.hub.forget("bob")
+        await world.park(lease)
     await look(world)
     await world.parts.attempts.release(holder.id, holder.attempt, "cancelled", "")
     await world.settle()

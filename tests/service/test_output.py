@@ -21,8 +21,7 @@ def person(lease):
 
 async def failed(world, output):
     lease = await world.up("alice")
-    world.hub.forget("alice")
-    world.backend.vanish(lease.id)
+    world.lose(lease)
     await world.parts.attempts.release(lease.id, lease.attempt, "died", "It ended.", output)
     await world.go_on(2, step=1)
     return world.now_of(lease)
@@ -62,8 +61,7 @@ async def test_sharing_output_of_an_ending_workspace_does_not_bring_it_back(worl
     await world.parts.attempts.release(lease.id, lease.attempt, "died", "It ended.", "the last line")
     stopping = world.now_of(lease)
     assert stopping.phase is Phase.STOPPING
-    world.hub.forget("alice")
-    world.backend.vanish(lease.id)
+    world.lose(lease)
     read, ends = world.parts.store.read, []
 
     async def ended_meanwhile(step, *arguments, **named):

@@ -6,19 +6,13 @@ import pytest
 from service_world import a_catalog
 
 from gpuspawner.core.errors import RequestRefused, Unavailable
-from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
 
 
 async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_once(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice", lifetime="2h")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice", lifetime="2h")
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=10)
     assert world.now_of(lease).phase is Phase.PARKED
@@ -31,12 +25,7 @@ async def test_a_parked_lease_is_granted_only_while_its_hub_answers_and_started_
 
 
 async def test_a_start_that_the_hub_refuses_does_not_end_the_next_start_of_its_user(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice", lifetime="2h")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice", lifetime="2h")
 
     async def refused(*_):
         world.hub.start = lambda *_: asyncio.sleep(0, "")
@@ -69,9 +58,8 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
     world.backend.complete = False
     await world.round()
     leases = {name: await world.start(name) for name in ("alice", "bob")}
-    for name, lease in leases.items():
-        await world.parts.attempts.park(lease.id, 1)
-        world.hub.forget(name)
+    for lease in leases.values():
+        await world.park(lease)
     world.hub.rename("alice", "alicia")
     world.hub.users["alice"] = world.hub.users["bob"] = "somebody else born"
     world.backend.complete = True
@@ -83,8 +71,7 @@ async def test_a_parked_lease_is_started_for_its_owner_under_any_name(world):
 async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_starts_nothing(world):
     """promise 3: it would return as a new lease, and hold a GPU that its user does not want."""
     holder, lease = await world.up("holder", count=2), await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
+    await world.park(lease)
     name_of = world.hub.name_of
 
     async def slow(*who):
@@ -99,12 +86,7 @@ async def test_a_grant_that_is_withdrawn_while_the_hub_is_asked_for_the_name_sta
 
 async def test_a_parked_lease_granted_when_its_hub_dies_keeps_its_place(world):
     """The parked lease is granted, the start answered 202, and the hub dies before it uses the grant."""
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice")
     await world.go_on(2, step=1)
     assert world.now_of(lease).phase is Phase.RESERVED
     world.hub.unreachable = "The hub does not answer."
@@ -121,8 +103,7 @@ async def test_a_hanging_start_does_not_block_the_next_start(world):
     world.backend.complete = False
     await world.round()
     lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
+    await world.park(lease)
     started, never = [], asyncio.Event()
 
     async def slow(*_):
@@ -154,8 +135,7 @@ async def test_the_wait_of_a_parked_request_ends_with_its_first_grant(make_world
     alice = await world.up("alice")
     world.shows(alice, 80)
     bob = await world.start("bob")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     await world.go_on(3600)
     await world.hub_stops(alice)
     await world.go_on(4, step=1)
@@ -189,23 +169,6 @@ async def test_a_request_that_loses_its_place_waits_again(make_world):
     assert (anew.phase, anew.asked_at > carol.asked_at, anew.first_granted_at) == (Phase.QUEUED, True, None)
 
 
-async def test_a_user_who_left_the_group_is_not_started_at_the_grant(make_world):
-    world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
-    world.hub.members["bob"] = {"leads"}
-    alice = await world.up("alice")
-    bob = await world.start("bob", template="leads")
-    world.hub.forget("bob")
-    await world.parts.attempts.park(bob.id, bob.attempt)
-    world.hub.members["bob"] = set()
-    await world.hub_stops(alice)
-    await world.round()
-    await world.round()
-    ended = world.now_of(bob)
-    assert (ended.phase, ended.reason) == (Phase.ENDED, ExitReason.NOT_ALLOWED)
-    assert ended.message == "You are no longer in leads. Press Start to request one for another team or template."
-    assert [call for call in world.hub.calls if call[:2] == ("start", "bob")] == []
-
-
 async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
     world = make_world(gpus=1, templates={"leads": {"title": "Leads", "gpus": {"a100": 1}, "groups": ["leads"]}})
     world.hub.members["bob"] = {"leads"}
@@ -219,8 +182,7 @@ async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
         raise Unavailable("The hub does not answer.")
 
     world.hub.groups = away
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert world.phase(bob) in {Phase.PARKED, Phase.RESERVED}
     assert world.hub.calls == []
     world.hub.groups = ask
@@ -230,12 +192,7 @@ async def test_without_groups_from_the_hub_nothing_starts_or_ends(make_world):
 
 
 async def test_a_grant_whose_hub_goes_away_before_its_start_is_parked_and_counts_as_no_failed_start(world):
-    world.backend.complete = False
-    await world.round()
-    lease = await world.start("alice")
-    await world.parts.attempts.park(lease.id, 1)
-    world.hub.forget("alice")
-    world.backend.complete = True
+    lease = await world.parked("alice")
     while world.phase(lease) is not Phase.RESERVED:
         await world.round()
     world.hub.unreachable = "The hub does not answer."  # between the grant and the start of its server

@@ -9,7 +9,6 @@ import pytest
 from gpuspawner.core.errors import split_sentences
 from gpuspawner.core.leases.lease import WAITING, Phase
 from gpuspawner.core.rules import Limit, LimitedResource, Quota, QuotaScope, Rules, Team
-from gpuspawner.service.workspaces.presenter import present_workspace
 
 EACH = Quota("each-user", QuotaScope.EACH_USER, limits=(Limit(LimitedResource.GPUS, soft=Fraction(1)),))
 
@@ -29,7 +28,7 @@ def ruled(world):
 async def test_a_passed_request_was_told_of_the_passing_request_and_reads_the_reason(ruled):
     world = ruled(quotas=(EACH,))
     dave, alice = await world.up("dave", count=2), await world.start("alice", count=2)
-    view = present_workspace(world.parts, world.now_of(alice))
+    view = world.view(alice)
     queue = view.queue
     assert queue.place == 1
     assert "Too few past workspaces are known to estimate the start" in queue.sentence
@@ -61,10 +60,9 @@ async def test_after_the_longest_wait_only_a_higher_priority_may_go_first(ruled)
     alice = await world.start("alice", count=2)
     world.clock.advance(13 * 3600)
     await world.parts.attempts.hear(alice.id, alice.attempt)
-    told = present_workspace(world.parts, world.now_of(alice)).queue.precedence
+    told = world.view(alice).queue.precedence
     assert told == "It has waited so long that no later request starts first."
     urgent = Rules(quotas=(EACH,), teams={"vision": Team("vision", priority=1)})
-    world.catalog = replace(world.catalog, rules=urgent)
-    world.boot()
-    told = present_workspace(world.parts, world.now_of(alice)).queue.precedence
+    world.change_catalog(replace(world.catalog, rules=urgent))
+    told = world.view(alice).queue.precedence
     assert told == "It has waited so long that only requests of a higher priority can start first."

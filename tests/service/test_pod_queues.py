@@ -5,7 +5,6 @@ from test_seating import REASON, change, cluster, gave
 
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.schedulers.base import Capabilities
-from gpuspawner.service.workspaces.presenter import present_workspace
 
 WAITS = "it waits in Volcano's queue all. No node has enough free resources now."
 
@@ -27,7 +26,7 @@ async def test_a_pod_that_waits_too_long_returns_to_the_queue(place):
     await gave(place, alice, waiting=REASON, waiting_seconds=590.0, age_seconds=595.0)
     await place.round()
     assert place.now_of(alice).phase is Phase.STARTING
-    assert present_workspace(place.parts, place.now_of(alice)).words == f"Starting on 1 A100 80 GB; {WAITS}"
+    assert place.view(alice).words == f"Starting on 1 A100 80 GB; {WAITS}"
     change(place, alice, age_seconds=601.0)
     await place.round()
     back = place.now_of(alice)

@@ -17,8 +17,7 @@ WHY = "The cluster needed its GPU for work with a higher priority."
 
 
 async def disrupted(world, lease, **changes):
-    key = lease.id, lease.attempt
-    world.backend.running[key] = replace(world.backend.running[key], disruption=WHY, **changes)
+    world.change_process(lease, disruption=WHY, **changes)
     await world.round()
     return world.now_of(lease)
 
@@ -26,8 +25,7 @@ async def disrupted(world, lease, **changes):
 async def gone(world, lease, outcome="died"):
     """Its place ends it, and the hub sees that it is gone."""
     await world.hub_stops(lease, outcome)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
 
 
 def waiting(world, lease):
@@ -64,10 +62,8 @@ async def test_an_earlier_preemption_is_announced_again(world):
 async def test_a_withdrawn_preemption_has_no_warning(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
-    key = alice.id, alice.attempt
-    world.backend.running[key] = replace(world.backend.running[key], disruption="", ends_in_seconds=None)
-    await world.round()
-    await world.round()
+    world.change_process(alice, disruption="", ends_in_seconds=None)
+    await world.rounds(2)
     spared = world.now_of(alice)
     assert (spared.phase, spared.disruption, spared.disrupted_until) == (Phase.RUNNING, "", None)
     assert present_workspace(world.parts, spared).warning is None
@@ -81,39 +77,17 @@ async def test_a_workspace_that_survives_on_a_silent_node_is_reported(world):
     alice = await world.up("alice")
     await disrupted(world, alice, ends_in_seconds=30.0)
     await world.go_on(60, step=10)
-    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    warning = world.view(alice).warning
     assert "but we cannot see that it is gone. Its node may not answer. Nobody else gets its GPUs" in warning.text
     assert "Save now" not in warning.text
     assert "starts again by itself" in warning.text
     assert world.now_of(alice).phase is Phase.RUNNING
 
 
-async def test_a_preempted_workspace_returns_to_its_queue_position_and_restarts(world):
-    alice, bob = await world.up("alice", count=2), await world.start("bob", count=2)
-    await disrupted(world, alice)
-    await gone(world, alice)
-    ended = world.now_of(alice)
-    assert (ended.phase, ended.reason, ended.ended_by, ended.message) == (
-        Phase.ENDED,
-        ExitReason.PREEMPTED,
-        "cluster",
-        WHY,
-    )
-    back = waiting(world, alice)
-    assert (back.asked_at, back.request, back.options) == (alice.asked_at, alice.request, alice.options)
-    assert (back.phase, world.now_of(bob).phase) == (Phase.RESERVED, Phase.QUEUED), (
-        "it stood before them, and does again"
-    )
-    await world.round()
-    assert world.hub.calls[-1][:2] == ("start", "alice")
-    assert ("gpuspawner", "back in the queue", f"{alice.id} was preempted") in world.audit(back)
-
-
 async def test_an_announced_disappearance_was_a_preemption_too(world):
     alice = await world.up("alice")
     await disrupted(world, alice)
-    world.backend.vanish(alice.id)
-    world.hub.forget("alice")
+    world.lose(alice)
     await world.go_on(20, step=2)
     assert world.now_of(alice).reason is ExitReason.PREEMPTED
     assert waiting(world, alice) is not None
@@ -150,8 +124,7 @@ async def test_a_crash_loses_no_preempted_workspace(world):
     await disrupted(world, alice)
     await world.hub_stops(alice, "died")
     world.boot()
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert waiting(world, alice).asked_at == alice.asked_at
 
 
@@ -159,27 +132,24 @@ async def test_a_crash_loses_no_preempted_workspace(world):
 async def test_other_ends_do_not_restart(world, reason):
     alice = await world.up("alice")
     await world.parts.engine.begin_stop(alice.id, Exit(reason, "somebody", "Because."))
-    world.hub.forget("alice")
-    world.backend.vanish(alice.id)
-    await world.round()
-    await world.round()
+    world.lose(alice)
+    await world.rounds(2)
     assert world.now_of(alice).phase is Phase.ENDED
     assert waiting(world, alice) is None
 
 
 async def test_a_gpu_that_fails_under_a_workspace_is_told_and_stops_nothing(world):
     alice = await world.up("alice", count=2)
-    key = alice.id, alice.attempt
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=("GPU-1",))
+    world.change_process(alice, unhealthy=("GPU-1",))
     await world.round()
-    told = present_workspace(world.parts, world.now_of(alice)).warning
+    told = world.view(alice).warning
     assert (told.kind, told.ends_at, told.actions) == ("unhealthy", None, ["move"])
     assert "1 of its 2 GPUs is unhealthy" in told.text
     assert world.now_of(alice).phase is Phase.RUNNING
     await world.round()
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=())
+    world.change_process(alice, unhealthy=())
     await world.round()
-    assert present_workspace(world.parts, world.now_of(alice)).warning is None
+    assert world.view(alice).warning is None
     assert [why for _, action, why in world.audit(alice) if action == "health"] == [
         "GPU-1 reported as unhealthy",
         "its GPUs reported as healthy again",
@@ -205,8 +175,7 @@ async def test_promise_5_all_warnings_are_shown_and_the_first_end_leads(world):
 
 
 async def failed_under(world, lease, *names):
-    key = lease.id, lease.attempt
-    world.backend.running[key] = replace(world.backend.running[key], unhealthy=names)
+    world.change_process(lease, unhealthy=names)
     await world.round()
 
 
@@ -216,7 +185,7 @@ async def test_a_failed_gpu_of_the_machine_is_a_warning(world):
     world.backend.change_gpu(slot.gpu, healthy=False)
     await world.round()
     assert world.now_of(alice).unhealthy == (slot.gpu,)
-    assert present_workspace(world.parts, world.now_of(alice)).warning.actions == ["move"]
+    assert world.view(alice).warning.actions == ["move"]
 
 
 @pytest.mark.parametrize("policy", [{}, {"preemption": {"back_in_queue": False}}], ids=["usual", "preempted ones end"])
@@ -229,8 +198,7 @@ async def test_promise_3_a_moved_workspace_restarts_at_its_queue_position(make_w
     assert world.now_of(alice).phase is Phase.STOPPING
     assert world.hub.calls[-1][:2] == ("stop", "alice"), "by the engine, through the hub"
     await world.hub_stops(alice, "stopped")
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     ended, back = world.now_of(alice), waiting(world, alice)
     assert (ended.reason, ended.ended_by) == (ExitReason.MOVED, "alice")
     assert "GPU-1 was reported unhealthy" in ended.message
@@ -243,11 +211,10 @@ async def test_promise_3_a_moved_workspace_restarts_at_its_queue_position(make_w
 async def test_a_workspace_that_could_not_start_again_is_not_moved(world):
     alice = await world.up("alice")
     world.crash()
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}}))
     await failed_under(world, alice, world.now_of(alice).slots[0].gpu)
     person = Person("alice", alice.key.owner)
-    warning = present_workspace(world.parts, world.now_of(alice)).warning
+    warning = world.view(alice).warning
     assert "it would not start again. GPU: You asked for 'a100'. Allowed: half" in warning.text
     assert (warning.kind, warning.actions) == ("unhealthy", [])
     with pytest.raises(Conflict, match=r"It cannot start again: GPU: You asked for 'a100'\. Allowed: half"):
@@ -270,8 +237,7 @@ async def test_a_start_stopped_before_it_runs_is_not_restarted(world):
     world.backend.vanish(alice.id)
     world.hub.listed["alice", ""] = replace(world.hub.listed["alice", ""], ready=False, pending="stop")
     world.clock.advance(120)
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert world.now_of(alice).phase is Phase.STARTING
     await world.hub_stops(alice)
     await world.round()
@@ -281,8 +247,7 @@ async def test_a_start_stopped_before_it_runs_is_not_restarted(world):
 async def test_a_request_no_longer_in_the_catalog_ends_instead_of_waiting_for_ever(world):
     alice = await world.up("alice", gpu="half")
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8"}, "default": {"gpu": "a100", "memory": "8GiB"}}
-    world.catalog = a_catalog(templates={"pytorch": pytorch})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": pytorch}))
     await world.round()
     told = await disrupted(world, alice, ends_in_seconds=30.0)
     assert "starts again by itself" not in present_workspace(world.parts, told).warning.text

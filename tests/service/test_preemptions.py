@@ -66,7 +66,7 @@ async def test_a_victim_is_warned_ended_at_the_time_said_and_waits_again(world):
         "2 reserved for a request ahead",
         "2 reserved for a request ahead",
     )
-    told = present_workspace(world.parts, world.now_of(back)).queue
+    told = world.view(back).queue
     assert told.sentence.startswith("The free GPUs are reserved for a request with priority. You are ")
     assert world.phase(bob) in WAITING, "what was freed for another is not theirs"
     assert [x for x in world.did(alice) if x == "warned of claim"] == ["warned of claim"]
@@ -78,7 +78,7 @@ async def test_victims_stand_before_what_was_asked_after_them_whatever_they_used
     await world.parts.preemptions.make(a_claim(world, 2))
     await world.go_on(NOTICE + 10, step=5)
     line = [back_of(world, alice), back_of(world, bob), *later]
-    assert [present_workspace(world.parts, world.now_of(x)).queue.place for x in line] == [1, 2, 3, 4]
+    assert [world.view(x).queue.place for x in line] == [1, 2, 3, 4]
 
 
 async def test_claimed_or_released_gpus_are_granted_to_waiting_requests_in_order(world):
@@ -291,7 +291,7 @@ async def test_without_back_in_queue_a_preempted_workspace_ends(make_world):
     world = make_world(policy={"preemption": {"back_in_queue": False}})
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 2))
-    assert "Start it again when you need it." in present_workspace(world.parts, world.now_of(alice)).warning.text
+    assert "Start it again when you need it." in world.view(alice).warning.text
     await world.go_on(NOTICE + 10, step=5)
     assert (world.now_of(alice).reason, back_of(world, alice)) == (ExitReason.MADE_ROOM, None)
 
@@ -347,8 +347,7 @@ async def test_a_kind_that_left_the_catalog_leaves_its_claims_as_they_stand(worl
     alice = await old(world, "alice", count=2)
     await world.parts.preemptions.make(a_claim(world, 1, kind="half"))
     assert world.now_of(alice).notice is not None
-    world.catalog = replace(world.catalog, gpus={"a100": world.catalog.gpus["a100"]})
-    world.boot()
+    world.change_catalog(replace(world.catalog, gpus={"a100": world.catalog.gpus["a100"]}))
     await world.round()
     await world.go_on(NOTICE + 10, step=5)
     assert world.now_of(alice).reason is ExitReason.MADE_ROOM

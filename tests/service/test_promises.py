@@ -9,7 +9,7 @@ import pytest
 from service_world import GRACE, IDLE_FOR, SECRET, a_catalog
 
 from gpuspawner.core.errors import RequestRefused
-from gpuspawner.core.leases.exits import Exit, ExitReason
+from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.lease_documents import lease_variables
 from gpuspawner.service.workspaces.presenter import present_workspace
@@ -27,7 +27,7 @@ async def test_promise_1_a_gpu_goes_from_one_lease_to_the_next_only_after_its_en
     first = await world.up("alice")
     second = await world.start("bob")
     assert second.phase is Phase.QUEUED
-    await world.parts.engine.begin_stop(first.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(first)
     world.backend.unkillable.add(first.id)
     await world.go_on(60, step=10)
     await world.parts.attempts.hear(second.id, 1)
@@ -166,7 +166,7 @@ async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_re
     world.boot()
     assert world.phase(ada) is Phase.RUNNING
     assert world.phase(cyd) is Phase.PARKED
-    end = present_workspace(world.parts, world.now_of(bob)).end
+    end = world.view(bob).end
     assert (end.reason, end.by) == ("failed", "gpuspawner")
     assert why in end.why
     assert end.why.endswith("Press Start to request it again.")
@@ -178,8 +178,7 @@ async def test_promise_2_a_request_that_the_new_catalog_forbids_ends_with_the_re
 async def test_promise_6_a_changed_default_changes_no_waiting_request(world, default):
     ada = await world.up("ada", count=2)
     bob = await world.start("bob")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     pytorch = {"title": "PyTorch", "gpus": {"a100": "1-8", "half": "1-2"}, "default": {"memory": "8GiB", **default}}
     world.catalog = a_catalog(templates={"pytorch": pytorch})
     world.boot()
@@ -197,9 +196,8 @@ async def test_promise_6_a_changed_default_changes_no_waiting_request(world, def
 async def test_promise_2_a_request_by_a_removed_default_ends_with_the_reason(world):
     await world.up("ada", count=2)
     bob = await world.start("bob")
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}})
-    world.boot()
-    assert "GPU: You asked for 'a100'. Allowed: half" in present_workspace(world.parts, world.now_of(bob)).end.why
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"half": "1-2"}}}))
+    assert "GPU: You asked for 'a100'. Allowed: half" in world.view(bob).end.why
 
 
 async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world):
@@ -208,11 +206,10 @@ async def test_promise_2_a_failed_start_that_the_new_catalog_forbids_ends(world)
     lease = await world.acknowledge(world.now_of(lease))
     world.crash()
     world.hub.forget("alice")
-    world.catalog = a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"a100": "1-2"}}})
-    world.boot()
+    world.change_catalog(a_catalog(templates={"pytorch": {"title": "PyTorch", "gpus": {"a100": "1-2"}}}))
     assert world.now_of(lease).phase is Phase.STARTING
     await world.go_on(600)
-    assert "GPU: You asked for 'half'. Allowed: a100" in present_workspace(world.parts, world.now_of(lease)).end.why
+    assert "GPU: You asked for 'half'. Allowed: a100" in world.view(lease).end.why
 
 
 async def test_promise_2_a_restart_in_the_grace_leaves_time_to_object_and_still_reclaims(world):
@@ -264,8 +261,7 @@ async def test_promise_2_a_server_without_a_lease_is_adopted_and_ends_with_its_s
 
 async def test_promise_2_a_lease_without_a_server_is_released(world):
     lease = await world.up("alice")
-    world.hub.forget("alice")
-    world.backend.vanish(lease.id)
+    world.lose(lease)
     await world.go_on(20, step=2)
     ended = world.now_of(lease)
     assert (ended.phase, ended.reason, ended.ended_by) == (Phase.ENDED, ExitReason.FAILED, "hub")
@@ -307,8 +303,7 @@ async def test_promise_6_a_parked_request_keeps_its_position_and_is_started(make
     alice = await world.up("alice")
     world.shows(alice, 50)
     bob, carol = await world.start("bob"), await world.start("carol")
-    await world.parts.attempts.park(bob.id, 1)
-    world.hub.forget("bob")
+    await world.park(bob)
     await world.go_on(600, step=20)
     assert world.now_of(carol).phase is Phase.PARKED  # not heard for half a minute
     await world.hub_stops(alice)

@@ -183,8 +183,7 @@ async def test_a_changed_policy_ends_the_grace(world):
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     assert world.phase(lease) is Phase.RECLAIMING
-    world.catalog = a_catalog(policy={"idle": {**POLICY["idle"], "for": "2h"}})
-    world.boot()
+    world.change_catalog(a_catalog(policy={"idle": {**POLICY["idle"], "for": "2h"}}))
     assert world.phase(lease) is Phase.RUNNING
     await world.go_on(1200)
     assert world.phase(lease) is Phase.RUNNING, world.now_of(lease).message
@@ -197,8 +196,7 @@ async def test_a_grace_that_a_changed_policy_ends_sends_no_message(make_world, m
     lease = await world.up("alice")
     await world.go_on(IDLE_FOR + 60)
     assert world.phase(lease) is Phase.RECLAIMING
-    world.catalog = a_catalog(policy={"mode": mode})
-    world.boot()
+    world.change_catalog(a_catalog(policy={"mode": mode}))
     assert world.phase(lease) is Phase.RUNNING
     told = [row.document["text"] for row in world.parts.store.outbox.due(world.clock.now(), 10)]
     assert len(told) == 1, "only what was told before the restart"

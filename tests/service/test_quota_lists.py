@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from page_world import CATALOG, GPUS, NOW, Browser, api, asked, running
+from page_world import CATALOG, NOW, Browser, api, asked, running
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.core.rules import Rate
@@ -68,24 +68,6 @@ def test_grants_of_all_time_are_a_list(world):
     ]
     assert asked(world, "console/extra-quota.json?state=taken+back").json()["found"] == 1
     assert asked(world, "console/extra-quota.json?find=carol").json()["rows"] == []
-
-
-def test_restrictions_of_all_time_are_a_list_below_those_in_force(world):
-    for body in (
-        {"what": "drain", "node": GPUS[0].node, "reason": "a driver"},
-        {"what": "pause", "kind": "a100", "reason": "a repair", "until": "2h"},
-    ):
-        made = api(world, "admin", "admin/restrictions", "POST", body).json()["restrictions"][0]
-    api(world, "admin", f"admin/restrictions/{made['id']}", "DELETE", {"reason": "it is back"})
-    document = asked(world, "console/restrictions.json").json()
-    rows = {x["what"]: x for x in document["rows"]}
-    assert [rows[name]["state"] for name in ("drain", "pause")] == ["in force", "lifted"]
-    assert (rows["pause"]["ended_by"], rows["pause"]["ended_reason"]) == ("admin", "it is back")
-    assert asked(world, "console/restrictions.json?state=lifted").json()["found"] == 1
-    page = asked(world, "console/restrictions?state=lifted").text
-    assert f'<th scope="row">{GPUS[0].node}</th>' in page, "what is in force stays above, whatever is sought"
-    assert page.count("data-key=") == 1
-    assert "1 to 1 of 1, 2 in all" in page
 
 
 @pytest.mark.parametrize("name", ["quotas", "extra-quota", "restrictions"])

@@ -69,8 +69,7 @@ def lease_of(world, user="bob"):
 
 async def comes_up(world):
     """Let the hub's server of bob's come up, whose start the service has asked for."""
-    for _ in range(4):
-        await world.round()
+    await world.rounds(4)
     lease = lease_of(world)
     assert lease.phase is Phase.RESERVED, lease.phase
     await world.create(await world.ask("bob"))

@@ -98,8 +98,7 @@ async def test_a_start_cancelled_by_the_service_s_stop_is_requeued(world, phase)
     assert (parked.phase, parked.asked_at) == (Phase.PARKED, lease.asked_at)
     assert parked.not_before <= world.clock.now(), "nobody passes it"
     world.backend.complete = True
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert [call[:2] for call in world.hub.calls] == [("start", "alice")]
 
 
@@ -113,7 +112,7 @@ async def test_a_start_cancelled_five_seconds_after_the_stop_ends(world, phase):
 
 async def test_a_stop_of_ours_is_remembered_for_its_key(world):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await world.round()
     assert world.allocator.observed._stops == {lease.key: world.clock.now()}
 
@@ -200,15 +199,14 @@ async def test_simultaneous_starts_of_a_user_are_limited(make_world):
     assert phases == [Phase.RESERVED] * 2 + [Phase.QUEUED] + [Phase.RESERVED, Phase.QUEUED] + [Phase.RESERVED], (
         "who has nothing yet goes before another's second"
     )
-    sentences = [present_workspace(world.parts, world.now_of(x)).queue.sentence for x in (mine[2], theirs[1])]
+    sentences = [world.view(x).queue.sentence for x in (mine[2], theirs[1])]
     assert sentences == [
         "2 of your workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
         "4 workspaces are starting, the most at one time. This one keeps its place and follows by itself.",
     ]
     await world.create(mine[0])
     world.hub.answer("alice", "0")
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert (world.now_of(theirs[1]).phase, world.now_of(mine[2]).phase) == (Phase.RESERVED, Phase.QUEUED), (
         "who has less goes before another's third"
     )

@@ -10,7 +10,7 @@ import pytest
 import requests
 import yaml
 from page_world import Browser
-from service_world import GRACE, IDLE_FOR, POLICY
+from service_world import IDLE_FOR, POLICY
 
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
@@ -47,8 +47,7 @@ def world(make_world, path):
     """A world whose service follows a file."""
     write(path)
     world = make_world()
-    world.catalog = CatalogFile(path)
-    world.boot()
+    world.change_catalog(CatalogFile(path))
     return world
 
 
@@ -81,8 +80,7 @@ async def test_a_change_of_the_catalog_is_in_the_audit_with_the_entries_that_dif
 async def test_a_catalog_that_changed_while_no_service_ran_is_in_the_audit(world, path):
     await reload_of(world).look()
     write(path, pytorch=PYTORCH, small={"gpus": {"half": 1}})
-    world.catalog = CatalogFile(path)
-    world.boot()
+    world.change_catalog(CatalogFile(path))
     await reload_of(world).look()
     told = ("it differs from the one before the service started", world.parts.in_force.version)
     assert audited(world)[-1][2:] == told
@@ -147,23 +145,6 @@ async def test_a_price_changes_at_midnight_for_workspaces_that_start_and_for_no_
     await restarted.first()
     assert world.parts.catalog.gpus["a100"].price_per_hour == 3
     assert world.parts.catalog.gpus["half"].price_per_hour == 1.5
-
-
-async def test_promise_5_a_grace_ends_where_the_policy_changed_and_a_full_idle_period_follows(world, path):
-    lease = await world.up("alice")
-    await world.go_on(IDLE_FOR + 60)
-    assert world.phase(lease) is Phase.RECLAIMING
-    reload = reload_of(world)
-    write(path, policy={"idle": {**POLICY["idle"], "for": "4m"}})
-    assert await reload.look()
-    assert world.phase(lease) is Phase.RUNNING
-    assert "grace ended" in world.did(lease)
-    await world.go_on(180)
-    assert world.phase(lease) is Phase.RUNNING, "idle for longer than ever, but not since the change"
-    await world.go_on(120)
-    assert world.phase(lease) is Phase.RECLAIMING
-    await world.go_on(GRACE + 60)
-    assert world.phase(lease) is Phase.ENDED
 
 
 async def test_idle_time_restarts_under_another_policy_and_continues_under_the_same(world, path):

@@ -49,13 +49,11 @@ async def test_a_title_is_kept_for_later_starts(world):
         await act(world.parts, person, lease, "rename", "its page", "Mine")
     assert world.did(lease).count("renamed") == 1
     await act(world.parts, person, world.now_of(lease), "without-gpu", "its page")
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     after = world.registry.of_key(lease.key)
     assert (after.title, after.id != lease.id) == ("Mine", True)
     await act(world.parts, person, after, "stop", "its page")
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.phase(after) is Phase.ENDED
     again = await world.start("alice")
     assert present_workspace(world.parts, world.registry.get(again.id)).name == "Mine"

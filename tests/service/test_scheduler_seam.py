@@ -22,7 +22,6 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import HOLDING, WAITING, Phase
 from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Answer, Grant, Preempted
-from gpuspawner.service.workspaces.presenter import present_workspace
 
 
 class LateWorld(World):
@@ -54,7 +53,7 @@ async def world(tmp_path):
 
 
 def words(world, lease):
-    return present_workspace(world.parts, world.now_of(lease)).queue.sentence
+    return world.view(lease).queue.sentence
 
 
 async def test_a_request_waits_for_the_schedulers_answer_and_is_granted_with_it(world):

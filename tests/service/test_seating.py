@@ -1,7 +1,5 @@
 """Leases follow the grants of a counting-only backend: no GPU counts twice, and a lease without room waits again."""
 
-from dataclasses import replace
-
 import pytest
 from service_world import SECRET
 
@@ -42,8 +40,7 @@ async def gave(world, lease, node="", count=1, **changes):
 
 
 def change(world, lease, **changes):
-    key = lease.id, lease.attempt
-    world.backend.running[key] = replace(world.backend.running[key], **changes)
+    world.change_process(lease, **changes)
 
 
 def gpus(world, lease):
@@ -74,7 +71,7 @@ async def test_the_uuids_of_counted_gpus_are_shown_once_known(place):
     assert place.phase(alice) is Phase.RUNNING
 
     def told():
-        return [gpu.uuid for gpu in present_workspace(place.parts, place.now_of(alice)).gpus]
+        return [gpu.uuid for gpu in place.view(alice).gpus]
 
     assert told() == [None, None]
     change(place, alice, uuids=("GPU-b", "GPU-a"))
@@ -196,7 +193,7 @@ async def test_a_starting_node_is_waited_for_longer(place, monkeypatch):
     await gave(place, alice, waiting=REASON, waiting_seconds=450.0)
     await place.round()
     assert place.now_of(alice).phase is Phase.STARTING
-    view = present_workspace(place.parts, place.now_of(alice))
+    view = place.view(alice)
     assert view.words.endswith("; a node starts for it, in about 4 min")
     change(place, alice, waiting_seconds=510.0)
     await place.round()

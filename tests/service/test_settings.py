@@ -17,35 +17,30 @@ def test_written_settings_replace_only_their_defaults():
     assert after == Settings(tick_seconds=0.3, concurrent_starts=2, back_off_seconds=(1, 2.5))
 
 
+WRONG = {
+    ("tick_seconds", "a number of seconds above 0"): ("1", None, True, 0, -1, float("nan"), float("inf"), [1]),
+    ("concurrent_starts", "a whole number of at least 1"): (0, 1.5, "1", True),
+    ("documentation_url", "an address that begins with https://"): (
+        7,
+        "docs.example.org",
+        "javascript:alert(1)",
+        "https://a b",
+    ),
+    ("back_off_seconds", "a list of seconds"): (5, [], "60", [0], [None]),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("tick_secnds", 1, r"tick_secnds: there is no such setting; did you mean `tick_seconds`\\?"),
-        *(
-            ("tick_seconds", value, r"tick_seconds: .* is not right; write a number of seconds above 0")
-            for value in ("1", None, True, 0, -1, float("nan"), float("inf"), [1])
-        ),
-        *(
-            ("concurrent_starts", value, r"concurrent_starts: .* is not right; write a whole number of at least 1")
-            for value in (0, 1.5, "1", True)
-        ),
-        *(
-            (
-                "documentation_url",
-                value,
-                r"documentation_url: .* is not right; write an address that begins with https://",
-            )
-            for value in (7, "docs.example.org", "javascript:alert(1)", "https://docs.example.org/a b")
-        ),
-        *(
-            ("back_off_seconds", value, r"back_off_seconds: .* is not right; write a list of seconds")
-            for value in (5, [], "60", [0], [None])
-        ),
-    ],
+    ("name", "right", "value"), [(*known, value) for known, values in WRONG.items() for value in values]
 )
-def test_an_unknown_setting_is_refused_by_name(name, value, says):
-    with pytest.raises(SettingsError, match=f"service_settings.{says}"):
+def test_a_wrong_value_of_a_setting_is_refused_by_name(name, right, value):
+    with pytest.raises(SettingsError, match=f"service_settings.{name}: .* is not right; write {right}"):
         change_settings(Settings(), {name: value})
+
+
+def test_an_unknown_setting_is_refused_with_a_similar_one():
+    with pytest.raises(SettingsError, match="tick_secnds: there is no such setting; did you mean `tick_seconds`"):
+        change_settings(Settings(), {"tick_secnds": 1})
 
 
 @pytest.mark.parametrize("name", ["notify_users", "notify_admins"])

@@ -78,9 +78,8 @@ async def test_a_workspace_runs_until_its_new_size_is_free(make_world):
     lease, other = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2)
     later = await world.start("carol")
-    for _ in range(3):
-        await world.round()
-    shown = present_workspace(world.parts, world.now_of(lease)).size_change
+    await world.rounds(3)
+    shown = world.view(lease).size_change
     assert shown.size.startswith("2 A100")
     assert "You are 1st in line" in shown.sentence
     assert world.phase(lease) is Phase.RUNNING
@@ -106,7 +105,7 @@ async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus
     lease = await announced(world)
     later = await world.start("carol")
     await passes(world, 300)
-    shown = present_workspace(world.parts, world.now_of(lease))
+    shown = world.view(lease)
     assert (shown.phase, len(shown.gpus), world.phase(later) in WAITING) == ("running", 1, True)
     assert shown.warning.kind == "size"
     assert shown.warning.ends_at == shown.size_change.restarts_at
@@ -190,8 +189,7 @@ async def test_requests_that_came_before_go_first(make_world):
     world.clock.advance(1)  # at the same time, their ids would decide
     await change(world, lease, count=2)
     await world.hub_stops(world.registry.get(other.id))
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.phase(before) is Phase.RESERVED
     assert world.phase(lease) is Phase.RUNNING
 
@@ -235,8 +233,7 @@ async def test_a_workspace_that_ends_takes_its_change_with_it(make_world):
     with pytest.raises(Conflict, match="does not run"):
         await change(world, waiting, cpu=4)
     await act(world.parts, Person("alice", lease.key.owner), lease, "stop", "its page")
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     assert world.registry.of_key(lease.key) is None
     with pytest.raises(Conflict, match="has ended"):
         await change(world, world.now_of(lease), cpu=4)
@@ -246,8 +243,7 @@ async def test_a_change_at_once_stops_the_workspace_first(make_world):
     world = make_world(gpus=2)
     lease, _ = await world.up("alice"), await world.up("bob")
     await change(world, lease, count=2, at_once=True)
-    for _ in range(4):
-        await world.round()
+    await world.rounds(4)
     after = world.registry.of_key(lease.key)
     assert (world.phase(lease), after.phase, after.request.count) == (Phase.ENDED, Phase.PARKED, 2)
 
@@ -263,14 +259,12 @@ async def test_a_service_that_is_killed_at_any_moment_loses_neither_workspace_no
     try:
         await change(world, lease, count=2)
         rival = await world.start("bob")
-        for _ in range(4):
-            await world.round()
+        await world.rounds(4)
     except BaseException as error:
         if not isinstance(error, (Killed, Conflict)) and "Unavailable" not in type(error).__name__:
             raise
     world.boot()
-    for _ in range(3):
-        await world.round()
+    await world.rounds(3)
     current = world.registry.of_key(lease.key)
     if current.id == lease.id and current.size_change is None and current.phase in UP:
         await change(world, current, count=2)  # it was not stored, and its user asks again

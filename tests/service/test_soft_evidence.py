@@ -38,7 +38,7 @@ class Workspace:
 
 
 def view(world, lease):
-    return present_workspace(world.parts, world.now_of(lease)).model_dump()
+    return world.view(lease).model_dump()
 
 
 async def test_a_busy_kernel_counts_as_use_for_its_budget(make_world):
@@ -228,7 +228,6 @@ async def test_a_workspace_without_a_policy_leaves_its_grace(make_world):
     Workspace(world, lease)
     await world.go_on(22 * 60)
     assert world.now_of(lease).phase is Phase.RECLAIMING
-    world.catalog = a_catalog(policy={})
-    world.boot()
+    world.change_catalog(a_catalog(policy={}))
     assert world.now_of(lease).phase is Phase.RUNNING
     assert view(world, lease)["warning"] is None

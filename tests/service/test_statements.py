@@ -21,6 +21,7 @@ from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.core.rules import LostInterval, Rate
 from gpuspawner.service.forgetting import forget
+from gpuspawner.service.quotas import api as quotas_api
 from gpuspawner.service.store import ReadingRow
 from gpuspawner.service.usage.closing import close_months
 
@@ -156,6 +157,23 @@ def test_a_correction_counts_in_the_month_that_it_corrects_until_that_is_closed(
     assert (credit["day"], credit["gpu_hours"], credit["why"]) == ("2027-02-03", 2, "an outage (for January 2027)")
     assert "Name a month that has begun." in correct(world, "2027-03").text
     assert "is not a month" in correct(world, "soon").text
+
+
+def test_a_correction_whose_month_closes_while_it_is_checked_counts_in_the_next(world, monkeypatch):
+    begin(world, "runs")
+    later(world, 2, 2)
+    check = quotas_api._uncorrected
+
+    async def check_late(*arguments):
+        world.clock.at = at(2, 3)
+        await close_months(world.parts)
+        return await check(*arguments)
+
+    monkeypatch.setattr(quotas_api, "_uncorrected", check_late)
+    assert correct(world, "2027-01").status_code == 201
+    assert (statement(world)["state"], statement(world)["credits"]) == ("closed", [])
+    (credit,) = statement(world, "2027-02")["credits"]
+    assert (credit["day"], credit["gpu_hours"]) == ("2027-02-01", 2)
 
 
 def test_a_month_is_closed_once_also_after_a_restart_and_late(world):

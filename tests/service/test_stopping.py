@@ -156,7 +156,7 @@ async def test_promise_3_a_service_that_was_replaced_stops_nothing(world):
 
 async def test_nothing_ends_while_the_hub_does_not_answer(world):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     world.hub.unreachable = "The hub does not answer."
     await world.go_on(60, step=5)
     assert world.now_of(lease).phase is Phase.STOPPING
@@ -178,7 +178,7 @@ async def test_a_waiting_lease_is_withdrawn_at_once(make_world):
 
 async def test_two_steps_of_one_stop_never_run_at_once(world):
     lease = await world.up("alice")
-    await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+    await world.stop(lease)
     await asyncio.gather(*(world.parts.engine.drive(lease.id) for _ in range(3)))
     assert len(world.hub.calls) == 1
 
@@ -197,8 +197,7 @@ async def test_promise_3_a_service_killed_at_any_step_of_a_reclaim_has_it_carrie
     world.clock.advance(61)
     life.left, life.half = effects, half
     await world.sample()
-    await world.round()
-    await world.round()
+    await world.rounds(2)
     assert life.over
     world.boot()
     await world.round()
@@ -218,6 +217,6 @@ async def test_a_killed_service_does_nothing_more(world):
     lease = await world.up("alice")
     world.life.left = 0
     with pytest.raises(Killed):
-        await world.parts.engine.begin_stop(lease.id, Exit(ExitReason.STOPPED, "alice", "enough"))
+        await world.stop(lease)
     world.boot()
     assert world.registry.get(lease.id).phase is Phase.RUNNING

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from gpuspawner.spawner.waiting import ended_start, one_line_refusals
+from gpuspawner.spawner.waiting import StartEnded, one_line_refusals
 
 
 def start(error):
@@ -34,7 +34,7 @@ def log(caplog):
 @pytest.mark.parametrize("tell", ["error", "exception"])  # JupyterHub does the one or the other, by version and place
 def test_the_hub_logs_a_refusal_in_one_line_at_the_right_level(log, caplog, status, level, tell):
     try:
-        start(ended_start("You are 1st in line.", reason="queued", status=status))
+        start(StartEnded("You are 1st in line.", reason="queued", status=status))
     except Exception as error:  # noqa: BLE001 - as the hub does
         getattr(log, tell)("Not starting ada's server: %s", error)
     (record,) = caplog.records
@@ -50,3 +50,8 @@ def test_an_unrelated_error_stays_unchanged(log, caplog):
         log.exception("Unhandled error")
     assert caplog.records[0].levelname == "ERROR"
     assert caplog.records[0].exc_info
+
+
+def test_an_error_told_after_it_was_handled_leaves_no_empty_traceback(log, caplog):
+    log.exception("Error starting server ada: You are 1st in line.")  # noqa: LOG004 - as JupyterHub 5 does
+    assert not caplog.records[0].exc_info

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.spawner import waiting
 from gpuspawner.spawner.attempts import Attempt
 from gpuspawner.spawner.mixin import GPUSpawnerMixin
-from gpuspawner.spawner.waiting import StartEnded, Steps, ended_start
+from gpuspawner.spawner.waiting import StartEnded, Steps
 
 ENDING = Conflict("Your previous workspace is still ending; this start waits for it.")
 AWAY = Unavailable("The GPU service does not answer.")
@@ -167,7 +167,7 @@ async def test_a_grant_at_the_last_moment_is_taken(start):
 
 
 async def test_the_message_of_a_failed_start_is_stored_as_its_user_read_it(start):
-    start.problem = ended_start("The image lab:2 does not exist.", reason="cannot-start", status=409)
+    start.problem = StartEnded("The image lab:2 does not exist.", reason="cannot-start", status=409)
     start.service.says = {
         "acquire": [lease("reserved")],
         "acknowledge": [{**lease("starting"), "patch": {}, "request": ASKED}],
@@ -258,7 +258,7 @@ def listen(start):
     return asyncio.ensure_future(heard())
 
 
-@pytest.mark.parametrize("problem", [None, ended_start("No.", reason="x", status=409)], ids=["comes up", "fails"])
+@pytest.mark.parametrize("problem", [None, StartEnded("No.", reason="x", status=409)], ids=["comes up", "fails"])
 async def test_progress_ends_with_the_start_and_its_bar_never_steps_back(start, problem):
     granted = {**lease("starting"), "patch": {}, "request": ASKED}
     start.service.says = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -170,11 +171,25 @@ def _backend(
     if name == "local" and catalog.clusters:
         raise BackendError("clusters: workspaces are processes of this machine here. Remove it from the catalog.")
     if name == "local":
-        backend = LocalBackend(catalog.gpus.values(), catalog.simulated, data)
+        folder = _simulated_folder(data) if catalog.simulated else data
+        backend = LocalBackend(catalog.gpus.values(), catalog.simulated, folder)
         return BackendChoice(catalog, partial(_on_this_machine, catalog.simulated), backend)
     if name != "kubernetes":
         raise BackendError(f"{BACKEND}={name!r} is not a backend: local or kubernetes.")
     return _cluster(catalog, data, hub_id, environment.get(CLUSTER, ""), believes)
+
+
+def _simulated_folder(data: Path) -> Path:
+    """Return the folder of simulated GPUs. Processes of all users must reach it, but not the service's own folder."""
+    if os.geteuid() != 0:  # then workspaces are processes of the same user
+        return data
+    folder = data.resolve().with_name(f"{data.resolve().name}-simulated")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+    except OSError:  # a read-only parent, as in a container of the service alone
+        return data
+    return folder
 
 
 def _cluster(catalog: Catalog, data: Path, hub_id: str, text: str, believes: SignatureCheck) -> BackendChoice:

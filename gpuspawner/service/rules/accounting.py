@@ -201,8 +201,8 @@ class Accounting:
         self._grants = [grant if one.id == grant.id else one for one in self._grants]
 
     async def correct(self, line: LedgerLine, audit: AuditLine) -> None:
-        """Store a correction of the ledger."""
-        await self._registry.save(audit=[audit], charges=[line])
+        """Store a correction of the ledger. If its month was closed meanwhile, it counts in the next one."""
+        await self._registry.save(audit=[audit], charges=[replace(line, day=self._open_day(line.day))])
 
     def _known(self) -> _Sums:
         return self._summed([]) if self._sums is None else self._sums

@@ -50,7 +50,7 @@ from gpuspawner.spawner.kubernetes.starting import (
 )
 from gpuspawner.spawner.kubernetes.volumes import with_template
 from gpuspawner.spawner.mixin import FENCE_SECONDS, GPUSpawnerMixin
-from gpuspawner.spawner.waiting import ended_start
+from gpuspawner.spawner.waiting import StartEnded
 
 
 class KubePods(PodStart):
@@ -121,7 +121,7 @@ class KubePods(PodStart):
         manifest = self._gpu_as_json(pod)
         lost = find_contradiction(manifest, self._gpu_attempt.patch, self._gpu_attempt.pod.mark)
         if lost:
-            raise ended_start(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
+            raise StartEnded(f"This hub is set up wrongly: {lost}", reason="conflict", status=409)
         await self._gpu_pod_volumes.make_user_claims()
         await self._gpu_pod_volumes.wait_until_free(manifest)
         while not await self._gpu_is_made(pod, request_timeout):  # noqa: ASYNC110 - the cluster sends no event
@@ -167,7 +167,7 @@ class KubePods(PodStart):
             if error.status == HTTPStatus.CONFLICT:  # the same claim: the first answer was lost
                 return
             said = short(message_of(error))
-            raise ended_start(
+            raise StartEnded(
                 f"Its GPU cannot be claimed: {said} Your administrator must give the hub the rights of "
                 "hub_config/kubernetes-claims-rbac.yaml; nothing was charged."
                 if error.status == HTTPStatus.FORBIDDEN
@@ -190,7 +190,7 @@ class KubePods(PodStart):
         hub = pod["metadata"].get("labels", {}).get(HUB_LABEL, self.gpu_hub_id)
         if hub != self.gpu_hub_id:
             where = f"{self.pod_name} in the namespace {self.namespace}"
-            raise ended_start(
+            raise StartEnded(
                 f"Another hub has a pod {where}, with the name of yours. Your administrator must write a "
                 "c.KubeSpawner.pod_name_template that no other hub has, or delete that pod if its hub is gone.",
                 reason="conflict",
@@ -228,7 +228,7 @@ class KubePods(PodStart):
             await super().load_user_options()
         except ValueError as error:  # a function as profile_list that no longer returns this profile
             message = f"This hub is set up wrongly: templates.{request.template}.profile: {error}"
-            raise ended_start(message, reason="conflict", status=409) from error
+            raise StartEnded(message, reason="conflict", status=409) from error
         finally:
             self.user_options = asked
         image = request.image
@@ -277,7 +277,7 @@ class KubePods(PodStart):
             own = with_template(before, template, self._gpu_volumes(), claims) if template else before
             after = with_lease(own, self._gpu_attempt.patch, settings, self._gpu_attempt.pod.mark)
         except Conflict as error:
-            raise ended_start(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
+            raise StartEnded(f"This hub is set up wrongly: {error}", reason="conflict", status=409) from error
         return apply_changes(pod, before, after, "V1Pod")
 
     def _gpu_know_by(self, pod: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from gpuspawner.spawner.kubernetes.pod_ends import (
 from gpuspawner.spawner.kubernetes.pod_states import Stage, stage_of
 from gpuspawner.spawner.kubernetes.volumes import PodVolumes
 from gpuspawner.spawner.servers import LocalServer, is_known, listens
-from gpuspawner.spawner.waiting import ended_start, linked, send_heartbeats
+from gpuspawner.spawner.waiting import StartEnded, linked, send_heartbeats
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.mixin import GPUSpawnerMixin as _Base
@@ -112,7 +112,7 @@ class PodStart(_Base):
             try:
                 await self._gpu_cluster.open_client()
             except Unavailable as error:
-                raise ended_start(f"{error} Start it again.", reason="unavailable", status=503) from error
+                raise StartEnded(f"{error} Start it again.", reason="unavailable", status=503) from error
             if self.gpu_catalog.clusters:
                 self._pvc_exists = False  # KubeSpawner remembers it, but each cluster has its own volume
             starting = asyncio.ensure_future(super()._gpu_create())
@@ -124,10 +124,10 @@ class PodStart(_Base):
             except ApiException as error:
                 words = refusal(error.status, message_of(error))
                 words = words or f"The cluster did not answer in time ({error.status} {error.reason}). Start it again."
-                raise ended_start(words, reason="refused", status=409) from error
+                raise StartEnded(words, reason="refused", status=409) from error
             except (ClientError, OSError) as error:
                 words = f"The cluster does not answer ({str(error) or 'time-out'}). Start it again."
-                raise ended_start(words, reason="unavailable", status=503) from error
+                raise StartEnded(words, reason="unavailable", status=503) from error
             finally:
                 await _cancelled(starting)
 
@@ -164,7 +164,7 @@ class PodStart(_Base):
                     return url
                 ready_at = ready_at or now
                 if time.monotonic() - ready_at >= self.http_timeout:
-                    raise ended_start(self._gpu_unanswered(url), reason="timeout", status=504)
+                    raise StartEnded(self._gpu_unanswered(url), reason="timeout", status=504)
 
     async def _gpu_pod_changes(self, starting: asyncio.Future[Any] | None, seconds: float) -> None:
         """Return when the pod of this start changes, when ``starting`` ends, or after these seconds."""
@@ -209,7 +209,7 @@ class PodStart(_Base):
         why = why_ended(last, self._gpu_events_of(last))
         if last is not None and outcome_of(last, self._gpu_events_of(last)) == "preempted":
             raise NoRoom(why, str(last["spec"].get("nodeName", "")))
-        raise ended_start(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
+        raise StartEnded(f"{why or 'This start was ended from outside.'} Start it again.", reason="gone", status=409)
 
     def _gpu_heartbeat_over(self) -> bool:
         return self._gpu_heartbeat_task is not None and self._gpu_heartbeat_task.done()
@@ -224,7 +224,7 @@ class PodStart(_Base):
         if time.monotonic() >= self._gpu_attempt.waits_until:
             self._gpu_change(outcome="parked")
             message = "The cluster has no room after all. You keep your place in the queue; it starts by itself."
-            raise ended_start(message, reason="queued", status=409)
+            raise StartEnded(message, reason="queued", status=409)
         if not self._gpu_attempt.lease:
             return
         await self._gpu_wait_for_grant()
@@ -341,7 +341,7 @@ def _end_on(stage: Stage, before: Stage, pod: Mapping[str, Any] | None) -> None:
     if before.shortage and pod is not None and _is_deleted(pod):
         raise NoRoom  # the service deletes a pod without room; this is no failure
     if stage.fatal:
-        raise ended_start(stage.fatal, reason="cannot-start", status=409, link=stage.link, link_text=stage.link_text)
+        raise StartEnded(stage.fatal, reason="cannot-start", status=409, link=stage.link, link_text=stage.link_text)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

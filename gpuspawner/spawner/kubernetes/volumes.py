@@ -22,7 +22,7 @@ from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.manifests import container
 from gpuspawner.spawner.kubernetes.pod_ends import message_of
 from gpuspawner.spawner.kubernetes.pod_states import Stage, last_event, short
-from gpuspawner.spawner.waiting import ended_start
+from gpuspawner.spawner.waiting import StartEnded
 
 if TYPE_CHECKING:
     from gpuspawner.spawner.kubernetes.starting import PodStart
@@ -223,7 +223,7 @@ class PodVolumes:
                     continue
                 words = f"Your volume {volume} cannot be made: {short(message_of(error))}"
                 message = f"{words} Tell your administrator; nothing was charged."
-                raise ended_start(message, reason="cannot-start", status=409) from error
+                raise StartEnded(message, reason="cannot-start", status=409) from error
 
     async def wait_until_free(self, pod: Mapping[str, Any]) -> None:
         """Return once no other pod mounts a volume for one pod. `blocked_stage` limits the time.

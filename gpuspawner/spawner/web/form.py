@@ -39,7 +39,7 @@ from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.placement import describe_memory
 from gpuspawner.core.gpus.vendors import measurement_note
 from gpuspawner.look import LOOK
-from gpuspawner.spawner.waiting import ended_start
+from gpuspawner.spawner.waiting import StartEnded
 from gpuspawner.spawner.web import form_fields
 from gpuspawner.spawner.web.form_fields import LONGEST_SHOWN
 from gpuspawner.spawner.web.pages import TEMPLATES, LiveAnswers, ServiceView, judge_offline
@@ -317,7 +317,7 @@ class SpawnForm:
         try:
             return without_defaults(spawner.gpu_catalog, from_form(catalog, formdata), spawner.user.name, **asker)
         except RequestRefused as error:
-            raise ended_start(str(error), reason="refused", status=error.status) from error
+            raise StartEnded(str(error), reason="refused", status=error.status) from error
 
     async def render(self) -> str:
         """Return the form as HTML, with the service's current numbers."""

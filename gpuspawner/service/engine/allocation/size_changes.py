@@ -142,11 +142,14 @@ class SizeChanges:
 
     def _keep_announcement(self, lease: Lease, change: SizeChange, at: float) -> asyncio.Future[None] | None:
         """Begin an announced restart when it is time, whoever asked meanwhile. Its GPUs must still be in service."""
-        known = self._observed.fleet.by_id
-        gpus = [known.get(slot.gpu) for slot in change.after.slots]
-        if not all(gpu is not None and gpu.healthy and not gpu.closed for gpu in gpus):
+        if not all(map(self._is_in_service, change.after.slots)):
             return self._postpone(lease, change)
         return self._stop(lease, change, change.after.slots) if self._clock.now() >= at else None
+
+    def _is_in_service(self, slot: Slot) -> bool:
+        """Return whether a GPU can still be granted. The node of one that is coming starts only for its pod."""
+        gpu = self._observed.fleet.by_id.get(slot.gpu)
+        return slot.is_coming or (gpu is not None and gpu.healthy and not gpu.closed)
 
     async def preview(self, lease: Lease, change: SizeChange) -> Preview:
         """Return the scheduler's preview of a new size. GPUs that are held for it count as free.

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 from harness.waiting import eventually
-from lease_builders import a_lease
 from service_process import SERVE, call
 
-from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.loops import cancel_all
-from gpuspawner.service.store import Store
 
 
 def answers(port):
@@ -146,17 +143,6 @@ def test_a_full_disk_is_logged_without_a_request(serve, disk):
     service.says("serving")
     with full(disk):
         service.says("disk is full")
-
-
-def test_ended_leases_older_than_the_setting_are_deleted(serve, tmp_path):
-    store = Store(f"sqlite:///{tmp_path / 'service.sqlite'}")
-    store.open()
-    ages = {f"lease-{age}": age for age in (399, 401, *range(500, 900))}
-    store.save([a_lease(name, Phase.ENDED, ended_at=time.time() - age * 86400) for name, age in ages.items()])
-    serve().says("serving")
-    store.close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "service.sqlite")) as found:
-        eventually(lambda: found.execute("SELECT group_concat(id) FROM leases").fetchone() == ("lease-399",))
 
 
 def test_a_newer_service_on_the_same_store_ends_the_older_one(serve, port):

@@ -11,6 +11,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
+from lease_builders import a_lease
 from page_world import CATALOG, GPUS, Browser, api, asked, running
 
 from gpuspawner.catalog import load_catalog
@@ -206,6 +207,15 @@ def test_a_machine_that_starts_a_month_ahead_closes_nothing_and_deletes_nothing(
         world.call(forget, parts)
         assert statement(world)["state"] == ("closed" if is_settled else "open")
         assert (world.lease("ran") is None) is is_settled
+
+
+def test_all_ended_workspaces_older_than_the_setting_are_deleted(world):
+    ages = {f"lease-{age}": age for age in (399, 401, *range(500, 900))}
+    world.call(world.parts.registry.save, *(
+        a_lease(name, Phase.ENDED, ended_at=world.clock.now() - age * 86400) for name, age in ages.items()
+    ))  # fmt: skip
+    world.call(forget, world.parts)
+    assert [name for name in ages if world.lease(name)] == ["lease-399"]
 
 
 @pytest.mark.parametrize("seed", range(4))

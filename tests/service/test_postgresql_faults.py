@@ -64,19 +64,20 @@ class Writer:
         self._thread.start()
 
     def _write(self):
-        number, unsure = 0, ""
+        number, unsure = 0, set()
         while not self._ends.is_set():
             number += 1
             try:
                 self._store.save([numbered(str(number))])
                 self.stored.append(str(number))
+                unsure = set()
             except Unavailable as error:
                 self.told.add(str(error))
                 time.sleep(0.05)
-                unsure = str(number)
-            except Superseded:  # as a service does that is started again
+                unsure.add(str(number))
+            except Superseded:  # as a service does that is started again: one of these arrived, and its answer did not
                 self._store.open()
-                self.found_later.add(unsure)
+                self.found_later |= unsure
 
     def goes_on(self, seconds=60.0):
         before = len(self.stored)

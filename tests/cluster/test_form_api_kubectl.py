@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from datetime import datetime
 from html import unescape
 
 import pytest
@@ -12,6 +14,7 @@ from nodes import wait_for
 from test_requests import WAIT_SECONDS, ask, gone, gpus, hub, names, seen, until  # noqa: F401 - some are fixtures
 
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.core.units import show_time
 from gpuspawner.service.custom_resources.status import PHASES, written_at
 
 SPEC = {"template": "lab", "gpu": "a100", "count": 1, "lifetime": "8h"}
@@ -89,7 +92,10 @@ def page_text(hub, session, lease):  # noqa: F811
 
 def missing_on_page(text, view):
     """Return the values of the API that its user's page lacks. Ids of GPUs are for administrators."""
-    words = [f"Ends {view['ends'][11:16]}"] if view["ends"] else []
+    words = []
+    if view["ends"]:  # with its day if that is not today
+        ends_at = datetime.fromisoformat(view["ends"].replace("Z", "+00:00")).timestamp()
+        words.append(f"Ends {show_time(ends_at, time.time())}")
     if view["phase"] != "Running":  # the page of a running workspace shows its use instead of a sentence
         words.append(view["reason"])
     if view["position"]:

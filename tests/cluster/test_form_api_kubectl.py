@@ -97,9 +97,9 @@ def missing_on_page(text, view):
         ends_at = datetime.fromisoformat(view["ends"].replace("Z", "+00:00")).timestamp()
         words.append(f"Ends {show_time(ends_at, time.time())}")
     if view["phase"] != "Running":  # the page of a running workspace shows its use instead of a sentence
-        words.append(view["reason"])
-    if view["position"]:
-        words.append(f"{ORDINALS[view['position']]} of ")
+        place = ORDINALS.get(view["position"])  # the page says it above the sentence
+        words.append(view["reason"].replace(f" You are {place} in line.", ""))
+        words += [f"{place} of "] if place else []
     return [one for one in words if one not in text]
 
 

@@ -11,12 +11,11 @@ from gpuspawner.catalog.cluster_models import SchedulerChoice
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.validation import CheckedFile, Entry
-from gpuspawner.core.errors import quoted
+from gpuspawner.core.errors import did_you_mean, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, mig_fraction, spot_labels
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import LimitedResource, Quota, QuotaScope
-from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 PRODUCT = "nvidia.com/gpu.product"

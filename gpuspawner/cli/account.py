@@ -14,17 +14,9 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import dry_run_option, why_option
-from gpuspawner.cli.client import (
-    Session,
-    call,
-    find_by_id,
-    logins_file,
-    query_of,
-    save_login,
-    saved_login,
-    without_empty,
-)
+from gpuspawner.cli.client import Session, call, find_by_id, query_of, without_empty
 from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.logins import logins_file, save_login, saved_login
 from gpuspawner.cli.output import Column, print_json, print_outcome, say, say_progress, short_id, show_time
 
 DEVICE_LETTERS = 80

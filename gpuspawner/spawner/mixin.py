@@ -17,9 +17,9 @@ from traitlets import Float, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.requests.visibility import named_groups
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport

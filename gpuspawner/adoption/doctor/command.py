@@ -24,8 +24,8 @@ from gpuspawner.backends.local.nvidia import MigDevice
 from gpuspawner.backends.machine import find_listener, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
-from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
+from gpuspawner.cli.logins import read_token
 from gpuspawner.cli.output import print_json, say
 from gpuspawner.core.authentication import derive_hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable

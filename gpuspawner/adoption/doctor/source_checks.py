@@ -16,7 +16,7 @@ from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unkn
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.catalog import Catalog, Exporter, HttpSchedulerAddress
-from gpuspawner.catalog.models import MONITOR
+from gpuspawner.catalog.template_models import MONITOR
 from gpuspawner.cli.output import counted
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import is_at_least, version_numbers

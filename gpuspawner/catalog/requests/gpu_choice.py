@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.models import ANY_GPU, NO_GPU, Catalog, Template
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.visibility import listed
+from gpuspawner.catalog.template_models import ANY_GPU, NO_GPU, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue, OutOfRange, parse_count, parse_form_bytes, show_bytes
 

@@ -22,7 +22,11 @@ from gpuspawner.cli.output import Column, print_json, print_outcome, say, say_pr
 DEVICE_LETTERS = 80
 LONGEST_VALUE = 8193
 """Characters that are read of a secret: one more than the service takes, so that it refuses a longer one."""
-SECRET_COLUMNS = (Column("NAME", ("name",)), Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())))
+SECRET_COLUMNS = (
+    Column("NAME", ("name",)),
+    Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())),
+    Column("STATE", ("readable",), lambda readable: "" if readable else "can't be decrypted: save it again"),
+)
 TOKEN_COLUMNS = (
     Column("ID", ("id",), short_id),
     Column("MACHINE", ("device",)),

@@ -120,6 +120,9 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     version = fetch_answer(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from hub_checks.below_prefix(base, version) if ready.ok else ()
     yield from hub_checks.public_address(version)
+    if ready.ok:
+        counted = fetch_answer(f"{service}{base}/services/gpu/api/v1/admin/secrets", token)
+        yield from hub_checks.secrets_readable(counted)
     catalog: Catalog | None = None
     if arguments.catalog:
         try:

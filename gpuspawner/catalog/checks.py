@@ -267,7 +267,7 @@ def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, tea
         right = f"keep one of {', '.join(choice.names[:-1])} and {choice.names[-1]}"
         yield Issue(loc, "two schedulers can't own one queue", right)
     if choice.http is not None and loc[0] == "clusters":
-        right = "write kueue, volcano or kai here, or scheduler: {http: ...} beside clusters"
+        right = "write kueue, volcano or kai here, or scheduler: {http: ...} in addition to clusters"
         yield Issue((*loc, "http"), "an http scheduler decides about all clusters", right)
     elif choice.http is not None and choice.http.callback and not choice.http.token_file and checked.is_right(*loc):
         right = "add token_file; the scheduler signs its reports with that token"

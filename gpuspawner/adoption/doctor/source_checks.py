@@ -89,7 +89,7 @@ def of_driver(
         supported: the highest CUDA version that it supports.
         catalog: the catalog.
         kinds: the kinds of its GPUs, by their names alone.
-        more: CUDA versions that are needed besides, by a description.
+        more: further CUDA versions that are needed, by a description of what needs them.
         where: the location as shown to users.
     """
     if not driver:

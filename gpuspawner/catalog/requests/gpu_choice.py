@@ -177,7 +177,7 @@ def _substitutes(
         return usual
     names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
     limit = listed(others) or "none"
-    remedy = "Choose from them, or leave it out." if others else f"Leave it out: nothing else stands in for {title}."
+    remedy = "Choose from them, or leave it out." if others else f"Leave it out: no other kind can replace {title}."
     if not isinstance(names, (list, tuple)):
         raise RequestRefused("substitutes", quoted(value), limit, remedy)
     for name in names:

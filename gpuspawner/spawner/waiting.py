@@ -99,7 +99,7 @@ def explain_failure(spawner: GPUSpawnerMixin, error: Exception) -> StartEnded | 
     if isinstance(error, (HTTPError, GpuspawnerError)) or hasattr(error, "jupyterhub_message"):
         return None
     spawner.log.error("The start of %s failed", spawner._log_name, exc_info=error)
-    below = next(one for one in type(spawner).__mro__ if not one.__module__.startswith("gpuspawner."))
+    below = next(one for one in type(spawner).__mro__ if not hasattr(one, "gpu_service_url"))
     message = (
         f"The hub tried to start your server by {below.__name__}, and that failed. Start it again in some minutes. If "
         "it fails again, tell your administrator. The log of the hub has the cause."

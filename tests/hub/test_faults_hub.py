@@ -343,9 +343,10 @@ def scopes_of(spawner):
     if os.path.exists(broken):
         os.unlink(broken)
         raise RuntimeError("the database is locked")
+    spawner.oauth_client_allowed_scopes = []  # JupyterHub writes it into the environment
     return []
 
-c.Spawner.server_token_scopes = scopes_of
+c.Spawner.oauth_client_allowed_scopes = scopes_of
 """
 
 
@@ -374,7 +375,7 @@ def test_a_server_that_the_hub_lists_after_an_error_of_its_own_can_be_stopped(sh
     assert hub.server("anna")["ready"], "JupyterHub lists it although nothing runs"
     lease = eventually(lambda: hub.lease("anna"), what="the service adopts it")
     hub.act("anna", lease["id"], "stop")
-    assert end_of(hub, lease)["reason"] == "stopped"
+    assert hub.until_ended("anna", "stopped")["id"] == lease["id"]
     assert hub.server("anna") is None
     begin(hub, "anna")
     hub.until("anna", "running")

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from gpuspawner.cli import start, workspaces
 from gpuspawner.cli.base import Command
-from gpuspawner.cli.client import save_login
+from gpuspawner.cli.logins import save_login
 from gpuspawner.cli.main import main
 from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable

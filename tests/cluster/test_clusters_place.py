@@ -2,8 +2,10 @@
 
 import pytest
 import requests
+import yaml
 from batch import NAME, Batch
 from kube_hub import KubeHub, eventually
+from nodes import ROOT
 from test_clusters import EXTRA, HERE, THERE, WAIT_SECONDS, asking, east, namespace, pods, reached
 
 from gpuspawner.cli import main
@@ -37,6 +39,12 @@ templates:
 policies:
   default: {{mode: observe, lifetime: 1s-24h}}
 """
+(PRIORITY,) = (
+    part
+    for part in yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
+    if part["kind"] == "PriorityClass"
+)
+IN_CLASS = f"c.KubeSpawner.priority_class_name = {PRIORITY['metadata']['name']!r}\n"
 INVENTORY = f"""
 clusters:
   - {{name: eu-west, near: true, price: {{a100: 3.0}}, nodes: {{{NODE}: {{a100: 2}}}}}}
@@ -47,7 +55,8 @@ clusters:
 @pytest.fixture(scope="module")
 def hub(one_machine, east, namespace, reached, asking, tmp_path_factory):
     small = {cluster.own.give_image(ensure_small_image(cluster.own.folder)) for cluster in (one_machine, east)}
-    extra = EXTRA.format(server=SERVER, small=small.pop(), image="unused")
+    one_machine.own.kubectl("apply", "--filename=-", given=yaml.safe_dump(PRIORITY))
+    extra = EXTRA.format(server=SERVER, small=small.pop(), image="unused") + IN_CLASS
     hub = KubeHub(tmp_path_factory.mktemp("hub"), cluster=one_machine, namespace=namespace, extra=extra)
     address = f"http://{one_machine.own.host_address}:{hub.hub_port}"
     hub.catalog.write_text(CATALOG.format(reached=reached, address=address, nodes=east.own.address))
@@ -114,6 +123,7 @@ def test_a_template_chooses_among_the_clusters_that_its_user_accepts(hub, one_ma
     assert why in check(hub, "alice", template="cheap", gpu=HERE, count=1, substitutes=[THERE])
     run(hub, "alice", HERE, substitutes=[THERE])
     assert clusters_of(hub, "alice", one_machine, east) == [0, 1]
+    assert pods(east, hub, "alice")[0].spec.priority < 0, "the other cluster has the class of workspaces too"
     assert why in page(hub, "alice")
     assert "A100 in us-east instead of A100 in eu-west, as you allowed" in explained(hub, "alice", capsys, monkeypatch)
 

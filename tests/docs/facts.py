@@ -14,7 +14,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases import reports, transitions
 from gpuspawner.core.leases.steps import NEAR_START_SECONDS
 from gpuspawner.core.number_fields import LONGEST_ON_STOP_SECONDS
-from gpuspawner.core.queue import calibration, estimates, forecasts, preemption, run_times
+from gpuspawner.core.queue import calibration, estimates, preemption, run_times
 from gpuspawner.core.queue.calibration import NEAR_SECONDS
 from gpuspawner.core.quotas import quota_requests
 from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
@@ -93,13 +93,13 @@ FACTS = {
     "estimate.every": f"every {words_of(engine_estimates.EVERY_SECONDS)}",
     "estimate.horizon": f"the next {words_of(estimates.HORIZON_SECONDS)}",
     "estimate.kept": f"kept for {days(history.HISTORY_SECONDS)}",
+    "estimate.most": f"the first {estimates.MOST_ESTIMATED}",
     "estimate.near": f"within {NEAR_SECONDS / 60:g} minutes",
     "estimate.outcomes": f"the last {calibration.MOST_ERRORS} outcomes",
     "estimate.reported": f"the last {days(estimate_records.REPORT_SECONDS)}",
     "estimate.window": f"the {estimates.WINDOW_SECONDS / 60:g} minutes",
     "forecast.draws": f"On {estimates.DRAWS}",
     "forecast.least": f"Until {run_times.LEAST_RUNS}",
-    "forecast.most": f"The first {forecasts.MOST_FORECAST}",
     "forecast.past": f"the last {run_times.MOST_RUNS:,}",
     "health.look": f"every {seconds(gpu_health.LOOK_SECONDS)}",
     "http.all": f"every {FULL_SECONDS:g} seconds",

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from harness.command_lines import commands
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 
 from gpuspawner.cli import start, workspaces
 from gpuspawner.cli.base import Command
-from gpuspawner.cli.client import save_login
+from gpuspawner.cli.logins import save_login
 from gpuspawner.cli.main import main
 from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
@@ -66,7 +67,8 @@ def test_stop_ends_once_the_name_can_be_started_again(world, cli, monkeypatch):
         world.servers.clear()
         world.call(world.parts.engine.drive, "up")
 
-    monkeypatch.setattr(workspaces.time, "sleep", sleep)
+    # Not in the module time: the service of this process sleeps too, while it waits for git.
+    monkeypatch.setattr(workspaces, "time", SimpleNamespace(sleep=sleep))
     cli("stop", "up")
     assert world.lease("up").phase is Phase.ENDED
     assert cli("start", "--detach").out.startswith("alice: default workspace")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections import defaultdict
@@ -125,11 +126,18 @@ class RunningStage:
         )
 
     def progress(self) -> str:
-        """Return the progress of the stage, for example "42 %"."""
+        """Return the progress of the stage; see `read_progress`."""
         with self.log.open("rb") as stream:
             stream.seek(max(0, self.log.stat().st_size - 4096))
-            percentages = [part.rpartition(b"[")[2].strip() for part in stream.read().split(b"%]")[:-1]]
-        return f"{percentages[-1].decode(errors='replace')} %" if percentages else "starting"
+            return read_progress(stream.read().decode(errors="replace"))
+
+
+def read_progress(output: str) -> str:
+    """Return how far pytest is, for example "42 %". Before its first percentage it is a number of tests: "7 tests"."""
+    if percentages := re.findall(r"(\d+)%\]", output):
+        return f"{percentages[-1]} %"
+    marks = re.search(r"^[.sxXFE]+$", output, re.MULTILINE)
+    return f"{len(marks[0])} tests" if marks else "starting"
 
 
 def read_durations(report: Path) -> dict[str, float]:

@@ -15,15 +15,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "placement"))  # the trace is read there
 
-from disciplines import DISCIPLINES, OURS, Discipline
+from costs import costs
+from disciplines import DISCIPLINES, Discipline
 from estimating import report
 from openb import folder, read
 from people import DAYS, PEOPLE, generated
-from served import TICK_SECONDS, Served, serve
-from sessions import Workload, users_of, workload
+from served import Served, serve
+from sessions import Workload, repeated, users_of, workload
 
 from gpuspawner.core.queue.estimates import DRAWS
 
+FIGURES = ("waits", "estimates", "costs")
 SIZES = (("a share", 0.0, 0.99), ("one GPU", 1.0, 1.0), ("several", 1.01, 99.0))
 
 
@@ -54,7 +56,7 @@ def figures(served: Sequence[Served], end: float) -> dict[str, str]:
     return found
 
 
-def run(title: str, work: Workload, disciplines: Sequence[Discipline], draws: int) -> None:
+def run(title: str, work: Workload, disciplines: Sequence[Discipline]) -> None:
     """Print the figures of one workload."""
     end = work.sessions[-1].asked_at
     print(
@@ -65,37 +67,51 @@ def run(title: str, work: Workload, disciplines: Sequence[Discipline], draws: in
     for discipline in disciplines:
         served = serve(work, discipline)
         print(f"  {discipline.name:<24} " + "; ".join(f"{k} {v}" for k, v in figures(served, end).items()), flush=True)
-        if discipline is OURS and draws:
-            waited = [one for one in served if one.started_at is None or one.waited_seconds(end) > TICK_SECONDS]
-            for line in report(work, waited, draws):
-                print(f"    {line}", flush=True)
+
+
+def run_estimates(title: str, works: Sequence[Workload], waiters: int, draws: int) -> None:
+    """Print how right the estimates were in some workloads together."""
+    days = ", ".join(f"{work.sessions[-1].asked_at / 86400:.1f}" for work in works)
+    print(f"estimates, {title}: {sum(len(work.sessions) for work in works)} sessions in {days} days", flush=True)
+    for line in report(works, waiters, draws):
+        print(f"  {line}", flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=["openb", "generated"], choices=["openb", "generated"])
+    parser.add_argument("--figures", nargs="*", default=FIGURES, choices=FIGURES)
     parser.add_argument("--loads", nargs="*", type=float, default=[0.9, 1.1, 1.5], help="loads of openb")
     parser.add_argument("--part", type=int, default=3, help="take every n-th task of openb")
     parser.add_argument("--days", type=int, default=DAYS, help="days of generated workspaces")
     parser.add_argument("--people", type=int, default=PEOPLE, help="people with generated workspaces")
-    parser.add_argument("--seed", type=int, default=0, help="of users, lifetimes and generated workspaces")
-    parser.add_argument("--draws", type=int, default=DRAWS, help="draws for an estimate; 0: no estimates")
-    parser.add_argument("--ours", action="store_true", help="leave out the other disciplines")
+    parser.add_argument("--samples", type=int, default=3, help="samples of each data set for estimates")
+    parser.add_argument("--waiters", type=int, default=240, help="estimated requests in each sample")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="draws for an estimate")
     parser.add_argument("--quick", action="store_true", help="a small part, for a first look")
     chosen = parser.parse_args(arguments)
     part, days = (24, 12) if chosen.quick else (chosen.part, chosen.days)
-    disciplines = (OURS,) if chosen.ours else DISCIPLINES
-    print("waits in hours: p50 p90 mean")
-    place = folder()
-    if "openb" in chosen.data and place is None:
+    samples, place = range(chosen.samples), folder()
+    trace = None if place is None or "openb" not in chosen.data else read(place, "default")
+    if trace is None and "openb" in chosen.data:
         print("openb: not run. The trace is not here. OPENB says where it lies.")
-    elif "openb" in chosen.data and place is not None:
-        for load in chosen.loads:
-            work = workload(read(place, "default"), load, part, seed=chosen.seed)
-            run(f"openb at load {load}", work, disciplines, chosen.draws)
-    if "generated" in chosen.data:
-        run("generated", generated(days, chosen.people, chosen.seed), disciplines, chosen.draws)
+    if "waits" in chosen.figures:
+        print("waits in hours: p50 p90 mean")
+        for load in () if trace is None else chosen.loads:
+            run(f"openb at load {load}", workload(trace, load, part), DISCIPLINES)
+        if "generated" in chosen.data:
+            run("generated", generated(days, chosen.people), DISCIPLINES)
+    if "estimates" in chosen.figures:
+        for load in () if trace is None else chosen.loads:
+            works = [repeated(workload(trace, load, part, offset=number)) for number in samples]
+            run_estimates(f"openb at load {load}", works, chosen.waiters, chosen.draws)
+        if "generated" in chosen.data:
+            works = [generated(days, chosen.people, seed) for seed in samples]
+            run_estimates("generated", works, chosen.waiters, chosen.draws)
+    if "costs" in chosen.figures:
+        for line in costs():
+            print(line, flush=True)
     return 0
 
 

@@ -6,14 +6,14 @@ A method sees what was known at that moment. A first replay, which no estimate c
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
 from typing import NamedTuple
 
 from disciplines import OURS
-from served import Cluster, Served, serve
+from served import TICK_SECONDS, Cluster, Served, serve
 from sessions import Workload
 
 from gpuspawner.core.queue.calibration import NEAR_SECONDS, Calibration, EstimateOutcome, adjusted_range
@@ -49,15 +49,14 @@ class Estimated(NamedTuple):
 class Estimating:
     """Makes the estimates during a replay."""
 
-    def __init__(self, first: Iterable[Served], draws: int) -> None:
+    def __init__(self, first: Sequence[Served], draws: int) -> None:
         """Know from a first replay who waits, and how long."""
         self._draws = draws
         self._starts = {one.session.id: one.started_at for one in first}
         marks = [mark for one in first for mark in _marks(one)]
         self._marks = sorted(marks, reverse=True)
         self.made: dict[str, list[Estimated]] = {TODAY: [], DRAWN: []}
-        self.cpu_seconds: list[tuple[int, float]] = []
-        """How many waited and the CPU seconds of one request's draws, for each estimate."""
+        self.cpu_seconds: list[float] = []
 
     def next_at(self) -> float:
         """Return when the next estimate is due."""
@@ -97,7 +96,7 @@ class Estimating:
             seen, Index(seen), claims, cluster.run_times,
             lambda draw: [*others, *later_requests(requests, cluster.now, draw)], self._draws,
         )  # fmt: skip
-        self.cpu_seconds.append((len(seen.claims), time.thread_time() - began))
+        self.cpu_seconds.append(time.thread_time() - began)
         calibration = Calibration(self._past(DRAWN, cluster.now))
         for mark in due:
             point, *drawn = found[mark.name]
@@ -125,14 +124,18 @@ def _marks(one: Served) -> Iterable[_Mark]:
         yield _Mark((asked_at + started_at) / 2, name, HALF)
 
 
-def score(made: Sequence[Estimated], end: float) -> str:
-    """Return how good estimates were. A wait that is overdue at the end is a miss. Others that wait are left out."""
-    scored = [
+def scored_outcomes(made: Iterable[Estimated], end: float) -> list[EstimateOutcome]:
+    """Return the outcomes that count. A wait that is overdue at the end is a miss. Others that wait are left out."""
+    return [
         one.outcome
         for one in made
         if one.made_at >= LEARN_SHARE * end
         and (one.outcome.actual_seconds < inf or end - one.made_at > one.outcome.point_seconds + NEAR_SECONDS)
     ]
+
+
+def score(scored: Sequence[EstimateOutcome]) -> str:
+    """Return how good estimates were."""
     if not scored:
         return "no estimates"
     errors = [abs(one.actual_seconds - one.point_seconds) / 60 for one in scored if one.point_seconds < inf]
@@ -156,12 +159,27 @@ def _percent(values: Sequence[bool]) -> str:
     return f"{100 * sum(values) / len(values):.0f} %" if values else "-"
 
 
-def report(work: Workload, first: Sequence[Served], draws: int) -> Iterable[str]:
-    """Replay the queue again with estimates, and yield a line for each method and moment."""
-    estimating, end = Estimating(first, draws), work.sessions[-1].asked_at
-    serve(work, OURS, estimating.look, estimating.next_at)
-    for stage in (FIRST, HALF):
-        for method, made in estimating.made.items():
-            yield f"{stage}, {method}: {score([one for one in made if one.stage == stage], end)}"
-    cpu = sum(seconds for _, seconds in estimating.cpu_seconds)
-    yield f"{len(estimating.cpu_seconds)} rounds of {draws} draws took {cpu:.0f} s of CPU"
+def report(works: Iterable[Workload], waiters: int, draws: int) -> Iterator[str]:
+    """Replay each queue with estimates, and yield a line for each method and moment of all of them together.
+
+    Args:
+        works: the workloads.
+        waiters: how many of the requests that wait are estimated in each, evenly spread.
+        draws: the number of draws for an estimate.
+    """
+    scored: dict[tuple[str, str], list[EstimateOutcome]] = {(s, m): [] for s in (FIRST, HALF) for m in (TODAY, DRAWN)}
+    cpu_seconds = list[float]()
+    for work in works:
+        end = work.sessions[-1].asked_at
+        first = serve(work, OURS)
+        waited = [one for one in first if one.started_at is None or one.waited_seconds(end) > TICK_SECONDS]
+        chosen = waited[:: max(1, len(waited) // waiters)]
+        estimating = Estimating(chosen, draws)
+        serve(work, OURS, estimating.look, estimating.next_at)
+        for stage, method in scored:
+            made = (one for one in estimating.made[method] if one.stage == stage)
+            scored[stage, method] += scored_outcomes(made, end)
+        cpu_seconds += estimating.cpu_seconds
+    for (stage, method), outcomes in scored.items():
+        yield f"{stage}, {method}: {score(outcomes)}"
+    yield f"{len(cpu_seconds)} estimates of {draws} draws took {sum(cpu_seconds):.0f} s of CPU"

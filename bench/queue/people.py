@@ -16,7 +16,7 @@ from sessions import Session, Workload
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind
 from gpuspawner.core.leases.request import Request
 
-PEOPLE, DAYS, NODES, GPUS_EACH = 90, 40, 4, 8
+PEOPLE, DAYS, NODES, GPUS_EACH = 90, 60, 4, 8
 HOUR, DAY = 3600.0, 86400.0
 IDLE_STOP_SECONDS = 40 * 60.0
 LIFETIMES = (8 * HOUR, 12 * HOUR, 24 * HOUR)
@@ -55,12 +55,12 @@ def person(rng: random.Random) -> Person:
     )
 
 
-def generated(days: int = DAYS, people: int = PEOPLE, seed: int = 0) -> Workload:
-    """Return the sessions of all people on 32 GPUs, and the GPUs."""
+def generated(days: int = DAYS, people: int = PEOPLE, seed: int = 0, nodes: int = NODES) -> Workload:
+    """Return the sessions of all people, and the GPUs: 8 on each node."""
     rng = random.Random(seed)
     gpus = [
         Gpu(f"{number}-{index}", POOL, f"node-{number}", index, POOL, 0)
-        for number in range(NODES)
+        for number in range(nodes)
         for index in range(GPUS_EACH)
     ]
     drawn = [one for number in range(people) for one in _sessions(f"user{number}", person(rng), days, rng)]

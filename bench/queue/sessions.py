@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from openb import Task, Trace
@@ -53,8 +53,8 @@ class Workload:
     sessions: tuple[Session, ...]
 
 
-def workload(trace: Trace, load: float, part: int, nodes: int = NODES, seed: int = 0) -> Workload:
-    """Return every ``part``-th task at this load, and a small cluster for them."""
+def workload(trace: Trace, load: float, part: int, nodes: int = NODES, seed: int = 0, offset: int = 0) -> Workload:
+    """Return every ``part``-th task at this load, and a small cluster for them. ``offset`` is the first task."""
     rng = random.Random(seed)
     looks = [node for node in trace.nodes if node.free][::nodes]
     gpus = [
@@ -64,7 +64,7 @@ def workload(trace: Trace, load: float, part: int, nodes: int = NODES, seed: int
     ]
     largest = _largest(looks)
     busy = (task for task in trace.tasks if task.ask.gpus and task.created >= BUSY_AFTER)
-    chosen = sorted(busy, key=lambda task: task.created)[::part]
+    chosen = sorted(busy, key=lambda task: task.created)[offset::part]
     tasks = [task for task in chosen if task.seconds > 0 and _kinds_of(task, largest)]
     kinds: dict[str, GpuKind] = {}
     found = [_session(number, task, largest, kinds, rng) for number, task in enumerate(tasks)]
@@ -73,6 +73,13 @@ def workload(trace: Trace, load: float, part: int, nodes: int = NODES, seed: int
     factor = work / (load * len(gpus)) / (last - first)
     moved = (Session(one.id, (one.asked_at - first) * factor, one.seconds, one.request, one.gpus) for one in found)
     return Workload(Fleet(tuple(gpus), complete=True), kinds, tuple(moved))
+
+
+def repeated(work: Workload) -> Workload:
+    """Return the same sessions twice, one after the other, so that the last ones of the first time may start, too."""
+    begin = work.sessions[-1].asked_at + work.sessions[-1].asked_at / len(work.sessions)
+    again = (replace(one, id=f"{one.id} again", asked_at=begin + one.asked_at) for one in work.sessions)
+    return replace(work, sessions=(*work.sessions, *again))
 
 
 def _largest(nodes: Iterable[NodeState]) -> dict[str, int]:

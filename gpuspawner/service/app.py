@@ -37,6 +37,7 @@ from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
+from gpuspawner.service.notifications.team_alerts import SentAlerts
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.quota_requests.requests import QuotaRequests
@@ -116,7 +117,8 @@ def wire(
         GpuHealthWatch(backend, in_force, clock, lambda: scheduler.fleet), Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
+        quota_requests, SentAlerts(store),
+        Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
         StoredCounters(store, clock),
         options.metrics_token,
     )  # fmt: skip
@@ -132,6 +134,7 @@ async def load(parts: Parts) -> None:
     await parts.preemptions.load()
     await parts.announcements.load()
     await parts.quota_requests.load()
+    await parts.team_alerts.load()
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.engine.availability.resume()

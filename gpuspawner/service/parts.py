@@ -24,6 +24,7 @@ from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
+from gpuspawner.service.notifications.team_alerts import SentAlerts
 from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
@@ -65,6 +66,7 @@ class Parts:
     preemptions: Preemptions
     announcements: Announcements
     quota_requests: QuotaRequests
+    team_alerts: SentAlerts
     inboxes: Inboxes
     counters: StoredCounters
     metrics_token: str = field(default="", repr=False)

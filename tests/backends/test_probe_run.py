@@ -95,7 +95,10 @@ async def test_a_simulated_gpu_from_end_to_end(
     assert [gpu.memory_used_bytes for gpu in second.gpus] == [0, 20 * 2**30]
     assert second.cpu_cores is not None
     assert second.cpu_cores > 0
-    assert (second.gpus[0].holders_cpu_cores, second.gpus[1].holders_cpu_cores) == (0.0, pytest.approx(0.6, abs=0.55))
+    # On a busy machine busy() gets little of a core.
+    assert second.gpus[0].holders_cpu_cores == 0.0
+    assert second.gpus[1].holders_cpu_cores is not None
+    assert 0.0 < second.gpus[1].holders_cpu_cores < 1.2
     assert await backend.end(lease_id), "busy() ends with its workspace"
     assert worker.wait(5) < 0
 

@@ -1,14 +1,16 @@
 """``bench/queue`` serves a small trace by each discipline, and tells how good its estimates were."""
 
+import sys
 from math import inf
 
 import pytest
-from disciplines import DISCIPLINES, OURS
-from estimating import Estimated, report, score
+from costs import costs
+from disciplines import DISCIPLINES
+from estimating import Estimated, report, score, scored_outcomes
 from openb import Task, Trace
 from people import IDLE_STOP_SECONDS, generated
 from served import serve
-from sessions import workload
+from sessions import repeated, workload
 
 from gpuspawner.core.gpus.fragmentation import NodeState, ResourceRequest
 from gpuspawner.core.queue.calibration import EstimateOutcome
@@ -36,11 +38,23 @@ def test_the_load_is_as_asked_and_both_methods_are_reported_at_both_moments():
     work = workload(TRACE, 1.5, 1, nodes=1)
     asked = sum(x.gpus * x.seconds for x in work.sessions)
     assert asked / (2 * work.sessions[-1].asked_at) == pytest.approx(1.5)
-    lines = list(report(work, serve(work, OURS), 3))
+    lines = list(report([work, work], 100, 3))
     assert [line.split(":")[0] for line in lines[:4]] == [
         "first, median of 3", "first, drawn", "half of the wait, median of 3", "half of the wait, drawn",
     ]  # fmt: skip
     assert all("within 10 min" in line for line in lines[:4])
+
+
+def test_samples_of_the_trace_share_no_session_and_each_comes_twice():
+    first, second = (workload(TRACE, 1.5, 2, nodes=1, offset=offset) for offset in (0, 1))
+    assert len(first.sessions) == len(second.sessions) == 20
+    assert first.sessions != second.sessions
+    twice = repeated(first)
+    asked = [one.asked_at for one in twice.sessions]
+    assert asked == sorted(asked)
+    assert asked[20] > asked[19]
+    assert len({one.id for one in twice.sessions}) == 40
+    assert [one.seconds for one in twice.sessions[20:]] == [one.seconds for one in first.sessions]
 
 
 def test_an_overdue_wait_is_a_miss_and_the_first_part_of_the_time_is_not_scored():
@@ -49,8 +63,9 @@ def test_an_overdue_wait_is_a_miss_and_the_first_part_of_the_time_is_not_scored(
         return Estimated(made_at, "x", "first", outcome)
 
     right, overdue, not_over, early = one(5000, 700.0), one(5000, inf), one(9500, inf), one(10, 700.0)
-    assert score([right], 10000).startswith("1 estimates, 100 % within 10 min")
-    assert score([right, overdue, not_over, early], 10000).startswith("2 estimates, 50 % within 10 min")
+    assert score(scored_outcomes([right], 10000)).startswith("1 estimates, 100 % within 10 min")
+    scored = scored_outcomes([right, overdue, not_over, early], 10000)
+    assert score(scored).startswith("2 estimates, 50 % within 10 min")
 
 
 def test_people_have_habits_and_what_they_leave_idle_is_stopped():
@@ -66,3 +81,14 @@ def test_people_have_habits_and_what_they_leave_idle_is_stopped():
         of_users.setdefault(one.request.user, []).append(one.seconds)
     means = sorted(sum(some) / len(some) for some in of_users.values())
     assert means[-1] > 2 * means[0], "people differ"
+
+
+def test_the_costs_of_estimates_are_measured_beside_real_grants():
+    usual = sys.getswitchinterval()
+    try:
+        lines = list(costs(sizes=((12, 1),), grants=10))
+    finally:
+        sys.setswitchinterval(usual)
+    assert [line.split(":")[0] for line in lines] == [
+        "12 waiting, 6 running", "a grant alone", "a grant beside estimates",
+    ]  # fmt: skip

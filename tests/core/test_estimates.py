@@ -18,6 +18,7 @@ from gpuspawner.core.queue.estimates import (
     estimate_of,
     estimate_starts,
     explain_move,
+    first_in_line,
     later_requests,
     queue_positions,
     queue_state,
@@ -127,6 +128,13 @@ def test_an_estimate_goes_by_the_ends_that_are_drawn_and_counts_its_chance():
     assert (found.from_seconds, found.to_seconds) == (300, 2400)
 
 
+def test_the_requests_that_are_estimated_are_the_first_in_line_not_the_oldest():
+    old = [a_lease(f"old{number}", asked_at=NOW - 60 + number, user="alice") for number in range(3)]
+    urgent = a_lease("urgent", asked_at=NOW, user="bob", request=a_request("bob", priority=1))
+    seen = Snapshot(NOW, KINDS, (RUNS, *old, urgent), fleet(gpu(0)))
+    assert [one.id for one in first_in_line(seen, Index(seen), seen.claims, 2)] == ["urgent", "old0"]
+
+
 def test_later_requests_that_go_first_make_a_start_later():
     waits = a_lease("w", asked_at=NOW)
     urgent = claim_of(
@@ -171,6 +179,19 @@ def test_a_workspace_ends_as_those_did_that_were_as_idle_at_that_age():
     assert ends(lease, past).count(6600) > 100
     drawn = ends(replace(lease, streak=Streak(idle_seconds=550.0)), past)
     assert drawn.count(2400 - 550) > 140, "it stays idle for as long"
+
+
+def test_an_idle_workspace_is_used_again_as_often_as_past_ones_were():
+    """A past break does not count as the end, although the workspace ended idle later."""
+    back = [PastRun("somebody", 9600, 36000.0, NOW - 600, (0.0, 500.0, *(0.0,) * 11, 500.0, 1100.0, 1700.0))] * 40
+    left = [PastRun("somebody", 2500, 36000.0, NOW - 600, (0.0, 500.0, 1100.0, 1700.0, 2300.0))] * 40
+    lease = replace(
+        RUNS, deadline_at=NOW + 36000, request=a_request(lifetime_seconds=36000), streak=Streak(idle_seconds=550.0)
+    )
+    assert set(ends(lease, RunTimes(back))) == {9000}
+    drawn = ends(lease, RunTimes([*back, *left]))
+    assert 60 < drawn.count(2400 - 550) < 140, "half of the past workspaces stayed idle"
+    assert drawn.count(9000) > 60
 
 
 def test_idle_times_are_noted_for_each_ten_minutes_of_the_age():

@@ -3,8 +3,8 @@
 from demo.data import FAST_FACTOR
 from gpuspawner.backends.kubernetes.pods import SERVER_SECONDS
 from gpuspawner.catalog import document, watched_file
-from gpuspawner.catalog.models import OnStop
 from gpuspawner.catalog.resources import merging
+from gpuspawner.catalog.template_models import OnStop
 from gpuspawner.core.administration import LONGEST_CHARACTERS, NOTICE_KEPT_SECONDS
 from gpuspawner.core.authentication import TICKET_SECONDS, WINDOW_SECONDS
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES
@@ -14,7 +14,7 @@ from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.leases import reports, transitions
 from gpuspawner.core.leases.steps import NEAR_START_SECONDS
 from gpuspawner.core.number_fields import LONGEST_ON_STOP_SECONDS
-from gpuspawner.core.queue import calibration, estimates, forecasts, preemption, run_times
+from gpuspawner.core.queue import calibration, estimates, preemption, run_times
 from gpuspawner.core.queue.calibration import NEAR_SECONDS
 from gpuspawner.core.quotas import quota_requests
 from gpuspawner.core.quotas.ledger import HALF_LIFE_SECONDS
@@ -93,13 +93,13 @@ FACTS = {
     "estimate.every": f"every {words_of(engine_estimates.EVERY_SECONDS)}",
     "estimate.horizon": f"the next {words_of(estimates.HORIZON_SECONDS)}",
     "estimate.kept": f"kept for {days(history.HISTORY_SECONDS)}",
+    "estimate.most": f"the first {estimates.MOST_ESTIMATED}",
     "estimate.near": f"within {NEAR_SECONDS / 60:g} minutes",
     "estimate.outcomes": f"the last {calibration.MOST_ERRORS} outcomes",
     "estimate.reported": f"the last {days(estimate_records.REPORT_SECONDS)}",
     "estimate.window": f"the {estimates.WINDOW_SECONDS / 60:g} minutes",
     "forecast.draws": f"On {estimates.DRAWS}",
     "forecast.least": f"Until {run_times.LEAST_RUNS}",
-    "forecast.most": f"The first {forecasts.MOST_FORECAST}",
     "forecast.past": f"the last {run_times.MOST_RUNS:,}",
     "health.look": f"every {seconds(gpu_health.LOOK_SECONDS)}",
     "http.all": f"every {FULL_SECONDS:g} seconds",

@@ -14,6 +14,7 @@ from tools.suite import (
     Stage,
     note_durations,
     read_durations,
+    read_progress,
     run_stages,
     slowest_tests,
 )
@@ -55,6 +56,19 @@ def test_results_have_the_summary_the_durations_and_the_cpu_seconds_of_each_stag
     assert set(results["Tests beside"].tests) == {"beside.test_beside::test_that_passes"}
     assert all(result.cpu_seconds > 0 for result in results.values())
     assert "Tests beside: 1 passed" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("output", "progress"),
+    [
+        ("", "starting"),
+        ("bringing up nodes...\n", "starting"),
+        ("..s.x..", "7 tests"),
+        (f"{'.' * 72} [  5%]\n{'.' * 72} [ 11%]\n...", "11 %"),
+    ],
+)
+def test_progress_is_a_percentage_or_the_number_of_tests(output, progress):
+    assert read_progress(output) == progress
 
 
 def test_a_test_that_passes_alone_passes_and_is_named(tmp_path, capfd):

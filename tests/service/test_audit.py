@@ -63,7 +63,9 @@ def test_the_audit_has_refused_grants_corrections_and_lifts(world):
     browser, grant = Browser(world, "admin"), {"user": "alice", "what": "2 GPUs", "until": "3d", "why": "a paper"}
     made = api(world, "admin", "quota-grants", "POST", grant).json()
     api(world, "admin", "quota-grants", "POST", {**grant, "team": "ghost"})
-    browser.submit("console/act/grant", user="alice", number="0", unit="GPUs", until="3d", why="a paper", status=400)
+    browser.submit(
+        "console/act/grant", user="alice", number="0", unit="GPUs", until="3d", why="a paper", step="do", status=400
+    )
     for _ in range(2):  # it is taken back once
         api(world, "admin", f"quota-grants/{made['id']}", "DELETE", {"why": "a mistake"})
     api(world, "admin", "usage/corrections", "POST", {"user": "alice", "amount": "much", "why": "a fault"})

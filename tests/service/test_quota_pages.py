@@ -22,7 +22,7 @@ QUOTAS = {
     "all": {"everybody": True, "memory": {"hard": "64GiB"}},
 }  # fmt: skip
 TEAMS = {"vision": {"title": "Vision"}}
-GRANT = {"user": "alice", "number": "2", "unit": "GPUs", "until": "tomorrow", "why": "The paper"}
+GRANT = {"user": "alice", "number": "2", "unit": "GPUs", "until": "tomorrow", "why": "The paper", "step": "do"}
 
 
 @pytest.fixture
@@ -144,6 +144,10 @@ def test_administrators_see_what_is_used_and_left_of_each_quota(world):
 
 def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reason(world):
     browser = Browser(world, "admin")
+    looked = html.unescape(browser.submit("console/act/grant", **{**GRANT, "step": "look"}).text)
+    assert "2 GPUs more for alice until" in looked
+    assert "Alice: up to 6 GPUs at once instead of 4 GPUs." in looked
+    assert grants(world) == []
     page = browser.submit("console/act/grant", **GRANT, back="console/quotas").text
     (grant,) = grants(world)
     assert (grant["user"], grant["amount"], grant["limit"], grant["why"], grant["by"]) == (

@@ -1,7 +1,8 @@
 """Draw when workspaces end, from how long past workspaces ran.
 
 A drawn end is that of a past workspace which was alike at the same age: idle for about as long, at about the same hour,
-and if enough are known also of the same user and with a similar lifetime.
+and if enough are known also of the same user and with a similar lifetime. An idle workspace either stays idle until its
+idle stop, or is used again, as that past workspace was.
 """
 
 from __future__ import annotations
@@ -72,10 +73,14 @@ class _Moment(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The end of a past workspace: its duration, and how long it was idle at its end."""
+    """The end of a past workspace.
+
+    ``seconds`` is its duration, and for a moment at which it was idle the time from then to its end. ``idle_seconds``
+    is how long it was idle at its end, if it stayed idle from that moment. It is 0 if it was used again.
+    """
 
     seconds: float
-    idle_seconds: float
+    idle_seconds: float = 0.0
 
 
 class RunTimes:
@@ -102,13 +107,11 @@ class RunTimes:
         if run is None:
             return
         self._runs.append(run)
-        end = _end_of(run)
-        for group in _groups_of(run):
+        for group, end in _ends_of(run):
             insort(self._ends.setdefault(group, []), end)
         if len(self._runs) > MOST_RUNS:
-            oldest = self._runs.popleft()
-            for group in _groups_of(oldest):
-                self._ends[group].remove(_end_of(oldest))
+            for group, end in _ends_of(self._runs.popleft()):
+                self._ends[group].remove(end)
 
     def end_at(self, lease: Lease, now: float, draw: int) -> float:
         """Return a drawn end of a workspace that holds something, in seconds since the epoch.
@@ -126,31 +129,36 @@ class RunTimes:
         is_up = lease.phase in UP and lease.running_at is not None
         since = lease.running_at if is_up and lease.running_at is not None else now
         idle_seconds = lease.streak.idle_seconds if is_up else 0.0
-        end = self._drawn(lease, now - since, idle_seconds, now, draw)
-        if end is None:
-            return latest
-        at = since + end.seconds
-        if idle_seconds > 0 and end.idle_seconds > 0:
-            at = now + end.idle_seconds - idle_seconds  # it stays idle, and ends after as long an idle time
-        return min(latest, max(at, now + LEAST_WAIT_SECONDS))
+        left_seconds = self._draw_left_seconds(lease, now - since, idle_seconds, now, draw)
+        return latest if left_seconds is None else min(latest, now + max(left_seconds, LEAST_WAIT_SECONDS))
 
-    def _drawn(self, lease: Lease, age_seconds: float, idle_seconds: float, now: float, draw: int) -> _End | None:
+    def _draw_left_seconds(
+        self, lease: Lease, age_seconds: float, idle_seconds: float, now: float, draw: int
+    ) -> float | None:
         moment = _moment_of(age_seconds, idle_seconds, now)
         chance, fractions = next(_fractions(f"{draw} {lease.id}")), _fractions(f"group {draw} {lease.id}")
         for group in _groups(lease.key.user_created, lease.request.lifetime_seconds, moment):
-            ends, first = self._longer(group, age_seconds)
+            is_idle = group is not None and idle_seconds > 0
+            # The ends of a group of idle moments count from the moment. They hold at every age of the group.
+            least_seconds = 0.0 if is_idle else age_seconds
+            ends, first = self._longer(group, least_seconds)
             if group is not None and not _is_chosen(len(ends) - first, next(fractions)):
                 continue
-            at_hour, first_at_hour = self._longer((group, moment.hour), age_seconds)
+            at_hour, first_at_hour = self._longer((group, moment.hour), least_seconds)
             if _is_chosen(len(at_hour) - first_at_hour, next(fractions)):
                 ends, first = at_hour, first_at_hour
-            return ends[first + int(chance * (len(ends) - first))] if first < len(ends) else None
+            if first == len(ends):
+                return None
+            end = ends[first + int(chance * (len(ends) - first))]
+            if is_idle:
+                return end.idle_seconds - idle_seconds if end.idle_seconds > 0 else end.seconds
+            return end.seconds - age_seconds
         raise AssertionError("the last group has all runs")
 
-    def _longer(self, group: object, age_seconds: float) -> tuple[list[_End], int]:
-        """Return the ends of a group, and the number of the first one that came at a later age."""
+    def _longer(self, group: object, seconds: float) -> tuple[list[_End], int]:
+        """Return the ends of a group, and the number of the first one that came after a longer time."""
         ends = self._ends.get(group, [])
-        return ends, bisect_right(ends, (age_seconds, inf))
+        return ends, bisect_right(ends, (seconds, inf))
 
 
 def _is_chosen(runs: int, fraction: float) -> bool:
@@ -164,20 +172,21 @@ def _groups(user_created: str, lifetime_seconds: float, moment: _Moment) -> tupl
     return ((user_created, length, age, idle), (length, age, idle), (age, idle), None)
 
 
-def _groups_of(run: PastRun) -> set[object]:
-    """Return every group to which a run belongs at some age."""
+def _ends_of(run: PastRun) -> set[tuple[object, _End]]:
+    """Return the end of a run for every group to which it belongs at some age."""
     trace = run.idle or (0.0,) * (1 + int(run.seconds // TRACE_SECONDS))
-    moments = {
-        _moment_of(age, idle, run.began_at + age)
-        for number, idle in enumerate(trace)
-        if (age := number * TRACE_SECONDS) <= run.seconds
-    }
-    return {
-        one
-        for moment in moments
-        for group in _groups(run.user_created, run.lifetime_seconds, moment)
-        for one in (group, (group, moment.hour))
-    }
+    idle_at_end, whole = _idle_at_end(run), _End(run.seconds)
+    found = set[tuple[object, _End]]()
+    for number, idle in enumerate(trace):
+        if (age := number * TRACE_SECONDS) > run.seconds:
+            break
+        stays_idle = run.seconds - idle_at_end < age
+        from_then = _End(run.seconds - age, idle_at_end if stays_idle else 0.0) if idle > 0 else whole
+        moment = _moment_of(age, idle, run.began_at + age)
+        for group in _groups(run.user_created, run.lifetime_seconds, moment):
+            end = whole if group is None else from_then
+            found |= {(group, end), ((group, moment.hour), end)}
+    return found
 
 
 def _moment_of(age_seconds: float, idle_seconds: float, at: float) -> _Moment:
@@ -186,10 +195,10 @@ def _moment_of(age_seconds: float, idle_seconds: float, at: float) -> _Moment:
     return _Moment(age, idle, int(at // 3600) % 24 // HOURS)
 
 
-def _end_of(run: PastRun) -> _End:
+def _idle_at_end(run: PastRun) -> float:
     idle = run.idle[-1] if run.idle else 0.0
     since_seconds = run.seconds - (len(run.idle) - 1) * TRACE_SECONDS
-    return _End(run.seconds, idle + max(0.0, since_seconds) if idle > 0 else 0.0)
+    return idle + max(0.0, since_seconds) if idle > 0 else 0.0
 
 
 def _fractions(name: str) -> Iterator[float]:

@@ -21,7 +21,6 @@ from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Grant,
     Offer,
     Preempted,
@@ -33,6 +32,7 @@ from gpuspawner.schedulers.base import (
     unknown_position,
     without_gpu_claims,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 from gpuspawner.schedulers.http.claims import (
     ClusterNames,
     claim_body,

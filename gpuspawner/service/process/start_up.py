@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def run_service(options: ServeOptions) -> None:
     set_up_log(options.log_format or change_settings(Settings(), start.settings).log_format)
     chosen, file, settings = _prepare(options, start, catalog)
     collect_garbage_seldom()
+    take_short_turns()
     _note_store(start.options)
     asyncio.run(_run(start.options, chosen, file, settings))
 
@@ -143,3 +145,12 @@ def collect_garbage_seldom() -> None:
     """Exclude the loaded modules from garbage collections, and make collections less frequent."""
     gc.freeze()
     gc.set_threshold(OBJECTS)
+
+
+TURN_SECONDS = 0.0002
+"""How long a thread computes before it lets another one go on. A grant waits for such turns about ten times."""
+
+
+def take_short_turns() -> None:
+    """Let threads take short turns, so that a grant waits little for a long computation in another thread."""
+    sys.setswitchinterval(TURN_SECONDS)

@@ -203,7 +203,7 @@ def present_grant(state: Parts, grant: QuotaGrant) -> models.Grant:
         now=now,
         taken_back=taken_back,
         words=f"{show_grant(grant)} more for {grantee(grant)} until {until}",
-        note="" if raises_a_bound(state, grant) else _NO_EFFECT.format(grantee(grant)),
+        note="" if raises_a_bound(state, grant) else NO_EFFECT.format(grantee(grant)),
     )
 
 
@@ -212,7 +212,7 @@ def event_of_grant(state: Parts, grant: QuotaGrant, kind: type[QuotaEvent], reas
     return kind(show_grant(grant), grantee(grant), grant.until, state.catalog.rules.timezone, reason)
 
 
-_NO_EFFECT = "No quota of the catalog limits this for {}, so it changes nothing now."
+NO_EFFECT = "No quota of the catalog limits this for {}, so it changes nothing now."
 
 
 def grantee(grant: QuotaGrant) -> str:

@@ -14,7 +14,7 @@ from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
 from gpuspawner.core.queue.class_holds import hold_user_of
 from gpuspawner.core.queue.decisions import BlockingRule, starts_under_way
-from gpuspawner.core.queue.estimates import QueuePosition
+from gpuspawner.core.queue.estimates import MOST_ESTIMATED, QueuePosition
 from gpuspawner.core.units import ordinal, show_duration, show_time, show_wait
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.service.engine.allocation.requests import KEPT_SECONDS
@@ -25,6 +25,11 @@ from gpuspawner.service.web.permissions import Permission, Person
 
 KEEPS_PLACE = "You do not have to wait here: your place is kept."
 STARTS_THEN = "It starts by itself then."
+FEW_PAST = "Too few past workspaces are known to estimate the start."
+ESTIMATED_SOON = "The start is being estimated."
+FAR_BACK = f"The start is estimated for the first {MOST_ESTIMATED} requests in line."
+NOT_ASKED = "You see when it probably starts once you have requested it."
+"""The reasons why no time is shown."""
 
 
 def queue_sentence(
@@ -39,19 +44,21 @@ def queue_sentence(
     shown: ShownStart | None = None,
     kept: str = "",
     outage: str = "",
+    unknown: str = FEW_PAST,
     then: str = "",
 ) -> str:
     """Return the sentence about a queue position, or about a request that is not made yet (``asked_for`` is false).
 
-    ``shown`` is the estimated start. ``shortage`` is a sentence about a missing resource other than GPUs. ``kept`` is
-    the reason why free GPUs are not granted. ``outage`` are sentences about an outage that prevents every start.
-    ``then`` are sentences for the end, such as ``KEEPS_PLACE``. ``is_own`` is false for a reader of another's request.
+    ``shown`` is the estimated start. ``unknown`` is why there is none. ``shortage`` is a sentence about a missing
+    resource other than GPUs. ``kept`` is the reason why free GPUs are not granted. ``outage`` are sentences about an
+    outage that prevents every start. ``then`` are sentences for the end, such as ``KEEPS_PLACE``. ``is_own`` is false
+    for a reader of another's request.
     """
     number = "" if place.number is None else f"{ordinal(place.number)} "
     line = f"{'You' if is_own else 'It'} {('are' if is_own else 'is') if asked_for else 'would be'} {number}in line"
     words = [outage or place.says or _wait_words(request, catalog, offer, shortage, line, is_own=is_own, kept=kept)]
     if request.gpu is not None and not (outage or place.says or shortage or offer is None or offer.free is None):
-        words.append(start_words(place, shown, asked_for=asked_for))
+        words.append(start_words(place, shown, unknown if asked_for else NOT_ASKED))
     return " ".join(filter(None, [*words, then]))
 
 
@@ -89,23 +96,18 @@ def after_other_starts(most: int, whose: str) -> str:
     return f"{most} {whose} are starting, the most at one time. This one keeps its place and follows by itself."
 
 
-FEW_PAST = "Too few past workspaces are known to estimate the start."
-NOT_ASKED = "You see when it probably starts once you have requested it."
-"""The reasons why no time is shown."""
-
-
-def start_words(place: QueuePosition, shown: ShownStart | None, *, asked_for: bool = True) -> str:
+def start_words(place: QueuePosition, shown: ShownStart | None, unknown: str = FEW_PAST) -> str:
     """Return when a request starts, as precisely as past estimates allow, or why that is not shown.
 
     Args:
         place: its position. Its start is not known if a fleet or scheduler does not answer.
         shown: the estimate, None without one.
-        asked_for: the request is in the queue. Draws for its start are made only there.
+        unknown: why there is no estimate.
     """
     if place.unchanged_seconds is None and shown is None:
         return "We do not know yet how long it takes."
     if shown is None:
-        return FEW_PAST if asked_for else NOT_ASKED
+        return unknown
     if shown.form is Form.TIME and shown.seconds is not None:
         return f"It probably starts in about {show_wait(shown.seconds)}."
     if shown.form is Form.LONG:
@@ -113,6 +115,13 @@ def start_words(place: QueuePosition, shown: ShownStart | None, *, asked_for: bo
     if shown.form is Form.HOUR:
         return "It probably starts within the hour."
     return f"It probably starts in {show_wait(shown.from_seconds)} to {show_wait(shown.to_seconds)}."
+
+
+def _why_no_estimate(state: Parts, lease: Lease) -> str:
+    estimator = state.allocator.estimator
+    if not estimator.has_history:
+        return FEW_PAST
+    return FAR_BACK if estimator.is_considered(lease.id) else ESTIMATED_SOON
 
 
 def hit_rate_words(state: Parts) -> str:
@@ -261,7 +270,8 @@ def present_waiting(state: Parts, lease: Lease, *, is_own: bool = True) -> model
     outage = outage_words(state, lease.request.gpu)
     sentence = queue_sentence(
         place, lease.request, state.catalog, offer, shortage,
-        is_own=is_own, shown=shown, kept=kept, outage=outage, then=f"{KEEPS_PLACE} {reach}" if is_own else "",
+        is_own=is_own, shown=shown, kept=kept, outage=outage, unknown=_why_no_estimate(state, lease),
+        then=f"{KEEPS_PLACE} {reach}" if is_own else "",
     )  # fmt: skip
     if not outage:
         sentence = _held_up_words(state, lease, place) or sentence

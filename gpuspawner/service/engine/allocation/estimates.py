@@ -33,13 +33,14 @@ from gpuspawner.core.queue.calibration import (
 )
 from gpuspawner.core.queue.estimates import (
     MOST_DAYS,
+    MOST_ESTIMATED,
     QueueState,
     estimate_starts,
     explain_move,
+    first_in_line,
     later_requests,
     queue_state,
 )
-from gpuspawner.core.queue.forecasts import MOST_FORECAST
 from gpuspawner.core.queue.index import Index
 from gpuspawner.core.queue.run_times import MOST_RUNS, TRACE_SECONDS, RunTimes, extend_trace, past_run
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
@@ -187,6 +188,8 @@ class Estimator:
         """The requests of ended workspaces of the last days, by lease id."""
         self._last_end: tuple[float, str] = (-inf, "")
         self._estimates: Mapping[str, EstimateOutcome] = {}
+        self._considered: frozenset[str] = frozenset()
+        """The requests of the last round, also those that were too far behind in line."""
         self._made_at = -inf
         self._took_seconds = 0.0
         self._running: asyncio.Task[None] | None = None
@@ -236,12 +239,21 @@ class Estimator:
         estimate = self._estimates.get(lease_id)
         return None if estimate is None else shown_start(estimate).after(self._clock.now() - self._made_at)
 
+    @property
+    def has_history(self) -> bool:
+        """Whether enough ended workspaces are known for estimates."""
+        return self._run_times.is_known
+
+    def is_considered(self, lease_id: str) -> bool:
+        """Return whether a request waited in the last round of estimates."""
+        return lease_id in self._considered
+
     def _is_due(self) -> bool:
         waiting = [lease.id for lease in self._registry if self._is_estimated(lease)]
         passed = self._clock.now() - self._made_at
         if not waiting or passed < self._took_seconds / MOST_PART:
             return False
-        return passed >= EVERY_SECONDS or any(name not in self._estimates for name in waiting)
+        return passed >= EVERY_SECONDS or any(name not in self._considered for name in waiting)
 
     def _is_estimated(self, lease: Lease) -> bool:
         """Return whether a request gets estimates: no rule holds it back, and gpuspawner owns its queue."""
@@ -255,11 +267,11 @@ class Estimator:
             return
         seen = self._observed.snapshot()
         own = {lease.id for lease in seen.leases if self._is_estimated(lease)}
-        claims = [claim for claim in seen.claims if claim.id in own][:MOST_FORECAST]
+        claims = [claim for claim in seen.claims if claim.id in own]
         found, states, self._took_seconds = await asyncio.to_thread(
             _estimate, seen, claims, self._run_times, self._past(seen), self._records.calibration
         )
-        self._estimates, self._made_at = found, seen.now
+        self._estimates, self._considered, self._made_at = found, frozenset(own), seen.now
         with _logged_outage("estimates are not kept"):
             await self._records.note(found, seen.now)
         await self._tell_users(states)
@@ -316,9 +328,11 @@ def _end_of(lease: Lease) -> tuple[float, str]:
 def _estimate(
     seen: Snapshot, claims: Sequence[Claim], run_times: RunTimes, past: Sequence[Claim], calibration: Calibration
 ) -> tuple[dict[str, EstimateOutcome], dict[str, QueueState], float]:
-    """Return the estimates, the state of the queue for each finite one, and the CPU seconds that they took."""
+    """Return the estimates of the first requests in line, the state of the queue for each, and the CPU seconds."""
     began = time.thread_time()
-    found = estimate_starts(seen, Index(seen), claims, run_times, partial(later_requests, past, seen.now))
+    index = Index(seen)
+    claims = first_in_line(seen, index, claims, MOST_ESTIMATED)
+    found = estimate_starts(seen, index, claims, run_times, partial(later_requests, past, seen.now))
     estimates = {
         name: calibration.estimate(inf if point is None else point, *drawn) for name, (point, *drawn) in found.items()
     }

@@ -33,6 +33,8 @@ def _setting(field: Field[Any]) -> dict[str, Any]:
         return {"enum": list(LOG_FORMATS)}
     if isinstance(field.default, tuple):
         return {"type": "array"}
+    if field.default_factory is dict:
+        return TEXTS
     if isinstance(field.default, str):
         return {"type": "string"}
     return {"exclusiveMinimum": 0, "type": "integer" if isinstance(field.default, int) else "number"}

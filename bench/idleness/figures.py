@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from peers import Peer
 
 from gpuspawner.core.idle.policies import IdlePolicy
-from gpuspawner.simulate.probe import Exporter, GeneratedSampler, Probe
+from gpuspawner.simulate.probe import Exporter, GeneratedSampler, Monitor, Probe
 from gpuspawner.simulate.replay import SessionResult, Totals, judged, simulate, totals
 from gpuspawner.simulate.sessions import Session
 
@@ -16,7 +16,7 @@ POLICY = IdlePolicy()
 OURS: dict[str, tuple[str, Probe]] = {
     "gpuspawner": ("nvidia-smi, CPU time", Probe()),
     "gpuspawner with DCGM": ("and DCGM's engine activity", Probe(exporter=Exporter.ENGINE)),
-    "gpuspawner with the monitor": ("and the monitor", Probe(monitor=True)),
+    "gpuspawner with the monitor": ("and the monitor", Probe(monitor=Monitor.UTILIZATION)),
 }
 """Ours, by the sources that it has."""
 

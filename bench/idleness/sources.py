@@ -12,20 +12,22 @@ from families import FAMILIES, sessions_of
 from figures import POLICY, ours, theirs
 from peers import PEERS
 
-from gpuspawner.simulate.probe import Exporter, Probe
+from gpuspawner.simulate.probe import Exporter, Monitor, Probe
 from gpuspawner.simulate.replay import Totals, totals
 
 SOURCES: dict[str, Probe] = {
     "probe": Probe(),
     "DCGM as shipped": Probe(exporter=Exporter.UTILIZATION),
     "DCGM": Probe(exporter=Exporter.ENGINE),
-    "monitor": Probe(monitor=True),
+    "monitor": Probe(monitor=Monitor.UTILIZATION),
+    "monitor with GPM": Probe(monitor=Monitor.GPM),
 }
 SIGNALS = {
     "probe": "nvidia-smi, CPU time",
     "DCGM as shipped": "and DCGM's utilization",
     "DCGM": "and DCGM's engine activity",
     "monitor": "and the monitor",
+    "monitor with GPM": "such, on Hopper and newer",
 }
 FAMILIES_HEAD = ("family", "hours", *(f"{name}: {what}" for name in SOURCES for what in ("in use", "recovered")))
 RULES_HEAD = ("rule", "looks at", "stopped in use", "families", "recovered")

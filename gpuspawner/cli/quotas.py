@@ -238,6 +238,7 @@ gpuspawner admin requests decline 3f2a --reason "save checkpoints, and extend it
 @click.option("--since", metavar="TIME", help="Approve another beginning.")
 @click.option("--until", metavar="TIME", help="Approve another end.")
 @click.option("--reason", "why", metavar="TEXT", help="The sentence that the user reads.")
+@dry_run_option
 @click.option("--all", "closed_too", is_flag=True, help="List answered requests, too.")
 @base.session_options
 def requests(session: Session, act: str, request_id: str | None, *, closed_too: bool, **more: Any) -> None:
@@ -253,6 +254,8 @@ def requests(session: Session, act: str, request_id: str | None, *, closed_too: 
         return
     if not request_id:
         raise click.UsageError(f"Name the request: gpuspawner admin requests {act} ID.")
+    if act == "decline" and more.pop("dry_run"):
+        raise click.UsageError("Only an approval has a preview.")
     one = _find(session, request_id, "?all=1&open=1")
     session.show(session.ask(f"{PATH}/{one['id']}/{act}", "POST", without_empty(more)), _print_request)
 
@@ -268,7 +271,17 @@ def _find(session: Session, begins: str, query: str) -> dict[str, Any]:
     return find_by_id(found, begins, "request", where)
 
 
+def _print_effects(one: dict[str, Any], words: str) -> None:
+    """Print a preview of extra quota."""
+    say(f"{words}. Nothing was changed.")
+    for effect in one["effects"]:
+        say(f"- {effect['words']}")
+
+
 def _print_request(one: dict[str, Any]) -> None:
+    if one.get("dry_run"):
+        _print_effects(one, f"{one['grant']['words']} (request {short_id(one['id'])})")
+        return
     given = f" {one['grant']['words']}." if one["grant"] else ""
     say(f"{one['words']} (request {short_id(one['id'])}): {one['state']}.{given}")
     if one["state"] == "open":
@@ -300,6 +313,7 @@ gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
 @click.option("--list", "listed", is_flag=True, help="List the grants, the newest first.")
+@dry_run_option
 @why_option
 @base.session_options
 def grant(
@@ -318,6 +332,8 @@ def grant(
     in which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it
     any more.
     """
+    if take_back and more["dry_run"]:
+        raise click.UsageError("Only new extra quota has a preview.")
     if listed or take_back:
         answer = session.ask_all("/quota-grants", "grants")
     if listed:
@@ -360,6 +376,9 @@ def correct(session: Session, user: str, amount: str, why: str | None, **more: A
 
 
 def _print_grant(one: dict[str, Any]) -> None:
+    if one.get("dry_run"):
+        _print_effects(one, one["words"])
+        return
     say(f"{one['words']} (grant {short_id(one['id'])}): {one['state']}.")
     if one["note"]:
         say(one["note"])

@@ -92,8 +92,8 @@ def _print_list(workspaces: list[dict[str, Any]], *, all_users: bool, disputed: 
         say("There are no workspaces.")
     else:
         say(
-            "You have no workspaces. Start one with gpuspawner start, or on the hub's page Start. Administrators see "
-            "those of all users with --all."
+            "You have no workspaces now. Start one with gpuspawner start, or on the hub's page Start. gpuspawner list "
+            "--ended 5 shows those that ended, and gpuspawner explain says why the last one did."
         )
 
 

@@ -197,7 +197,8 @@ class Notice:
     """A notice for a person. ``lease`` is "" if it concerns no workspace, ``by`` if no person caused it.
 
     ``kind`` is the event's name, or ``message``, ``quota granted``, ``quota taken back``, ``quota requested``,
-    ``quota declined``. ``about`` is the address of its page below the service's prefix, if that is no workspace's.
+    ``quota declined``, ``budget``, ``waste``, ``statement``. ``about`` is the address of its page below the service's
+    prefix, if that is no workspace's.
     """
 
     id: str

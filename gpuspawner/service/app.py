@@ -11,8 +11,9 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.catalog.watched_file import CatalogFile, InForce
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
@@ -20,6 +21,7 @@ from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
@@ -37,6 +39,7 @@ from gpuspawner.service.metrics import api as metrics
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.notifications.sender import Notifier
+from gpuspawner.service.notifications.team_alerts import SentAlerts
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.quota_requests.requests import QuotaRequests
@@ -92,8 +95,11 @@ def wire(
     clock: Clock,
     hub: HubClient | None = None,
     scheduler: Scheduler | None = None,
+    resources: Resources | None = None,
 ) -> Parts:
     """Create all parts without opening any. Tests pass a ``hub`` of their own.
+
+    ``resources`` are the custom resources, None without them.
 
     Without a ``scheduler``, GPUs are granted in memory, from the GPUs of the backend.
     """
@@ -116,8 +122,10 @@ def wire(
         GpuHealthWatch(backend, in_force, clock, lambda: scheduler.fleet), Notifier(hub, settings, store, clock),
         clock, settings, hub, options.hub_id, options.secret, options.prefix, url.rstrip("/"),
         options.public_url.rstrip("/"), KnownUsers(hub, clock), members, preemptions, announcements,
-        quota_requests, Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
+        quota_requests, SentAlerts(store),
+        Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
         StoredCounters(store, clock),
+        Entries(in_force, resources, clock, store) if resources and isinstance(in_force, CatalogFile) else None,
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)
@@ -132,6 +140,7 @@ async def load(parts: Parts) -> None:
     await parts.preemptions.load()
     await parts.announcements.load()
     await parts.quota_requests.load()
+    await parts.team_alerts.load()
     await parts.counters.load()
     back_seconds = await parts.allocator.resume(parts.preemptions.known_at)
     await parts.engine.availability.resume()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import InForce
@@ -24,6 +25,7 @@ from gpuspawner.service.engine.sampling.gpu_health import GpuHealthWatch
 from gpuspawner.service.engine.sampling.sampler import Sampler
 from gpuspawner.service.metrics.counters import StoredCounters
 from gpuspawner.service.notifications.sender import Notifier
+from gpuspawner.service.notifications.team_alerts import SentAlerts
 from gpuspawner.service.preemption.preemptions import Preemptions
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
@@ -33,6 +35,9 @@ from gpuspawner.service.sign_in.tokens import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.permissions import Person
+
+if TYPE_CHECKING:
+    from gpuspawner.service.custom_resources.entries import Entries  # whose statuses need the parts
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,11 @@ class Parts:
     preemptions: Preemptions
     announcements: Announcements
     quota_requests: QuotaRequests
+    team_alerts: SentAlerts
     inboxes: Inboxes
     counters: StoredCounters
+    entries: Entries | None = None
+    """The entries of the catalog that are custom resources, None without them."""
     metrics_token: str = field(default="", repr=False)
     """The token for Prometheus, "" if only tokens of the hub may read metrics."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from gpuspawner.core.errors import quoted
+from gpuspawner.core.errors import did_you_mean, quoted
 from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS
-from gpuspawner.core.text_fields import LOG_FORMATS, did_you_mean
+from gpuspawner.core.text_fields import LOG_FORMATS
 from gpuspawner.service.log import TEXT
 
 
@@ -73,6 +73,9 @@ class Settings:
     the mail address that the hub's authenticator stored. If it is empty, no messages are sent."""
     notify_admins: tuple[str, ...] = ()
     """Where the messages of administrators go, as addresses of apprise."""
+    notify_teams: Mapping[str, str] = field(default_factory=dict)
+    """Where the messages about a team go, beside its leads: for example a chat. An address of apprise for each team of
+    the catalog."""
     log_format: str = TEXT
     """The format of the service's log: ``text``, or ``json`` for one JSON object in each line."""
     notify_seconds: float = 20.0
@@ -80,7 +83,7 @@ class Settings:
 
 
 LONGEST_CLUSTER = 63
-ADDRESSES = frozenset({"notify_users", "notify_admins"})
+ADDRESSES = frozenset({"notify_users", "notify_admins", "notify_teams"})
 """These settings may contain passwords, so their values are never shown."""
 
 
@@ -126,6 +129,10 @@ def _right(like: object, value: object) -> str:
 
 
 def _right_address(like: object, value: object) -> str:
+    if isinstance(like, Mapping):
+        texts = [text for pair in value.items() for text in pair] if isinstance(value, Mapping) else [None]
+        good = all(isinstance(one, str) and one for one in texts)
+        return "" if good else "teams with an address for each, such as vision: slack://..."
     if isinstance(like, tuple):
         good = isinstance(value, (list, tuple)) and all(isinstance(one, str) and one for one in value)
         return "" if good else "a list of addresses, such as mailto://..."

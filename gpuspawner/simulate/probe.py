@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from gpuspawner.simulate.timeline import Timeline
 DRIVER_SECONDS = 1 / 6
 """The least time that a sample of the driver covers."""
 MONITOR_LATE_SECONDS = 5.0
-"""How often the monitor writes its readings."""
+"""How often the monitor looks and writes its readings."""
 EXPORTER_SECONDS, EXPORTER_LATE_SECONDS = 30.0, 45.0
 """How often DCGM exporter reads, and the mean delay of its values through Prometheus."""
 
@@ -32,25 +33,46 @@ class Exporter(Enum):
     """As it is shipped: the utilization of an instant, of whole devices."""
 
 
-def by_monitor(session: Session, number: int, gpu: str, since: float, until: float) -> list[SourceReading]:
-    """Return the readings of a monitor for a GPU, if NVML gives them. MIG devices have no readings.
+class Monitor(Enum):
+    """What the GPU monitor of a workspace can read."""
 
-    On a shared GPU they are the utilization of the workspace's own processes, if the session's driver has it.
-    """
+    UTILIZATION = "utilization"
+    """The driver's samples of utilization. MIG devices have none."""
+    GPM = "gpm"
+    """The activity of the engines by GPM (Hopper and newer), averaged over the time between two looks, also of each MIG
+    device."""
+
+
+def by_monitor(
+    session: Session, number: int, gpu: str, since: float, until: float, reads: Monitor = Monitor.UTILIZATION
+) -> list[SourceReading]:
+    """Return the readings of a monitor for a GPU, if NVML gives them. On a shared GPU they are those of the device."""
     begin, end = max(0.0, since - MONITOR_LATE_SECONDS), until - MONITOR_LATE_SECONDS
-    if session.sharing is Sharing.MIG or session.lost.touches(until - 1.0, until) or end <= begin:
+    if session.lost.touches(until - 1.0, until) or end <= begin:
         return []
-    is_own = session.sharing is Sharing.EXCLUSIVE or session.has_process_utilization
+    is_own = session.sharing is not Sharing.SHARED
     seen = [session.work[number]] if is_own else [session.work[number], session.neighbours]
     coverage = 1.0 - session.lost.integral(begin, end) / (end - begin)
+    times = until - begin, until - end
+    if reads is Monitor.GPM:
+        percent = max(_averaged(work, begin, end) for work in (*seen, session.media))
+        return [SourceReading(gpu, Source.MONITOR, Measure.ENGINE, percent, *times, coverage, is_own)]
+    if session.sharing is Sharing.MIG:
+        return []
 
     def found(works: list[Timeline], engine: str = "") -> SourceReading:
         percent = max((percent for work in works for percent in _sampled(work, begin, end)), default=0.0)
-        times = until - begin, until - end
         own = is_own or bool(engine)
         return SourceReading(gpu, Source.MONITOR, Measure.UTILIZATION, percent, *times, coverage, own, engine)
 
     return [found(seen), *([found([session.media], "decoder")] if session.media else [])]
+
+
+def _averaged(work: Timeline, since: float, until: float) -> float:
+    """Return the highest average between two looks of the monitor."""
+    looks = range(math.ceil((until - since) / MONITOR_LATE_SECONDS)) if work.touches(since, until) else ()
+    ends = (until - MONITOR_LATE_SECONDS * look for look in looks)
+    return max((work.mean(end - MONITOR_LATE_SECONDS, end) for end in ends), default=0.0)
 
 
 def _sampled(work: Timeline, since: float, until: float) -> Iterator[float]:
@@ -111,8 +133,8 @@ class Probe:
     """A GPU without persistence mode keeps its buffer while no process holds it. We expect that it does not. This was
     not measured. If it does, the buffer shows the wake-up of the last sample.
     """
-    monitor: bool = False
-    """The workspace has a monitor."""
+    monitor: Monitor | None = None
+    """What the workspace's monitor can read, None without a monitor."""
     exporter: Exporter | None = None
     """The metric of a DCGM exporter that Prometheus scrapes, or None."""
     failing_share: float = 0.01
@@ -196,8 +218,8 @@ class GeneratedSampler:
 
     def _by_sources(self, number: int, since: float, at: float) -> Iterator[SourceReading]:
         gpu = self.gpus[number]
-        if self.probe.monitor:
-            yield from by_monitor(self.session, number, gpu, since, at)
+        if self.probe.monitor is not None:
+            yield from by_monitor(self.session, number, gpu, since, at, self.probe.monitor)
         if self.probe.exporter is not None:
             yield from by_exporter(self.session, number, gpu, since, at, self.probe.exporter)
 

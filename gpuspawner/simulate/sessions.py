@@ -67,8 +67,6 @@ class Session:
     """Percent of the encoder or decoder of its GPUs that this workspace uses. The truth, too."""
     has_unreadable: bool = False
     """One of its processes hides its open files, as ``ssh-agent`` does."""
-    has_process_utilization: bool = False
-    """NVML tells the utilization of each process of a shared GPU."""
     has_short_processes: bool = False
     """Each piece of its work has a process of its own, which ends with it."""
     is_hidden: bool = False

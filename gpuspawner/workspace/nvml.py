@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from gpuspawner.workspace.gpm import GpmReader, NoValueError
 
 MOST_GPUS, MOST_EVENTS = 64, 100
 PERCENTS = range(101)
@@ -60,10 +62,18 @@ def join_engines(gpu: Samples, engines: Iterable[Samples]) -> Samples:
     return joined
 
 
-class Nvml:
-    """The workspace's GPUs by UUID, while NVML answers. It keeps their device files open.
+class MigDevice(NamedTuple):
+    """A MIG device: its GPU's UUID and handle, and its GPU instance there."""
 
-    ``problems`` are NVML's messages about unavailable GPUs.
+    gpu_uuid: str
+    gpu: Any
+    instance: int
+
+
+class Nvml:
+    """The workspace's GPUs and MIG devices by UUID, while NVML answers. It keeps their device files open.
+
+    ``problems`` are NVML's messages about unavailable GPUs. ``without_gpm`` says why GPUs have no GPM.
     """
 
     def __init__(self, wanted: Sequence[str] | None) -> None:
@@ -78,7 +88,11 @@ class Nvml:
             raise AwayError(str(error)) from error
         self._nvml: Any = pynvml
         self.problems: dict[str, str] = {}
+        self.without_gpm: dict[str, str] = {}
         self._handles: dict[str, Any] = {}
+        self._mig: dict[str, MigDevice] = {}
+        self._in_mig_mode: set[str] = set()
+        self._gpm: dict[str, GpmReader] = {}
         self._events: Any = None
         self._xids: dict[str, int] = {}
         try:
@@ -89,31 +103,107 @@ class Nvml:
         for name in names[:MOST_GPUS]:
             try:
                 if isinstance(name, str):
-                    self._handles[name] = pynvml.nvmlDeviceGetHandleByUUID(name)
+                    self._add(name, pynvml.nvmlDeviceGetHandleByUUID(name))
                 else:
                     handle = pynvml.nvmlDeviceGetHandleByIndex(name)
-                    self._handles[pynvml.nvmlDeviceGetUUID(handle)] = handle
+                    self._add(pynvml.nvmlDeviceGetUUID(handle), handle)
             except pynvml.NVMLError as error:
                 self.problems[str(name)] = str(error)
         with contextlib.suppress(pynvml.NVMLError):  # without events no Xid is told
             self._events = pynvml.nvmlEventSetCreate()
-            for handle in self._handles.values():
+            for uuid in self._handles.keys() - self._mig.keys():
+                handle = self._handles[uuid]
                 pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+
+    def _add(self, uuid: str, handle: Any) -> None:
+        """Observe a GPU with the MIG devices that this workspace sees of it, or one MIG device. Raises NVMLError."""
+        nvml = self._nvml
+        if self._ask(handle, "nvmlDeviceIsMigDeviceHandle", otherwise=False, read=bool):
+            gpu = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            self._mig[uuid] = MigDevice(nvml.nvmlDeviceGetUUID(gpu), gpu, nvml.nvmlDeviceGetGpuInstanceId(handle))
+        self._handles[uuid] = handle
+        if not self._ask(handle, "nvmlDeviceGetMigMode", otherwise=False, read=lambda modes: bool(modes[0])):
+            self._open_gpm(uuid)
+            return
+        self._in_mig_mode.add(uuid)
+        for number in range(self._ask(handle, "nvmlDeviceGetMaxMigDeviceCount", otherwise=0, read=int)):
+            with contextlib.suppress(nvml.NVMLError):  # no device has this number, or another workspace has it
+                device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+                self._add(nvml.nvmlDeviceGetUUID(device), device)
+
+    def _open_gpm(self, uuid: str) -> None:
+        mig = self._mig.get(uuid)
+        if mig is not None and not self._has_whole_instance(uuid):
+            self.without_gpm[uuid] = "other MIG devices may share its GPU instance"
+            return
+        try:
+            of = (self._handles[uuid], None) if mig is None else (mig.gpu, mig.instance)
+            self._gpm[uuid] = GpmReader(self._nvml, *of)
+        except self._nvml.NVMLError as error:
+            self.without_gpm[uuid] = str(error)
+
+    def _has_whole_instance(self, uuid: str) -> bool:
+        """Return whether a MIG device has all of its GPU instance. GPM's values are those of the instance."""
+        slices = self._ask(
+            self._handles[uuid],
+            "nvmlDeviceGetAttributes",
+            otherwise=(0, 1),
+            read=lambda found: (found.computeInstanceSliceCount, found.gpuInstanceSliceCount),
+        )
+        return bool(slices[0] == slices[1])
 
     @property
     def uuids(self) -> tuple[str, ...]:
         """The observed GPUs."""
         return tuple(self._handles)
 
+    def gpu_of(self, uuid: str) -> str:
+        """Return the UUID of a MIG device's GPU, "" for a whole GPU."""
+        return self._mig[uuid].gpu_uuid if uuid in self._mig else ""
+
+    def has_gpm(self, uuid: str) -> bool:
+        """Return whether GPM observes a GPU."""
+        return uuid in self._gpm
+
+    def activity(self, uuid: str) -> float | None:
+        """Return the activity of a GPU's busiest engine since the last call in percent, by GPM.
+
+        None for the first call, and without GPM. GPM that failed is not used again. Then the other readings of a whole
+        GPU are used. A MIG device has no others.
+
+        Raises:
+            GpuError: The MIG device no longer answers.
+        """
+        nvml, reader = self._nvml, self._gpm.get(uuid)
+        if reader is None:
+            return None
+        try:
+            return reader.read()
+        except NoValueError as error:
+            if uuid in self._mig:
+                return None
+            self.without_gpm[uuid] = str(error)
+        except nvml.NVMLError as error:
+            self.without_gpm[uuid] = str(error)
+            is_refused = isinstance(error, (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission))
+            if uuid in self._mig and not is_refused:
+                raise GpuError(str(error)) from error
+        self._gpm.pop(uuid).close()
+        return None
+
     def samples(self, uuid: str) -> Samples:
         """Return a GPU's sample buffer, including its encoder and decoder. The buffer of some drivers is always empty.
+
+        A MIG device, and a GPU in MIG mode, has no sample buffer.
 
         Raises:
             GpuError: The GPU no longer answers.
         """
-        nvml = self._nvml
+        nvml, handle = self._nvml, self._handle(uuid)
+        if self._is_mig(uuid):
+            return []
         try:
-            gpu = self._buffer(self._handle(uuid), nvml.NVML_GPU_UTILIZATION_SAMPLES)
+            gpu = self._buffer(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_NotFound):
             return []
         except nvml.NVMLError as error:
@@ -123,6 +213,9 @@ class Nvml:
             with contextlib.suppress(nvml.NVMLError):
                 engines.append(self._buffer(self._handles[uuid], kind))
         return join_engines(gpu, engines)
+
+    def _is_mig(self, uuid: str) -> bool:
+        return uuid in self._mig or uuid in self._in_mig_mode
 
     def _handle(self, uuid: str) -> Any:
         if uuid in self.problems:
@@ -144,6 +237,8 @@ class Nvml:
             GpuError: The GPU no longer answers.
         """
         nvml, handle = self._nvml, self._handle(uuid)
+        if self._is_mig(uuid):
+            return None
         try:
             highest = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -179,8 +274,11 @@ class Nvml:
 
     def _optional(self, uuid: str, ask: str, otherwise: Any, read: Any, *arguments: Any) -> Any:
         """Return NVML's answer about a GPU, or another value if the driver does not report it."""
+        return self._ask(self._handles[uuid], ask, otherwise, read, *arguments)
+
+    def _ask(self, handle: Any, ask: str, otherwise: Any, read: Any, *arguments: Any) -> Any:
         try:
-            return read(getattr(self._nvml, ask)(self._handles[uuid], *arguments))
+            return read(getattr(self._nvml, ask)(handle, *arguments))
         except self._nvml.NVMLError:
             return otherwise
 
@@ -197,6 +295,8 @@ class Nvml:
 
     def close(self) -> None:
         """Release the GPUs."""
+        for reader in self._gpm.values():
+            reader.close()
         with contextlib.suppress(self._nvml.NVMLError):
             if self._events is not None:
                 self._nvml.nvmlEventSetFree(self._events)

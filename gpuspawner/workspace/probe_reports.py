@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -27,7 +28,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 from tornado.web import RequestHandler
 
-from gpuspawner.workspace.nvml import PERCENTS, AwayError, GpuError, Health, Nvml
+from gpuspawner.workspace.nvml import PERCENTS, AwayError, GpuError, Health, Nvml, Samples
 
 GPUS = "GPUSPAWNER_GPUS"
 """The UUIDs of this workspace's GPUs, with commas between, on a machine that shows other GPUs too."""
@@ -49,7 +50,10 @@ STRANGE_SECONDS = 600.0
 
 
 class Source(str, Enum):
-    """The source of a GPU's utilization."""
+    """The source of a GPU's utilization, best first."""
+
+    GPM = "gpm"
+    """The activity of its engines by GPM, which misses nothing and has fractions of a percent."""
 
     SAMPLES = "samples"
     """The driver's sample buffer, which misses nothing."""
@@ -66,6 +70,8 @@ class GpuActivity:
         seen_until: The time of the newest counted sample, or of the first check.
         unseen_seconds: Time that was missed before.
         percents: For each observed utilization the total seconds and the last time.
+        without_gpm: Why it has no GPM, or "".
+        gpu: The UUID of a MIG device's GPU, or "".
         joules: The used energy, or None if the driver does not report it. A counter that never changes reports none.
         millijoules: The driver's counter at the last check.
         source: The source of the utilization, or None if the driver reports none.
@@ -76,14 +82,32 @@ class GpuActivity:
     since: float
     seen_until: float
     unseen_seconds: float = 0.0
-    percents: dict[int, tuple[float, float]] = field(default_factory=dict)
+    percents: dict[float, tuple[float, float]] = field(default_factory=dict)
     joules: float | None = None
     millijoules: int | None = None
     source: Source | None = None
     health: Health = field(default_factory=Health)
     problem: str = ""
+    without_gpm: str = ""
+    gpu: str = ""
 
-    def add_samples(self, samples: Iterable[tuple[int, int]], uptime: float, wall: float) -> None:
+    def add_activity(self, percent: float | None, samples: Samples, uptime: float, wall: float) -> None:
+        """Count GPM's average over the time since the last call. None: the activity of this time is unknown.
+
+        The highest of the driver's samples counts if it is higher, because counters of GPUs are sometimes stuck at 0.
+        Below 1 % the value is rounded up to a tenth, so that the report stays small and any activity is above 0.
+        """
+        new = [one for at, one in _to_uptime(samples, uptime, wall) if at > self.seen_until and one in PERCENTS]
+        seconds = max(0.0, uptime - self.seen_until)
+        if percent is None:
+            self._miss(seconds, uptime)
+            seconds = 0.0
+        if new or percent is not None:
+            highest = max([percent or 0.0, *new])
+            self._count(math.ceil(highest * 10) / 10 if highest < 1 else round(highest), seconds, uptime)
+        self.seen_until = uptime
+
+    def add_samples(self, samples: Samples, uptime: float, wall: float) -> None:
         """Count new samples of the driver.
 
         Args:
@@ -93,10 +117,9 @@ class GpuActivity:
             uptime: The present time in seconds since the machine started.
             wall: The present time by the wall clock in seconds.
         """
-        for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
-            if not uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS or at <= self.seen_until + NEW_SECONDS:
-                continue
-            self._add(at, percent, min(at, uptime))
+        for at, percent in _to_uptime(samples, uptime, wall):
+            if at > self.seen_until + NEW_SECONDS:
+                self._add(at, percent, min(at, uptime))
 
     def add_rate(self, percent: int, uptime: float) -> None:
         """Count a utilization rate that was read now."""
@@ -107,9 +130,17 @@ class GpuActivity:
             return
         seconds = at - self.seen_until
         if seconds > LONGEST_SAMPLE_SECONDS:
-            self.unseen_seconds, self.since, seconds = self.unseen_seconds + seconds, at, 0.0
-        self.percents[percent] = self.percents.get(percent, (0.0, 0.0))[0] + seconds, last
+            self._miss(seconds, at)
+            seconds = 0.0
+        self._count(percent, seconds, last)
         self.seen_until = at
+
+    def _miss(self, seconds: float, until: float) -> None:
+        self.unseen_seconds += seconds
+        self.since = until
+
+    def _count(self, percent: float, seconds: float, last: float) -> None:
+        self.percents[percent] = self.percents.get(percent, (0.0, 0.0))[0] + seconds, last
 
     def add_energy(self, millijoules: int | None) -> None:
         """Count the increase of the driver's energy counter. A lower value is a restarted counter."""
@@ -126,6 +157,7 @@ class GpuActivity:
         late = bool(self.problem) or self.seen_until < uptime - LATE_SECONDS
         return {
             "uuid": self.uuid,
+            "gpu": self.gpu,
             "since": round(uptime if late else min(self.since, uptime), 2),
             "unseen": round(self.unseen_seconds + (uptime - self.seen_until if late else 0.0), 2),
             "percents": [
@@ -136,6 +168,13 @@ class GpuActivity:
             "health": vars(self.health),
             "problem": self.problem,
         }
+
+
+def _to_uptime(samples: Samples, uptime: float, wall: float) -> Iterator[tuple[float, int]]:
+    """Yield the time since the machine started and the percent of each sample with a plausible time, in order."""
+    for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
+        if uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS:
+            yield at, percent
 
 
 def uptime_seconds() -> float:
@@ -194,7 +233,8 @@ class Monitor:
             uptime = uptime_seconds()
             gpus = list(self._gpus.values())
             self._document = {"uptime": uptime, "gpus": [gpu.to_document(uptime) for gpu in gpus]}
-            if now - opened > AGAIN_SECONDS and any(gpu.problem for gpu in gpus):
+            # What GPM counts between its last reading and the new start is lost, so restart after a reading.
+            if is_due and now - opened > AGAIN_SECONDS and any(gpu.problem for gpu in gpus):
                 return
             by_rates = any(gpu.source is Source.RATES for gpu in gpus)
             time.sleep(min(RATES_SECONDS, EVERY_SECONDS) if by_rates else EVERY_SECONDS)
@@ -202,39 +242,59 @@ class Monitor:
     def _look(self, nvml: Nvml, uuid: str, *, is_due: bool) -> None:
         """Check one GPU: its rates, and if everything ``is_due`` its samples, energy and health too."""
         uptime = uptime_seconds()
-        gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime))
-        problem, fault, source = gpu.problem, gpu.health.fault, gpu.source
+        gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime, gpu=nvml.gpu_of(uuid)))
+        problem, fault, sources = gpu.problem, gpu.health.fault, (gpu.source, gpu.without_gpm)
         try:
-            # A buffer may be empty at first. If it was filled before and is empty now, nothing is observed.
-            samples = nvml.samples(uuid) if is_due else []
-            by_rates = not samples and source is not Source.SAMPLES and (is_due or source is Source.RATES)
-            rate = nvml.rate(uuid) if by_rates else None
-            uptime, wall = uptime_seconds(), time.time()
-            if samples:
-                gpu.source = Source.SAMPLES
-                gpu.add_samples(samples, uptime, wall)
-            elif rate is not None:
-                gpu.source = Source.RATES
-                gpu.add_rate(rate, uptime)
+            # The samples come first: if they fail, the next value of GPM is of this time too.
+            samples = nvml.samples(uuid) if is_due and nvml.has_gpm(uuid) else []
+            activity = nvml.activity(uuid) if is_due else None
+            if nvml.has_gpm(uuid):
+                gpu.source, is_read = Source.GPM, is_due
+                if is_due:
+                    gpu.add_activity(activity, samples, uptime_seconds(), time.time())
+            else:
+                is_read = _read_utilization(gpu, nvml, is_due=is_due)
             if is_due:
                 gpu.add_energy(nvml.millijoules(uuid))
-            if is_due or by_rates:
+            if is_read:
                 gpu.problem = ""
         except GpuError as error:
             gpu.problem = str(error)
         if is_due and uuid not in nvml.problems:
             gpu.health = nvml.health(uuid, gpu.health)
-        if gpu.source is not source and gpu.source is not None:
-            self.log.info("GPU %s is observed by %s", uuid, _SOURCE_WORDS[gpu.source])
+        gpu.without_gpm = nvml.without_gpm.get(uuid, "")
+        if (gpu.source, gpu.without_gpm) != sources and (gpu.source or gpu.gpu):
+            why = f" (GPM: {gpu.without_gpm})" if gpu.without_gpm else ""
+            self.log.info("GPU %s is %s%s", uuid, _SOURCE_WORDS[gpu.source], why)
         if gpu.problem != problem:
             self.log.warning("GPU %s %s", uuid, f"can't be read: {gpu.problem}" if gpu.problem else "can be read again")
         if gpu.health.fault not in {fault, ""}:
             self.log.warning("GPU %s: %s", uuid, gpu.health.fault)
 
 
+def _read_utilization(gpu: GpuActivity, nvml: Nvml, *, is_due: bool) -> bool:
+    """Count what NVML tells of a GPU without GPM. Return whether it was asked. Raises GpuError."""
+    if gpu.source is Source.GPM:
+        gpu.source = None
+    # A buffer may be empty at first. If it was filled before and is empty now, nothing is observed.
+    samples = nvml.samples(gpu.uuid) if is_due else []
+    by_rates = not samples and gpu.source is not Source.SAMPLES and (is_due or gpu.source is Source.RATES)
+    rate = nvml.rate(gpu.uuid) if by_rates else None
+    uptime, wall = uptime_seconds(), time.time()
+    if samples:
+        gpu.source = Source.SAMPLES
+        gpu.add_samples(samples, uptime, wall)
+    elif rate is not None:
+        gpu.source = Source.RATES
+        gpu.add_rate(rate, uptime)
+    return is_due or by_rates
+
+
 _SOURCE_WORDS = {
-    Source.SAMPLES: "the driver's sample buffer",
-    Source.RATES: "utilization rates, read four times a second: the driver has no sample buffer",
+    Source.GPM: "observed by GPM, which misses nothing",
+    Source.SAMPLES: "observed by the driver's sample buffer",
+    Source.RATES: "observed by utilization rates, read four times a second: the driver has no sample buffer",
+    None: "not observed",
 }
 
 

@@ -16,6 +16,7 @@ from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.idle.readings import Measure, Sample, Source, SourceReading
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000000"
+M, N = "MIG-bbbbbbbb-0000-0000-0000-000000000000", "MIG-cccccccc-0000-0000-0000-000000000000"
 CLOCK = 5000.0
 
 
@@ -34,6 +35,8 @@ def parse(
     previous: ProcessTable | None = None,
     opens: tuple[int, ...] = (50,),
     asleep: bool = False,
+    leased: tuple[str, ...] = (A,),
+    **result: Any,
 ) -> tuple[Sample, ProcessTable]:
     memory, mode = ("0", "Disabled") if asleep else ("2048", "Enabled")
     text = [
@@ -51,8 +54,8 @@ def parse(
         f"until {clock + 4:.2f}",
         "gpuspawner-probe 1 end",
     ]
-    result = ProbeResult("\n".join(text))
-    sample, table = parse_probe(result, (A,), previous, interval_seconds=60.0, age_seconds=600.0)
+    printed = ProbeResult("\n".join(text), **result)
+    sample, table = parse_probe(printed, leased, previous, interval_seconds=60.0, age_seconds=600.0)
     assert table is not None
     return sample, table
 
@@ -124,6 +127,7 @@ BAD = {
     "a parent's": document(gpu([80, 1.0, 4990.0]), pid=51),
     "work of the future": document(gpu([80, 1.0, CLOCK + 1])),
     "more than all": document(gpu([101, 1.0, 4990.0])),
+    "not a number": document(gpu([float("nan"), 1.0, 4990.0])),
     "no number": document(gpu([80, 1.0, None])),
     "a truth": document(gpu([True, 1.0, 4990.0])),
     "endless": document(gpu([80, 1.0, 4990.0], since=float("inf"))),
@@ -173,3 +177,52 @@ def test_a_monitor_is_a_source_of_the_timeline_with_its_observed_time() -> None:
     (one,) = sources(told(rates), clock=CLOCK + 60, previous=table)
     assert (one.percent, one.coverage) == (7.0, 2 / 3), "a rate does not cover the time to the next"
     assert sources(clock=CLOCK + 60, previous=table) == ()
+
+
+def test_gpm_is_the_activity_of_engines_of_which_any_fraction_is_work() -> None:
+    (one,) = sources(told(document(gpu([0, 4000.0, CLOCK - 3], [0.1, 5.0, CLOCK - 8], source="gpm"))))
+    assert (one.measure, one.percent) == (Measure.ENGINE, 0.1)
+    (lost,) = sources(told(document(gpu([0, 4000.0, CLOCK - 3], [0.1, 5.0, CLOCK - 8], source="samples"))))
+    assert (lost.measure, lost.percent) == (Measure.ENGINE, 0.1), "what GPM saw before it was lost"
+    (old,) = sources(told(document(gpu([0, 4000.0, CLOCK - 3], [0.1, 5.0, 900.0], source="samples"))))
+    assert (old.measure, old.percent) == (Measure.UTILIZATION, 0.0)
+
+
+def test_a_gpu_that_a_probe_may_have_woken_is_judged_by_all_values_of_gpm() -> None:
+    _, table = parse(asleep=True, opens=())
+    own = document(gpu([20, 1.0, CLOCK + 3], source="gpm"), uptime=CLOCK + 58)
+    assert seen(told(own), clock=CLOCK + 60, previous=table, asleep=True) == 20.0
+
+
+POD: dict[str, Any] = {"leased": ("pod-mig-0",), "counted": True, "shared": True}
+LEASE: dict[str, Any] = {"leased": (M,), "devices": {M: A}}
+
+
+def mig(uuid: str, *percents: list[float], **changes: Any) -> dict[str, Any]:
+    return gpu(*percents, **{"uuid": uuid, "gpu": A, "source": "gpm", **changes})
+
+
+@pytest.mark.parametrize("lease", [POD, LEASE], ids=["a pod's", "a machine's"])
+def test_the_activity_of_a_mig_device_is_the_workspaces_own(lease: dict[str, Any]) -> None:
+    whole = gpu(source=None, since=CLOCK - 2)
+    line = told(document(whole, mig(M, [0, 4000.0, CLOCK - 3], [0.2, 5.0, CLOCK - 8])))
+    (one,) = sources(line, **lease)
+    assert (one.gpu, one.measure, one.percent) == (lease["leased"][0], Measure.ENGINE, 0.2)
+    assert (one.coverage, one.is_own) == (1.0, True)
+
+
+def test_a_mig_device_that_others_use_too_is_not_the_workspaces_own() -> None:
+    (one,) = sources(told(document(mig(M, [0.2, 5.0, CLOCK - 8]))), **POD, divided=True)
+    assert not one.is_own
+    (one,) = sources(told(document(gpu([30, 5.0, CLOCK - 8], source="gpm"))), **POD)
+    assert not one.is_own, "the values of its GPU are not its own either"
+
+
+def test_a_lease_of_several_mig_devices_has_each_of_them() -> None:
+    both = told(document(mig(M, [9, 5.0, CLOCK - 8]), mig(N, [0, 5.0, CLOCK - 8], since=CLOCK - 35)))
+    lease: dict[str, Any] = {"leased": (M, N), "devices": {M: A, N: A}}
+    assert [(one.percent, round(one.coverage, 1)) for one in sources(both, **lease)] == [(9.0, 1.0), (0.0, 0.5)]
+    pod = POD | {"leased": ("pod-mig-0", "pod-mig-1")}
+    assert [(one.percent, round(one.coverage, 1)) for one in sources(both, **pod)] == [(9.0, 0.5)] * 2
+    only = told(document(mig(M, [0, 5.0, CLOCK - 8])))
+    assert [one.coverage for one in sources(only, **pod)] == [0.0, 0.0], "the other one is not seen"

@@ -139,11 +139,19 @@ def test_sources_that_see_all_of_the_time_stop_no_family_in_use(capsys: pytest.C
     assert found.hours > 50
     head = dict(zip(FAMILIES_HEAD, range(len(FAMILIES_HEAD)), strict=True))
     for line in found.families:
-        assert line[head["monitor: in use"]] == line[head["DCGM: in use"]] == "0 of 1", line
+        for source in ("DCGM", "monitor", "monitor with GPM"):
+            assert line[head[f"{source}: in use"]] == "0 of 1", line
     wrong = {line[0]: line[2:4] for line in found.rules}
     assert set(RULE) < set(wrong)
     assert wrong["gpuspawner: monitor"] == wrong["gpuspawner: DCGM"] == ("0", "0 of 5")
     assert wrong["cron script"][1] != "0 of 5"
+
+
+def test_the_monitor_sees_tiny_kernels_and_those_of_mig_devices_by_gpm_only() -> None:
+    head = dict(zip(FAMILIES_HEAD, range(len(FAMILIES_HEAD)), strict=True))
+    found = families(5, 1, ("tiny kernels", "MIG, kernels without CPU")).families
+    for source, stopped in (("monitor", "1 of 1"), ("monitor with GPM", "0 of 1")):
+        assert [line[head[f"{source}: in use"]] for line in found] == [stopped, stopped]
 
 
 def test_the_documents_picture_and_tables_are_of_these_rules() -> None:

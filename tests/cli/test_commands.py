@@ -423,7 +423,7 @@ def test_stop_withdraws_a_waiting_and_stops_a_running_workspace(hub, ask):
     assert hub.until_ended("ada", "stopped")["end"]["by"] == "ada"
     eventually(lambda: hub.server("ada") is None, what="the hub has no server of it any more")
     assert ask("ada", "list").stdout.startswith(
-        "You have no workspaces. Start one with gpuspawner start, or on the hub's page Start. "
+        "You have no workspaces now. Start one with gpuspawner start, or on the hub's page Start. "
     )
     ended = ask("ada", "list", "--ended", "5").stdout.splitlines()[1]
     assert re.search(r"It was stopped \(ada\) +\d\d:\d\d:\d\d$", ended), ended  # and when

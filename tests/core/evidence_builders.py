@@ -34,14 +34,8 @@ def sample(*gpus: GpuReading, leased: tuple[str, ...] | None = None, **more) -> 
 
 
 def monitored(percent: float, coverage: float = 1.0, **more) -> SourceReading:
-    usual = {"gpu": "a", "begin_seconds": 65.0, "end_seconds": 5.0}
-    return SourceReading(
-        source=Source.MONITOR,
-        measure=Measure.UTILIZATION,
-        percent=percent,
-        coverage=coverage,
-        **{**usual, **more},
-    )
+    usual = {"gpu": "a", "begin_seconds": 65.0, "end_seconds": 5.0, "measure": Measure.UTILIZATION}
+    return SourceReading(source=Source.MONITOR, percent=percent, coverage=coverage, **{**usual, **more})
 
 
 def exported(percent: float, coverage: float = 1.0, **more) -> SourceReading:

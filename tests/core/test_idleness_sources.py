@@ -39,6 +39,11 @@ INSTANT = {"measure": Measure.UTILIZATION, "coverage": 1 / 30}
     ("seen", "because"),
     [
         pytest.param(sample(LOW, sources=(monitored(1),)), "GPU 0 at 1 % by the workspace's monitor", id="monitor"),
+        pytest.param(
+            sample(LOW, sources=(monitored(0.2, measure=Measure.ENGINE),)),
+            "GPU 0 at 0.2 % by the workspace's monitor",
+            id="monitor by GPM",
+        ),
         pytest.param(sample(LOW, sources=(exported(0.02),)), "GPU 0 at 0.02 % by DCGM exporter", id="engine activity"),
         pytest.param(sample(LOW, sources=(exported(1, **INSTANT),)), "GPU 0 at 1 % by DCGM exporter", id="utilization"),
         pytest.param(
@@ -187,7 +192,7 @@ def test_only_a_covering_source_makes_a_gpu_idle_and_none_hides_work(
 
 RARELY = st.sampled_from([False, False, False, False, False, False, False, True])
 LIFE = st.lists(st.tuples(RARELY, st.booleans()), min_size=30, max_size=90)
-NAMES = st.sampled_from(["monitor", "exporter", "instant", "cpu"])
+NAMES = st.sampled_from(["monitor", "GPM", "exporter", "instant", "cpu"])
 SHORT = IdlePolicy(for_seconds=600.0, grace_seconds=180.0, soft_seconds=600.0)
 
 
@@ -212,6 +217,7 @@ def stop_of(life: list[tuple[bool, bool]], reading: GpuReading, sources: set[str
     for minute, (used, shown) in enumerate(life):
         told = {
             "monitor": monitored(50.0 if used else 0.0),
+            "GPM": monitored(0.2 if used else 0.0, measure=Measure.ENGINE),
             "exporter": exported(50.0 if used else 0.0),
             "instant": exported(50.0 if used and shown else 0.0, **INSTANT),
         }

@@ -14,6 +14,7 @@ from gpuspawner.simulate.probe import (
     MONITOR_LATE_SECONDS,
     Exporter,
     GeneratedSampler,
+    Monitor,
     Probe,
     by_exporter,
     by_monitor,
@@ -35,9 +36,11 @@ PLAIN = Session(
 )
 
 
-def monitored(session: Session, since: float, until: float) -> list[SourceReading]:
+def monitored(
+    session: Session, since: float, until: float, reads: Monitor = Monitor.UTILIZATION
+) -> list[SourceReading]:
     """Return the readings of the monitor for an interval, which it writes five seconds later."""
-    return by_monitor(session, 0, "a", since + MONITOR_LATE_SECONDS, until + MONITOR_LATE_SECONDS)
+    return by_monitor(session, 0, "a", since + MONITOR_LATE_SECONDS, until + MONITOR_LATE_SECONDS, reads)
 
 
 def exported(session: Session, since: float, until: float, tells: Exporter = Exporter.ENGINE) -> list[SourceReading]:
@@ -63,11 +66,21 @@ def test_a_monitor_sees_nothing_where_nvml_tells_nothing() -> None:
     assert seen.coverage == 0.9, "of a time that it missed it says nothing"
 
 
-def test_on_a_shared_gpu_it_sees_the_device_unless_nvml_tells_it_of_processes() -> None:
+@pytest.mark.parametrize("reads", Monitor)
+def test_on_a_shared_gpu_it_sees_the_device(reads: Monitor) -> None:
     one = replace(PLAIN, sharing=Sharing.SHARED, neighbours=Timeline([(0.0, 60.0, 90.0)]))
-    for known, percent in ((False, 90), (True, 0)):
-        (seen,) = monitored(replace(one, has_process_utilization=known), 0, 60)
-        assert (seen.percent, seen.is_own) == (percent, known)
+    (seen,) = monitored(one, 0, 60, reads)
+    assert (seen.percent, seen.is_own) == (90, False)
+
+
+def test_by_gpm_it_sees_fractions_of_a_percent_also_of_a_mig_device() -> None:
+    tiny = replace(PLAIN, sharing=Sharing.MIG, work=(Timeline([(100.0, 200.0, 0.2)]),))
+    (seen,) = monitored(tiny, 60, 150, Monitor.GPM)
+    assert (seen.measure, seen.percent, seen.coverage, seen.is_own) == (Measure.ENGINE, pytest.approx(0.2), 1.0, True)
+    (seen,) = monitored(tiny, 0, 60, Monitor.GPM)
+    assert seen.percent == 0
+    (seen,) = monitored(replace(PLAIN, media=Timeline([(0.0, 300.0, 40.0)])), 0, 60, Monitor.GPM)
+    assert (seen.percent, seen.engine) == (pytest.approx(40), ""), "the busiest engine"
 
 
 def test_the_exporter_averages_engine_activity_and_misses_nothing() -> None:
@@ -115,5 +128,5 @@ def test_continuous_sources_spare_an_endpoint_that_is_being_tested() -> None:
         return totals((simulate(look, one.used, 1, one.end, policy)[0], one.end) for look, one in looked).wrong
 
     assert wrong(Probe()) > 0
-    assert wrong(Probe(monitor=True)) == 0
+    assert [wrong(Probe(monitor=reads)) for reads in Monitor] == [0, 0]
     assert wrong(Probe(exporter=Exporter.ENGINE)) == 0

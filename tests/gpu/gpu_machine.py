@@ -53,8 +53,8 @@ class GpuMachine(BadMachine):
         super().close()
 
     def load(self, what, lease=None, gpu=None):
-        """Let something compute: ``train``, ``burst`` or ``rest``. In a workspace, or outside of any; on ``gpu``, or on
-        what the workspace was given. Returns once it has begun (a burst: once it is over)."""
+        """Let something compute: ``train``, ``burst``, ``tiny`` or ``rest``. In a workspace, or outside of any; on
+        ``gpu``, or on what the workspace was given. Returns once it has begun (a burst: once it is over)."""
         environment = dict(os.environ) if lease is None else dict(self.environments[lease.id])
         if gpu is not None:
             environment |= {"CUDA_VISIBLE_DEVICES": gpu, "LOAD_GPU": gpu, "LOAD_FOLDER": self._simulated_folder()}

@@ -51,9 +51,12 @@ def resident_kib(pid):
 
 
 def seen_by_monitor(burst, told):
+    """Return whether a monitor counted a burst. A value of GPM is the average of the seconds since the last look."""
     begin, end = burst
     return any(
-        percent >= BELOW_PERCENT and begin <= last <= end + 1.5
+        (percent > 0 and begin <= last <= end + LOOK_SECONDS + 1.5)
+        if gpu["source"] == "gpm"
+        else (percent >= BELOW_PERCENT and begin <= last <= end + 1.5)
         for document, _ in told
         for gpu in (document or {"gpus": []})["gpus"]
         for percent, _, last in gpu["percents"]
@@ -92,6 +95,7 @@ async def test_bursts_of_a_fraction_of_a_second(machine, golden):
     )
     found = {
         "gpu": real_gpus()[0].name,
+        "source": told[-1][0]["gpus"][0]["source"],
         "bursts": len(happened),
         "seen_by_monitor": by_monitor,
         "seen_by_script": by_script,

@@ -370,6 +370,8 @@ async def test_an_undeliverable_notice_blocks_no_action(world, monkeypatch, capl
         ({"notify_users": f"mailto://bob:{SECRET}@example.org"}, "http://hub", r"write \{user\} or \{email\} in it"),
         ({"notify_admins": (f"mailtox://bob:{SECRET}@x",)}, "http://hub", r"notify_admins\[0\].*begins with 'mailtox'"),
         ({"notify_admins": (f"{SECRET}",)}, "http://hub", r"notify_admins\[0\].*nothing with ://"),
+        ({"notify_teams": {"vision": f"chat:{SECRET}"}}, "http://hub", r"notify_teams\[vision\].*nothing with ://"),
+        ({"notify_teams": {"vision": "json://x"}}, "", "c.JupyterHub.public_url"),
     ],
 )
 def test_promise_10_a_target_that_cannot_be_used_is_refused_without_its_secret(settings, public_url, says):
@@ -382,6 +384,33 @@ def test_targets_that_can_be_used_are_taken(mailbox, webhook):
     check_targets(Settings(), "")
     for target in ("{user}@example.org", "{email}"):
         check_targets(Settings(notify_users=mailbox.address(target), notify_admins=(webhook.address(),)), "http://hub")
+
+
+async def test_a_message_reaches_the_chat_of_its_team_alone_and_a_removed_chat_ends_it(make_world, webhook, sending):
+    world = make_world(notify_teams=dict.fromkeys(("vision", "speech"), webhook.address(SECRET)))
+    rows_of = world.parts.notifier.rows_of
+    assert rows_of(Message("", "", "budget", "Title", "Text", to_admins=True)) == []
+    assert rows_of(Message("", "", "budget", "Title", "Text", to_team="robots")) == []
+    rows = [row for team in ("vision", "speech") for row in rows_of(Message("", "", "budget", team, "x", to_team=team))]
+    assert [row.channel for row in rows] == ["team vision", "team speech"]
+    world.parts.notifier._settings = replace(world.parts.settings, notify_teams={"vision": webhook.address(SECRET)})
+    await world.parts.store.write(world.parts.store.outbox.add, rows)
+    sending(world).wake()
+    await until(lambda: waiting(world) == 0)
+    assert [one["title"] for one in webhook.messages] == ["vision"]
+    assert counts(world) == {"sent": 1, "unaddressed": 1}
+
+
+async def test_a_broken_chat_of_a_team_is_a_problem_by_the_team_s_name(make_world, webhook, sending):
+    world = make_world(notify_teams={"vision": webhook.address(SECRET)})
+    webhook.status = 500
+    sending(world)
+    await put(world, Message("", "", "budget", "Title", "Text", to_team="vision"))
+    await until(lambda: world.parts.notifier.troubles)
+    (problem,) = [one for one in find_problems(world.parts, (), ()) if "No message" in one.what]
+    assert problem.what.startswith("No message to the chat of team vision was delivered for ")
+    assert "notify_teams" in problem.remedy
+    assert SECRET not in str(problem)
 
 
 async def parked(world):

@@ -22,7 +22,7 @@ QUOTAS = {
     "all": {"everybody": True, "memory": {"hard": "64GiB"}},
 }  # fmt: skip
 TEAMS = {"vision": {"title": "Vision"}}
-GRANT = {"user": "alice", "number": "2", "unit": "GPUs", "until": "tomorrow", "why": "The paper"}
+GRANT = {"user": "alice", "number": "2", "unit": "GPUs", "until": "tomorrow", "why": "The paper", "step": "do"}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_less_than_an_hour_is_not_shown_as_nothing(hours, text):
 def test_waiting_gpus_are_shown_next_to_used_gpus(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
-    line = "0 of 1 GPU (up to 4 if available), 3 waiting"
+    line = "0 of 4 GPUs used, share 1, 3 waiting"
     assert "GPUs now 0 of 4 3 more requested." in text_of(browser.home.text)
     assert "GPUs now 0 of 4 3 more requested. Your share is 1." in section(browser.look("quota").text, "have")
     (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")
@@ -144,6 +144,10 @@ def test_administrators_see_what_is_used_and_left_of_each_quota(world):
 
 def test_extra_quota_is_given_in_force_at_once_listed_and_taken_back_with_a_reason(world):
     browser = Browser(world, "admin")
+    looked = html.unescape(browser.submit("console/act/grant", **{**GRANT, "step": "look"}).text)
+    assert "2 GPUs more for alice until" in looked
+    assert "Alice: up to 6 GPUs at once instead of 4 GPUs." in looked
+    assert grants(world) == []
     page = browser.submit("console/act/grant", **GRANT, back="console/quotas").text
     (grant,) = grants(world)
     assert (grant["user"], grant["amount"], grant["limit"], grant["why"], grant["by"]) == (

@@ -109,6 +109,74 @@ def test_the_command_shows_what_was_given_instead_of_the_request(world, run):
     assert re.search(r"approved +1 GPU ", run("admin", "requests", "--all")[1])
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param({"what": "3 workspaces"}, "Give more of a quota that limits the user.", id="no such quota"),
+        pytest.param({"until": f"{int(LONGEST_SECONDS / DAY) + 1}d"}, "Ask again before it ends.", id="too long"),
+        pytest.param({"since": "2d", "until": "1d"}, "Give a later end.", id="ends first"),
+    ],
+)
+def test_a_changed_approval_has_the_bounds_of_a_request(world, body, told):
+    asked = ask(world)
+    for dry in (True, False):
+        assert told in error(answer(world, asked, "approve", status=400, why="So", dry_run=dry, **body))
+    assert listed(world, "alice") == [("alice", "open")]
+
+
+def effects(world, asked, status=200, **body):
+    """Return the sentences of a preview, each with its kind."""
+    shown = answer(world, asked, "approve", status=status, why="So", dry_run=True, **body)
+    assert (shown["dry_run"], shown["state"], most_gpus(world)["members"]) == (True, "open", 2)
+    return [(one["kind"], one["words"]) for one in shown["effects"]]
+
+
+def test_a_preview_of_an_approval_says_what_the_user_has_then_and_what_still_limits(world):
+    asked = ask(world)
+    more = ("good", "Alice in vision: up to 4 GPUs at once instead of 2 GPUs.")
+    stays = ("warn", "The limit of team Vision stays 3 GPUs at once.")
+    cost = ("info", "Up to CHF 4.20 an hour, paid by team vision.")
+    assert effects(world, asked) == [more, stays, cost]
+    one = ("good", "Alice in vision: up to 3 GPUs at once instead of 2 GPUs.")
+    assert effects(world, asked, what="1 GPU")[:2] == [one, ("info", "Up to CHF 2.10 an hour, paid by team vision.")]
+    hours = effects(world, asked, what="20 GPU h", until="10d")
+    assert hours[0] == ("good", "Alice in vision: 60 GPU hours left this week instead of 40 GPU hours.")
+    assert hours[1] == ("info", "The amount is added in each of 3 weeks.")
+    other = ask(world)
+    answer(world, other, "approve")
+    shown = answer(world, asked, "approve", dry_run=True)
+    assert ("Alice in vision: up to 6 GPUs at once instead of 4 GPUs.") in [one["words"] for one in shown["effects"]]
+    already = "2 GPUs more for alice in vision until Mon 18 Jan 08:00 already. Both add up."
+    assert already in [one["words"] for one in shown["effects"]]
+
+
+def test_a_preview_names_a_team_budget_with_less_left_and_a_later_beginning(make_web_world, monkeypatch):
+    monkeypatch.setattr("page_world.PEOPLE", {**PEOPLE, **STAFF})
+    rules = {
+        "each": {"each": "user", "gpu_hours": {"per": "week", "hard": 40}},
+        "vision": {"group": "vision", "gpu_hours": {"per": "month", "hard": 15}},
+    }
+    world = make_web_world(load_catalog({**CATALOG, "teams": {"vision": {}}, "quotas": rules}))
+    world.groups.update(alice={"vision"})
+    asked = ask(world, what="20 GPU h", team=None, since="7d", until="9d")
+    shown = answer(world, asked, "approve", dry_run=True)
+    assert [(one["kind"], one["words"]) for one in shown["effects"]][:2] == [
+        ("good", "Alice: 60 GPU hours left of the week from Mon 18 Jan 00:00 instead of 40 GPU hours."),
+        ("warn", "Only 15 GPU hours are left of vision's 15 GPU hours this month."),
+    ]
+
+
+def test_the_command_previews_an_approval(world, run):
+    asked = ask(world)
+    typed = ("admin", "requests", "approve", asked["id"][:6], "--amount", "1 GPU", "--reason", "One is free")
+    told = run(*typed, "--dry-run")[1]
+    assert "1 GPU more for alice in vision until Mon 18 Jan 08:00 (request" in told
+    assert "Nothing was changed" in told
+    assert "Alice in vision: up to 3 GPUs at once instead of 2 GPUs." in told
+    assert listed(world, "alice") == [("alice", "open")]
+    assert "approved" in run(*typed)[1]
+
+
 def test_a_declined_request_changes_nothing_and_has_the_reason(world):
     asked = ask(world)
     assert "why" in error(answer(world, asked, "decline", status=400))
@@ -229,12 +297,18 @@ def test_requests_survive_a_restart(world):
 
 
 def test_leads_and_administrators_are_told_by_inbox_and_mail_with_links_that_ask(world, monkeypatch):
-    settings = Settings(notify_users="json://localhost/{user}", notify_admins=["json://localhost/admins"])
+    chat = {"vision": "json://localhost/vision", "speech": "json://localhost/speech"}
+    users, admins = "json://localhost/{user}", ["json://localhost/admins"]
+    settings = Settings(notify_users=users, notify_admins=admins, notify_teams=chat)
     monkeypatch.setattr(world.parts.notifier, "_settings", settings)
     api(world, "lena")  # she has used her role
     asked = ask(world)
     rows = [(row.channel, row.document) for row in world.parts.store.outbox.due(NOW, 99)]
-    assert sorted((channel, mail["user"]) for channel, mail in rows) == [("admins 0", "alice"), ("user", "lena")]
+    assert sorted((channel, mail["user"]) for channel, mail in rows) == [
+        ("admins 0", "alice"),
+        ("team vision", "alice"),
+        ("user", "lena"),
+    ]
     text = rows[0][1]["text"]
     assert text.startswith("“The paper”\n\n2 GPUs more for alice in vision until ")
     link = re.search(r"Approve: (\S+)", text)[1].partition("/services/gpu/")[2]
@@ -244,8 +318,8 @@ def test_leads_and_administrators_are_told_by_inbox_and_mail_with_links_that_ask
     for name, told in (("lena", 1), ("admin", 1), ("bob", 0), ("otto", 0)):
         assert titles(world, name) == ["alice asks for 2 GPUs more"] * told
     answer(world, asked, "decline", why="No")
-    mails = [row.document for row in world.parts.store.outbox.due(NOW, 99) if row.document["user"] == "alice"]
-    assert [mail["text"].splitlines()[0] for mail in mails if not mail["to_admins"]] == ["admin declined it. “No”"]
+    mails = [row.document for row in world.parts.store.outbox.due(NOW, 99) if row.channel == "user"]
+    assert [mail["text"].splitlines()[0] for mail in mails if mail["user"] == "alice"] == ["admin declined it. “No”"]
 
 
 def test_after_two_days_without_an_answer_leads_and_administrators_are_reminded_once(world, monkeypatch):
@@ -312,7 +386,12 @@ def test_an_administrator_answers_on_the_page(world):
     assert 'name="number" value="20"' in dialog
     typed = {"request": asked["id"], "number": "10", "unit": "GPU h", "back": "console/requests"}
     assert 'id="act-why-wrong"' in browser.submit("console/act/change-request", 400, **typed).text
-    page = html.unescape(browser.submit("console/act/change-request", **typed, why="Half").text)
+    looked = html.unescape(browser.submit("console/act/change-request", **typed, why="Half").text)
+    assert "10 GPU h more for alice in vision until" in looked
+    assert "Alice in vision: 50 GPU hours left this week instead of 40 GPU hours." in looked
+    assert "Up to CHF 21.00, paid by team vision." in looked
+    assert listed(world, "alice") == [("alice", "open")], "a preview changes nothing"
+    page = html.unescape(browser.submit("console/act/change-request", **typed, why="Half", step="do").text)
     assert "No request waits for an answer." in page
     assert "alice: 10 GPU h</b> instead of 20 GPU h" in page
     assert "“Half”" in html.unescape(browser.look("console/requests?show=answered").text)

@@ -43,8 +43,8 @@ def test_an_unknown_setting_is_refused_with_a_similar_one():
         change_settings(Settings(), {"tick_secnds": 1})
 
 
-@pytest.mark.parametrize("name", ["notify_users", "notify_admins"])
-@pytest.mark.parametrize("value", [7, None, ["mailto://bob:s3cret@example.org", 7], {"a": "s3cret"}])
+@pytest.mark.parametrize("name", ["notify_users", "notify_admins", "notify_teams"])
+@pytest.mark.parametrize("value", [7, None, ["mailto://bob:s3cret@example.org", 7], {"a": "s3cret", "b": 7}])
 def test_an_invalid_address_is_refused_without_showing_it(name, value):
     with pytest.raises(SettingsError, match=f"service_settings.{name}: what is written is not right; write") as refused:
         change_settings(Settings(), {name: value})

@@ -1,5 +1,7 @@
 """The Jupyter servers and the stand-in for the service that the tests of a workspace share."""
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,18 @@ from workspace_server import (
     warning_of_idleness,
     workspace_document,
 )
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory):
+    """The folder of a libnvidia-ml.so.1 for simulated GPUs."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler is installed: apt-get install gcc")
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parent / "nvml_standin.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -82,14 +82,24 @@ def seconds_at(gpu, lowest):
     return sum(seconds for percent, seconds, _ in gpu["percents"] if percent >= lowest)
 
 
+WITH_GPM = {"h100", "b200", "gb200", "gb300"}
+"""Machines of the Hopper generation and newer."""
+WORDS = {
+    "gpm": "is observed by GPM, which misses nothing\n",
+    "rates": "is observed by utilization rates, read four times a second: the driver has no sample buffer (GPM: Not "
+    "Supported)\n",
+}
+
+
 @pytest.mark.parametrize("profile", machines())
-def test_every_machine_is_observed_by_rates_and_its_health_is_reported(tmp_path, workspace, profile):
+def test_every_machine_is_observed_and_its_health_is_reported(tmp_path, workspace, profile):
+    source = "gpm" if profile in WITH_GPM else "rates"
     driver = simulated_driver(tmp_path / "driver", profile, gpus=2)
     driver.set_values(1, memory__used_bytes=3 * 2**30)
     driver.control("temp", "--gpu", "1", "71")
     one = workspace(driver)
     gpu = one.until_gpu(1, lambda gpu: gpu["health"]["celsius"] == 71)
-    assert (gpu["source"], gpu["problem"], gpu["joules"]) == ("rates", "", None)
+    assert (gpu["source"], gpu["problem"], gpu["joules"]) == (source, "", None)
     command = ["nvidia-smi", "-i", "1", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
     watts = float(subprocess.run(command, env=one.environment, capture_output=True, text=True, check=True).stdout)
     health = {"memory_bytes": 3 * 2**30, "celsius": 71, "watts": watts, "ecc_errors": 0, "xid": None}
@@ -97,7 +107,7 @@ def test_every_machine_is_observed_by_rates_and_its_health_is_reported(tmp_path,
     driver.set_utilization(64, 1)
     one.until_gpu(1, lambda gpu: 64 in {percent for percent, *_ in gpu["percents"]})
     assert {percent for percent, *_ in one.until(bool)[driver.uuids[0]]["percents"]} == {0}
-    assert "is observed by utilization rates, read four times a second" in one.log.read_text()
+    assert WORDS[source] in one.log.read_text()
 
 
 def test_half_of_the_time_is_work_where_bursts_and_pauses_take_a_second_each(tmp_path, workspace):
@@ -130,9 +140,9 @@ def test_memory_errors_and_xids_are_reported_and_logged(tmp_path, workspace):
     assert one.until(bool)[driver.uuids[0]]["health"]["xid"] is None
 
 
-@pytest.mark.parametrize("mode", ["lost", "fallen_off_bus"])
-def test_a_gpu_lost_while_in_use_is_unknown_and_the_others_are_observed(tmp_path, workspace, mode):
-    driver = simulated_driver(tmp_path / "driver", gpus=3)
+@pytest.mark.parametrize(("profile", "mode"), [("a100", "lost"), ("a100", "fallen_off_bus"), ("h100", "lost")])
+def test_a_gpu_lost_while_in_use_is_unknown_and_the_others_are_observed(tmp_path, workspace, profile, mode):
+    driver = simulated_driver(tmp_path / "driver", profile, gpus=3)
     one = workspace(driver, gpus=[0, 1])
     assert set(one.until(lambda gpus: len(gpus) == 2)) == set(driver.uuids[:2])
     driver.fail(mode, gpu=1, xid=79)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from gpuspawner.backends.local.backend import LocalBackend
 from gpuspawner.backends.probes.script import parse_probe
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.idle.policies import IdlePolicy
+from gpuspawner.core.idle.readings import Measure
 from gpuspawner.core.idle.verdicts import SampleKind
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,18 +46,6 @@ while True:
     os.pwrite(file, ("\\n".join(lines) + "\\n").encode(), 0)
     time.sleep(0.5)
 """
-
-
-@pytest.fixture(scope="session")
-def nvml(tmp_path_factory):
-    """The folder of a libnvidia-ml.so.1 for simulated GPUs."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).parent / "nvml_standin.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", source], check=True)
-    return folder
 
 
 class World:
@@ -170,6 +158,19 @@ async def test_a_burst_of_a_fifth_of_a_second_between_two_probes_is_busy_and_its
     await workspace.eventually(follows)
     workspace.burst()
     await workspace.eventually(saw_work)
+
+
+async def test_work_of_a_fraction_of_a_percent_is_seen_by_gpm_and_by_nothing_else(workspace):
+    """NVML rounds 0.3 % of utilization to 0."""
+    (workspace.folder / "gpm").write_text("0")
+    workspace.start(KEEPER)
+    await workspace.eventually(lambda found: follows(found) and monitor_of(found).measure is Measure.ENGINE)
+    assert judge_sample(await workspace.probe(), POLICY, 0.0).kind is SampleKind.IDLE
+    (workspace.folder / "activity").write_text("0.25")
+    sample = await workspace.eventually(lambda found: follows(found) and monitor_of(found).percent > 0)
+    assert sample.gpus[0].utilization_percent == 0.0
+    seen = judge_sample(sample, POLICY, 0.0)
+    assert (seen.kind, seen.because) == (SampleKind.BUSY, "GPU 0 at 0.3 % by the workspace's monitor")
 
 
 @pytest.mark.parametrize("source", ["samples", "rates"])

@@ -167,7 +167,8 @@ def configuration() -> str:
     traits = GPUService.class_own_traits(config=True)
     rows = [(f"`{name}`", _default(trait.default()), trait.help) for name, trait in traits.items()]
     named = attribute_docstrings(Settings)
-    settings = [(f"`{one.name}`", _default(one.default), named[one.name]) for one in fields(Settings)]
+    defaults = Settings()
+    settings = [(f"`{one.name}`", _default(getattr(defaults, one.name)), named[one.name]) for one in fields(Settings)]
     head = (
         CONFIGURATION_HEAD + docstring(configure) + "\n\n" + ALSO + table(("setting", "default", "what it means"), rows)
     )

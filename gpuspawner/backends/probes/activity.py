@@ -39,7 +39,7 @@ NAMES_SHOWN = 2
 MOST_NAMES = 20
 """The most kernels whose names are kept. A Jupyter server reports as many."""
 LONGEST_NAME = 100
-MOST_GPUS, MOST_PERCENTS = 64, 101
+MOST_GPUS, MOST_PERCENTS = 64, 110
 
 SMI_CLOCK = re.compile(r"(from|until) ([0-9]{1,12}\.[0-9]{1,9})")
 """Lines with the begin and the end of a probe's runs of nvidia-smi."""
@@ -61,7 +61,7 @@ def _printable(name: object) -> str:
 
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
 """Seconds since the machine started, or a duration. Larger values are not times."""
-Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
+Percent = Annotated[float, Field(strict=True, ge=0, le=100, allow_inf_nan=False)]
 
 
 class _Report(BaseModel, extra="forbid", frozen=True):
@@ -90,12 +90,21 @@ class _ServerReport(_Report, frozen=True):
 
 
 class _Gpu(BaseModel, frozen=True):
-    """A GPU's utilization: percent, seconds of it and its last time. ``since`` is the begin without a gap."""
+    """A GPU's utilization: percent, seconds of it and its last time. ``since`` is the begin without a gap.
+
+    ``gpu`` is the GPU of a MIG device, "" for a whole GPU.
+    """
 
     uuid: str
+    gpu: str = ""
     since: Seconds
     percents: Annotated[list[tuple[Percent, Seconds, Seconds]], Field(max_length=MOST_PERCENTS)]
     source: Any = None
+
+    @property
+    def has_gpm(self) -> bool:
+        """Whether its newest values are the activity of its engines."""
+        return bool(self.source == "gpm")
 
     @property
     def seen_share(self) -> float:
@@ -262,49 +271,70 @@ class MonitorState:
     windows: tuple[Window, ...] = ()
 
 
+class SeenGpu(NamedTuple):
+    """A leased GPU as NVML names it in the workspace.
+
+    Attributes:
+        uuid: the UUID of the GPU or of the MIG device. If the MIG device is not known, that of its GPU.
+        devices: how many MIG devices of this GPU the workspace has.
+        is_divided: other workspaces use the GPU, or the MIG device, too.
+    """
+
+    uuid: str
+    devices: int
+    is_divided: bool
+
+
 @dataclass(frozen=True)
 class Monitors:
-    """The reports of a workspace's monitors by GPU UUID, up to ``told_until`` of the script's clock.
+    """The reports of a workspace's monitors by GPU UUID, up to ``reported_until`` of the script's clock.
 
-    ``computing`` are the processes with CUDA open. ``keepers`` keep the files without CUDA. ``before`` is from the last
-    probe.
+    ``mig`` are the reports of MIG devices by the UUIDs of their GPUs. ``computing`` are the processes with CUDA open.
+    ``keepers`` keep the files without CUDA. ``before`` is from the last probe.
     """
 
     gpus: Mapping[str, tuple[_Gpu, ...]]
+    mig: Mapping[str, tuple[_Gpu, ...]]
     reported_until: float | None
     keepers: frozenset[int]
     computing: frozenset[int]
     before: MonitorState
 
-    def sources(self, uuid: str, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
-        """Return a GPU's reports since the last probe, given its reading. Empty without a report.
-
-        A sample during a probe is left out if the probe itself may have woken the GPU.
-        """
-        told, until, since = self.gpus.get(uuid), self.reported_until, self.before.until
+    def sources(self, seen: SeenGpu, reading: GpuReading, clock_seconds: float) -> list[SourceReading]:
+        """Return a GPU's reports since the last probe, given its reading. Empty without a report."""
+        told, until, since = self.mig.get(seen.uuid) or self.gpus.get(seen.uuid), self.reported_until, self.before.until
         if not told or until is None or until <= since:
             return []
-        own = self.before.windows if reading.may_be_woken else ()
-        percents = [
-            percent
-            for gpu in told
-            for percent, _, last in gpu.percents
-            if last > since
-            if not any(window.begin <= last <= window.until + WOKEN_SECONDS for window in own)
-        ]
-        gapless_seconds = until - min(gpu.since for gpu in told)
+        percent = max((percent for gpu in told for percent in self._percents(gpu, reading)), default=0.0)
+        # Only GPM has fractions of a percent, perhaps from before it was lost.
+        is_engine = any(gpu.has_gpm for gpu in told) or 0 < percent < 1
+        # Several monitors may report one device, and one report may have several MIG devices.
+        begins = {gpu.uuid: min(one.since for one in told if one.uuid == gpu.uuid) for gpu in told}
+        gapless_seconds = until - max(begins.values()) if len(begins) >= seen.devices else 0.0
+        is_mig = any(gpu.gpu for gpu in told)
         return [
             SourceReading(
                 reading.gpu,
                 Source.MONITOR,
-                Measure.UTILIZATION,
-                percent=float(max(percents, default=0)),
+                Measure.ENGINE if is_engine else Measure.UTILIZATION,
+                percent=percent,
                 begin_seconds=max(0.0, clock_seconds - since),
                 end_seconds=max(0.0, clock_seconds - until),
                 coverage=max(0.0, min(1.0, gapless_seconds / (until - since))) * max(gpu.seen_share for gpu in told),
-                is_own=not reading.shared,
+                is_own=not (seen.is_divided if is_mig else reading.shared),
             )
         ]
+
+    def _percents(self, gpu: _Gpu, reading: GpuReading) -> Iterable[float]:
+        """Yield a GPU's values since the last probe.
+
+        A sample during a probe is left out if the probe itself may have woken the GPU. A value of GPM is not: most of
+        its time is not the probe's.
+        """
+        own = self.before.windows if reading.may_be_woken and not gpu.has_gpm else ()
+        for percent, _, last in gpu.percents:
+            if last > self.before.until and not any(one.begin <= last <= one.until + WOKEN_SECONDS for one in own):
+                yield percent
 
     def next_state(self, clock_seconds: float, asked: Window | None) -> MonitorState:
         """Return the values for the next probe."""
@@ -331,6 +361,7 @@ def read_monitors(lines: Collection[str], clock_seconds: float, before: MonitorS
     told = [match for line in lines if (match := _MONITOR.fullmatch(line))]
     computing = {int(match[1]) for line in lines if (match := _COMPUTES.fullmatch(line))}
     gpus: dict[str, tuple[_Gpu, ...]] = {}
+    mig: dict[str, tuple[_Gpu, ...]] = {}
     until: list[float] = []
     for match in told:
         report = _read_monitor_report(match[3], int(match[2]), clock_seconds)
@@ -339,5 +370,7 @@ def read_monitors(lines: Collection[str], clock_seconds: float, before: MonitorS
         until.append(report.uptime)
         for gpu in {one.uuid: one for one in report.gpus}.values():
             gpus[gpu.uuid] = (*gpus.get(gpu.uuid, ()), gpu)
+            if gpu.gpu:
+                mig[gpu.gpu] = (*mig.get(gpu.gpu, ()), gpu)
     keepers = frozenset(int(match[1]) for match in told) - computing
-    return Monitors(gpus, min(until, default=None), keepers, frozenset(computing), before)
+    return Monitors(gpus, mig, min(until, default=None), keepers, frozenset(computing), before)

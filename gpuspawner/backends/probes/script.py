@@ -6,6 +6,7 @@ Pure, and never raises: an invalid value is unknown.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import resources
@@ -15,6 +16,7 @@ from gpuspawner.backends.probes.activity import (
     LATE_SECONDS,
     Monitors,
     MonitorState,
+    SeenGpu,
     kernel_names,
     opened_reading,
     probe_window,
@@ -84,15 +86,19 @@ def parse_probe(
         problem = f"{listed}, more than the {MOST_GPUS} that a machine may have"
         return Sample(leased, (), interval_seconds, age_seconds, problem=problem), table or previous
     uuids = _by_count(leased, list(probe.output.rows), result) if result.counted else dict(result.devices)
+    divided = frozenset(leased) if result.divided else shared
     # The reading of a part of a device is that of the whole device, so the holders of the part decide.
     shared |= frozenset(leased) if result.shared else frozenset(result.devices)
     others = sorted(set(probe.output.rows) - set(uuids.values()))
+    names = Counter(uuids.get(gpu, gpu) for gpu in dict.fromkeys(leased))
     gpus, sources = [], []
     for gpu in dict.fromkeys((*leased, *others)):  # two shares of one device are one device
         stranger = (strangers or {}).get(gpu, "") if gpu in shared else ""
-        reading = probe.reading(gpu, uuids.get(gpu, gpu), stranger, is_shared=gpu in shared)
+        uuid = uuids.get(gpu, gpu)
+        reading = probe.reading(gpu, uuid, stranger, is_shared=gpu in shared)
         gpus.append(reading)
-        sources += probe.sources(uuids.get(gpu, gpu), reading)
+        seen = SeenGpu(gpu, 1, gpu in divided) if gpu in result.devices else SeenGpu(uuid, names[uuid], gpu in divided)
+        sources += probe.sources(seen, reading)
     cores = None if probe.processes.are_hidden else probe.cores
     total = None if cores is None else sum(cores.values())
     sample = Sample(leased, tuple(gpus), interval_seconds, age_seconds, total, sources=tuple(sources))
@@ -156,9 +162,9 @@ class _ProbeReader:
             possible_cpu_cores=sum_cores(holders.possible, self.cores) if holders.possible else 0.0,
         )
 
-    def sources(self, uuid: str, reading: GpuReading) -> list[SourceReading]:
+    def sources(self, seen: SeenGpu, reading: GpuReading) -> list[SourceReading]:
         """Return the readings of a GPU by the workspace's GPU monitors."""
-        return self._monitors.sources(uuid, reading, self.processes.clock[0])
+        return self._monitors.sources(seen, reading, self.processes.clock[0])
 
     def next_monitor_state(self, clock_seconds: float) -> MonitorState:
         """Return the values of the GPU monitors for the next probe."""

@@ -180,8 +180,8 @@ class WasteFound(
 
 
 @dataclass(frozen=True)
-class StatementMailed(Event, name="statement mailed", words="Mailed a statement", details="{number} to {leads}"):
-    """The service mailed the statement of a team to its leads."""
+class StatementMailed(Event, name="statement mailed", words="Sent a statement", details="{number} to {leads}"):
+    """The statement of a team was sent to its leads, and to its chat if it has one."""
 
     number: str = ""
     leads: tuple[str, ...] = ()

@@ -126,10 +126,10 @@ def resume_arrival(arrival: Arrival, policy: IdlePolicy) -> Arrival:
     At least two samples and a minute remain, but no more than the notice.
     """
     least_seconds = min(least_remaining_seconds(policy), arrival.notice_seconds)
-    back = max(0.0, least_seconds - arrival.left_seconds)
-    if arrival.warned_after_seconds is None or not back:
+    missing_seconds = max(0.0, least_seconds - arrival.left_seconds)
+    if arrival.warned_after_seconds is None or not missing_seconds:
         return arrival
-    passed = max(0.0, arrival.passed_seconds - back)
+    passed = max(0.0, arrival.passed_seconds - missing_seconds)
     return replace(
         arrival,
         passed_seconds=passed,

@@ -119,7 +119,8 @@ def _unknown(sample: Sample, policy: IdlePolicy) -> str:
 
 def _gpus(sample: Sample, readings: Sequence[GpuReading], policy: IdlePolicy) -> Iterator[GpuEvidence]:
     leased = tuple(dict.fromkeys(sample.leased))  # two shares of one device are one device
-    # Work that is known only for the whole workspace may be on any of its GPUs. No work is no work on all of them.
+    # A source may know only the workspace. If it saw no work, no GPU of the workspace worked. If it saw work, any of
+    # several GPUs may have worked.
     on_any = [one for one in sample.sources if not one.gpu and len(leased) > 1 and _is_work(one, policy)]
     for number, gpu in enumerate(leased):
         own = [one for one in readings if one.gpu == gpu]
@@ -174,7 +175,7 @@ def _judge_gpu(
     words = by_processes.words if reading.shared else by_probe.words
     if may_work and not reading.shared:
         words = f"{words}, but {by_processes.words}"
-    # A closer look reads nothing of a MIG device.
+    # nvidia-smi has no reading of a MIG device, so a closer look would see no more.
     closer_seconds = 0.0 if reading.highest_percent is None else None
     return found(GpuState.IDLE, words, may_work=may_work, closer_seconds=closer_seconds)
 
@@ -190,8 +191,8 @@ def _by_source(one: SourceReading, name: str, policy: IdlePolicy, *, is_held: bo
         if not one.is_own:
             state = GpuState.UNKNOWN if is_held else GpuState.IDLE
             words += ", perhaps by others"
-    # An idle decoder says nothing of the rest, and what is too old says nothing of this sample. On a device that others
-    # use too, a process that has ended by now may have worked since the newest value.
+    # An idle decoder says nothing about the other engines. An old value says nothing about this sample. On a device
+    # that others use too, a process that has ended by now may have worked since the newest value.
     covers = one.is_own and not one.engine and one.end_seconds <= LATEST_SECONDS
     coverage = one.coverage if covers else 0.0
     return Interval(one.gpu, one.begin_seconds, one.end_seconds, state, one.source, coverage, words, saw_work)
@@ -218,7 +219,7 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
         state = GpuState.UNKNOWN if is_held else GpuState.IDLE
         return found(state, f"{name} at {percent:g} %, perhaps by others", saw_work=is_held)
     if reading.may_be_woken and (reading.buffer_percent or 0.0) >= policy.below_percent:
-        # The work of a process that has ended, or the probe before that woke it.
+        # A process that has ended used it, or the probe before this one woke it.
         return found(GpuState.IDLE, f"{name} at {percent:g} % before it was read", saw_work=True)
     if reading.may_be_woken:
         return found(GpuState.IDLE, f"{name} at {percent:g} %, but held by no process: nvidia-smi itself wakes it")
@@ -228,8 +229,9 @@ def _by_probe(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy
 def _by_processes(reading: GpuReading, name: str, sample: Sample, policy: IdlePolicy, *, is_held: bool) -> Interval:
     """Judge the CPU time of the processes that hold a GPU, or may hold it. It has no gaps.
 
-    On a GPU of its own it shows only that nothing worked: CPU use may be anything. On a shared one it is all that
-    tells the workspace's work from that of others. Unknown holders are unknown on both, unless no memory is in use.
+    On an exclusive GPU little CPU time shows that nothing worked, and much CPU time shows nothing. On a shared GPU only
+    the CPU time tells the workspace's work from that of others. If the holders are unknown, the GPU is unknown, unless
+    none of its memory is in use.
     """
 
     def found(state: GpuState, words: str, coverage: float = 0.0, *, saw_work: bool = False) -> Interval:

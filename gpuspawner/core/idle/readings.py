@@ -31,8 +31,8 @@ class Measure(str, Enum):
     """The quantity that a reading measures."""
 
     ENGINE = "engine"
-    """The average share of time in which the graphics and compute engine was active (DCGM_FI_PROF_GR_ENGINE_ACTIVE).
-    Any value above 0 is work."""
+    """The average share of time in which the graphics and compute engine was active, by DCGM
+    (DCGM_FI_PROF_GR_ENGINE_ACTIVE) or by GPM in the monitor. Any value above 0 is work."""
     UTILIZATION = "utilization"
     """The highest sample of NVML's utilization of a GPU, its encoder or its decoder. 1 % and more is work."""
 

@@ -31,7 +31,7 @@ LEAST_GRACE_SAMPLES, LEAST_GRACE_SECONDS = 2, 60.0
 """After a restart at least this many samples and seconds of a grace remain."""
 CLOSER, CLOSEST_SECONDS = 12, 5.0
 """A closer look takes this many samples in a period, but none sooner than this. One probe takes 2 to 3 s."""
-UNREADABLE_TOLD_SECONDS = 7200.0
+UNREADABLE_SECONDS = 7200.0
 """A GPU that is unknown for this long is reported to its user and the administrators."""
 
 
@@ -118,14 +118,14 @@ def judge(streak: Streak, evidence: Evidence, policy: IdlePolicy, mode: Mode) ->
     warned of.
     """
     kind, because = classify(streak, evidence, policy)
-    after = _added(streak, evidence, kind, because, policy)
+    after = _extend_timeline(streak, evidence, kind, because, policy)
     if not is_grace_valid(after, policy, mode):
         after = replace(after, mode=mode, countdown_seconds=None)
     if streak.grace_left_seconds is not None and after.countdown_seconds is None:
         return after, Verdict.END_GRACE
     if kind is SampleKind.IDLE:
-        return _with_grace(after, credited_seconds(evidence, policy), policy)
-    return after, _in_grace(after)
+        return _advance_grace(after, credited_seconds(evidence, policy), policy)
+    return after, _grace_verdict(after)
 
 
 def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[SampleKind, str]:
@@ -151,12 +151,12 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
     if unknown:
         return SampleKind.UNKNOWN, list_readings(unknown)
     idle = [gpu.words for gpu in evidence.gpus]
-    counts = by_activity or since_busy_seconds <= policy.soft_seconds
-    if counts and (active or evidence.may_work(GpuState.IDLE)):
+    soft_counts = by_activity or since_busy_seconds <= policy.soft_seconds
+    if soft_counts and (active or evidence.may_work(GpuState.IDLE)):
         return SampleKind.SOFT, list_readings([*active, *idle])
-    if counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
+    if soft_counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
         return SampleKind.UNKNOWN, ", ".join(unread)
-    return SampleKind.IDLE, list_readings([*idle, *_told(soft, by_activity=by_activity, counts=counts)])
+    return SampleKind.IDLE, list_readings([*idle, *_describe_soft(soft, by_activity=by_activity, counts=soft_counts)])
 
 
 def list_readings(words: Sequence[str]) -> str:
@@ -169,18 +169,19 @@ def list_readings(words: Sequence[str]) -> str:
     return ", ".join(listed)
 
 
-def _told(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:
+def _describe_soft(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: bool) -> list[str]:
     if not counts:
         return [f"{one.words} (no longer counts)" for one in soft if one.active]
     return [one.words for one in soft if one.words and (by_activity or one.name != "cpu")]
 
 
 def is_grace_valid(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
-    """Return whether a grace would begin under this policy too. The catalog may have changed since."""
+    """Return whether a grace goes on under this policy and mode. The catalog may have changed since it began."""
     return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
 
 
-def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:
+def _advance_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tuple[Streak, Verdict]:
+    """Begin the grace if the idle time is reached, or reduce the rest of it. Return the verdict on an idle sample."""
     left_seconds = streak.countdown_seconds
     if left_seconds is None:
         if streak.idle_seconds < max(policy.for_seconds, policy.coverage * streak.observed_seconds):
@@ -189,13 +190,14 @@ def _with_grace(streak: Streak, credit_seconds: float, policy: IdlePolicy) -> tu
         return begun, Verdict.WOULD_BEGIN_GRACE if streak.mode is Mode.OBSERVE else Verdict.BEGIN_GRACE
     passed = replace(streak, countdown_seconds=max(0.0, left_seconds - credit_seconds))
     if passed.countdown_seconds:
-        return passed, _in_grace(passed)
+        return passed, _grace_verdict(passed)
     if streak.mode is Mode.ENFORCE:
         return passed, Verdict.RECLAIM
-    return passed, Verdict.WOULD_RECLAIM if left_seconds else _in_grace(passed)
+    return passed, Verdict.WOULD_RECLAIM if left_seconds else _grace_verdict(passed)
 
 
-def _in_grace(streak: Streak) -> Verdict:
+def _grace_verdict(streak: Streak) -> Verdict:
+    """Return GRACE while a grace lasts that the user was warned of, else NONE."""
     return Verdict.NONE if streak.grace_left_seconds is None else Verdict.GRACE
 
 
@@ -207,7 +209,7 @@ def credited_seconds(evidence: Evidence, policy: IdlePolicy) -> float:
 # Adding a sample to the timeline
 
 
-def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
+def _extend_timeline(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, policy: IdlePolicy) -> Streak:
     unknown_before = dict(streak.unknown_since)
     # A gap that was not seen, or a clock that jumped, spends no budget.
     since_busy_seconds = streak.since_busy_seconds + credited_seconds(evidence, policy)
@@ -233,12 +235,12 @@ def _added(streak: Streak, evidence: Evidence, kind: SampleKind, because: str, p
     if is_use or unknown_seconds > LONGEST_UNKNOWN * policy.sample_seconds:
         return reset_idle_time(after)
     if kind is SampleKind.IDLE:
-        return _with_idle(after, evidence, policy)
+        return _add_idle_time(after, evidence, policy)
     observed_seconds = streak.observed_seconds + evidence.interval_seconds if streak.idle_seconds else 0.0
     return replace(after, observed_seconds=observed_seconds)
 
 
-def _with_idle(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak:
+def _add_idle_time(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> Streak:
     credit_seconds = credited_seconds(evidence, policy)
     idle_seconds = streak.idle_seconds + credit_seconds
     observed_seconds = streak.observed_seconds + evidence.interval_seconds
@@ -366,6 +368,6 @@ def explain(streak: Streak, policy: IdlePolicy) -> Explanation:
         known_share=streak.idle_seconds / streak.observed_seconds if streak.observed_seconds else 1.0,
         peak_percent=streak.peak_percent,
         grace_left_seconds=streak.grace_left_seconds,
-        unreadable=tuple((gpu, seconds) for gpu, seconds in streak.unknown_since if seconds >= UNREADABLE_TOLD_SECONDS),
+        unreadable=tuple((gpu, seconds) for gpu, seconds in streak.unknown_since if seconds >= UNREADABLE_SECONDS),
         soft_left_seconds=max(0.0, policy.soft_seconds - streak.since_busy_seconds),
     )

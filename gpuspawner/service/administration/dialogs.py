@@ -48,6 +48,8 @@ FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
 """A second field that a form shows with a field."""
 RESTRICTION_TIMES = ("begins", "until")
+EFFECT_ICONS = {"good": ("check", "gs-good"), "warn": ("alert", "gs-warn"), "info": ("info", "")}
+"""Icon and class of each kind of effect of extra quota."""
 
 
 class Dialog(NamedTuple):
@@ -189,7 +191,6 @@ DIALOGS: Mapping[str, Dialog] = {
         ("user", "team", "everybody", "number", "since", "until"),
         "Give extra quota",
         reason="why",
-        previews=False,
     ),
     "take-back": Dialog(
         take_grant_back,
@@ -220,7 +221,6 @@ DIALOGS: Mapping[str, Dialog] = {
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",
-        previews=False,
         needs_end=False,
         path_field="request",
         reason_label="Message to the user",
@@ -350,6 +350,7 @@ class DialogPage(AdminPage):
             timezone=catalog.rules.timezone,
             last_month=previous_month(month_of(self.today())),
             longest=LONGEST_CHARACTERS,
+            icons=EFFECT_ICONS,
         )
 
 

@@ -15,7 +15,7 @@ from gpuspawner.core.units import show_count, show_duration
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.engine.sampling.gpu_states import find_unmatched_kinds, find_unmeasured_kinds
 from gpuspawner.service.failures import Failure
-from gpuspawner.service.notifications.sender import USER
+from gpuspawner.service.notifications.sender import TEAM, USER
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.rules.policies import idle_policy_of
 from gpuspawner.service.workspaces.idleness import has_monitor
@@ -242,15 +242,15 @@ def _failing_templates(state: Parts, ended: Iterable[Lease]) -> Iterator[Problem
 def _undelivered_messages(state: Parts) -> Iterator[Problem]:
     now, counts = state.clock.now(), state.notifier.counts
     for channel, trouble in sorted(state.notifier.troubles.items()):
-        whose = "users" if channel == USER else "administrators"
+        is_of_team = channel.startswith(f"{TEAM} ")
+        whose = "users" if channel == USER else f"the chat of {channel}" if is_of_team else "administrators"
         what = f"No message to {whose} was delivered for {show_duration(now - trouble.since)} ({trouble.why})."
         count = state.notifier.waiting
         waiting = (
             f"{show_count(count, 'message')} {'waits' if count == 1 else 'wait'}. The service tries again for a day."
         )
-        yield Problem(
-            what, f"{waiting} Check service_settings.notify_users and notify_admins, and the server that they name."
-        )
+        settings = "service_settings.notify_users, notify_admins and notify_teams, and the server that they name"
+        yield Problem(what, f"{waiting} Check {settings}.")
     lost = {name: counts[name] for name in ("dropped", "unaddressed") if counts[name]}
     if lost:
         total = sum(counts.values()) - counts["failed"]

@@ -5,6 +5,7 @@ API, pages and JupyterLab show the models. An inbox is read from the store again
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,11 +30,13 @@ from gpuspawner.service.announcements import models
 from gpuspawner.service.clock import Clock
 from gpuspawner.service.engine.hub_state import GroupMembers
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.notifications.recipients import alerts_for
 from gpuspawner.service.quota_requests.requests import QuotaRequests
 from gpuspawner.service.rules.accounting import Accounting
 from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.outbox import OutboxRow
 from gpuspawner.service.store.rows import Whose
+from gpuspawner.service.store.usage_sums import STATEMENT, WASTE, TeamAlert
 from gpuspawner.service.web.permissions import Person
 
 if TYPE_CHECKING:
@@ -76,11 +79,13 @@ class Inboxes:
         self._marked: Counter[Owner] = Counter()
         self._read: dict[Owner, tuple[tuple[int, int], list[LeaseStep], ReadMarks]] = {}
 
-    async def of(self, owner: Owner, user: str = "", answers: Whose = frozenset()) -> Inbox:
+    async def of(
+        self, owner: Owner, user: str = "", answers: Whose = frozenset(), alerts: Sequence[TeamAlert] = ()
+    ) -> Inbox:
         """Return the inbox of a person.
 
         ``user`` is their name, which finds the extra quota of their teams. ``answers`` are the teams whose requests
-        for extra quota they answer, None for all.
+        for extra quota they answer, None for all. ``alerts`` are those about the teams that they lead.
         """
         if owner == NOBODY:
             return Inbox()
@@ -92,7 +97,8 @@ class Inboxes:
         granted = [x for one in grants if _concerns(one, owner, groups) for x in self._of_grant(one, marks)]
         requested = [x for one in self._requests.all() for x in _of_request(one, owner, answers, marks, now)]
         told = [one.notice(marks) for one in messages]
-        notices = merge_notices(notices_of(steps, marks), told, granted, requested)
+        alerted = [_of_alert(one, marks) for one in alerts]
+        notices = merge_notices(notices_of(steps, marks), told, granted, requested, alerted)
         notices = tuple(one for one in notices if one.at >= now - NOTICE_KEPT_SECONDS)
         shown = [one for one in messages if one.is_shown(now) and one.notice(marks).unread]
         return Inbox(notices, tuple(shown))
@@ -161,6 +167,13 @@ def _of_request(one: QuotaRequest, owner: Owner, answers: Whose, marks: ReadMark
         title, unread = f"{one.user} asks for {one.words} more", not marks.has(name, one.made_at)
         page = f"console/requests#r-{one.id}"
         yield Notice(name, one.made_at, "quota requested", title, one.why, unread, by=one.user, about=page)
+
+
+def _of_alert(one: TeamAlert, marks: ReadMarks) -> Notice:
+    """Return the notice of an alert about a team. Its kind is ``statement``, ``waste`` or ``budget``."""
+    kind = one.kind if one.kind in {STATEMENT, WASTE} else "budget"
+    name = f"l{hashlib.sha256(' '.join(one.key).encode()).hexdigest()[:32]}"
+    return Notice(name, one.at, kind, one.title, one.text, not marks.has(name, one.at), about=one.page)
 
 
 def _is_answered_in(one: QuotaRequest, teams: Owner | frozenset[str]) -> bool:
@@ -236,8 +249,9 @@ MAX_LISTED = 200
 
 
 async def inbox_of(state: Parts, person: Person) -> Inbox:
-    """Return the inbox of a person, with the requests for extra quota that they answer."""
-    return await state.inboxes.of(person.owner, person.name, person.teams_answered(state.catalog.rules))
+    """Return the inbox of a person, with the requests for extra quota that they answer and the alerts that they get."""
+    alerts = alerts_for(state, person, state.clock.now() - NOTICE_KEPT_SECONDS)
+    return await state.inboxes.of(person.owner, person.name, person.teams_answered(state.catalog.rules), alerts)
 
 
 def present_message(one: Announcement, now: float) -> models.Message:

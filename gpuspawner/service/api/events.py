@@ -35,7 +35,8 @@ def version_of(parts: Parts, person: Person) -> tuple[str, str]:
 
     For people who see the workspaces of others, every change counts as shared.
     """
-    saves, shared = parts.registry.saves, f"{parts.queue.version}-{parts.quota_requests.changes}"
+    others = f"{parts.quota_requests.changes}-{parts.team_alerts.changes}"
+    saves, shared = parts.registry.saves, f"{parts.queue.version}-{others}"
     if person.sees_more(Permission.SEE_WORKSPACES):
         shared = f"{shared}-{saves.total()}"
     return f"{parts.store.epoch}-{saves[person.owner]}", shared

@@ -46,8 +46,8 @@ KEPT_SECONDS = 86400.0
 OF_STARTS = frozenset({"granted", "start near", "substituted"})
 """Kinds of messages about starts, which a user may switch off. Warnings and ends are always sent."""
 NO_ANSWER = "no answer"
-USER, ADMINS = "user", "admins"
-"""The channels: of users, and of administrators by their number in the settings."""
+USER, ADMINS, TEAM = "user", "admins", "team"
+"""The channels: of users, of administrators by their number in the settings, and of teams by their names."""
 PLAIN = re.compile(r"[\w.+-]+(@[\w.-]+)?")
 """Names and mail addresses that are safe in a target's address: no second recipient, no option."""
 EXTRA = "pip install '.[notify]' in a checkout"
@@ -55,7 +55,7 @@ EXTRA = "pip install '.[notify]' in a checkout"
 
 @dataclass(frozen=True)
 class Message:
-    """One message: to the user of the lease, or to the administrators."""
+    """One message: to the user of the lease, to the administrators, or to the chat of a team."""
 
     lease: str
     user: str
@@ -63,6 +63,7 @@ class Message:
     title: str
     text: str
     to_admins: bool = False
+    to_team: str = ""
 
 
 def check_targets(settings: Settings, public_url: str) -> None:
@@ -71,7 +72,7 @@ def check_targets(settings: Settings, public_url: str) -> None:
     Raises:
         SettingsError: they can't be sent. The message names the setting, and shows no secret.
     """
-    if not settings.notify_users and not settings.notify_admins:
+    if not settings.notify_users and not settings.notify_admins and not settings.notify_teams:
         return
     if not public_url:
         raise SettingsError(
@@ -87,6 +88,7 @@ def check_targets(settings: Settings, public_url: str) -> None:
     except ImportError as error:
         raise SettingsError(f"service_settings.notify_*: apprise is not installed; {EXTRA}") from error
     targets = {f"notify_admins[{number}]": one for number, one in enumerate(settings.notify_admins)}
+    targets |= {f"notify_teams[{team}]": one for team, one in settings.notify_teams.items()}
     if settings.notify_users:
         targets["notify_users"] = settings.notify_users.replace("{email}", "user@example.org").replace("{user}", "user")
     for name, target in targets.items():
@@ -152,6 +154,8 @@ class Notifier:
         channels = [USER] if self._settings.notify_users else []
         if message.to_admins:
             channels = [f"{ADMINS} {number}" for number in range(len(self._settings.notify_admins))]
+        elif message.to_team:
+            channels = [f"{TEAM} {message.to_team}"] if message.to_team in self._settings.notify_teams else []
         at, document = self._clock.now(), asdict(message)
         subject = f"{message.lease} {message.kind}" if message.lease else ""
         return [OutboxRow(_new_id(), at, channel, subject, document) for channel in channels]
@@ -269,6 +273,9 @@ class Notifier:
         """Return the address of a message, or a refusal with the reason."""
         if row.channel == USER:
             return await self._target(message.user)
+        if message.to_team:
+            removed = Refusal("the address of the team was removed", for_good=True)
+            return self._settings.notify_teams.get(message.to_team, removed)
         number = int(row.channel.removeprefix(ADMINS))
         targets = self._settings.notify_admins
         return targets[number] if number < len(targets) else Refusal("its target was removed", for_good=True)
@@ -303,8 +310,10 @@ def _is_whole(row: OutboxRow) -> bool:
         message = Message(**row.document)
     except TypeError:
         return False
-    texts = (message.lease, message.user, message.kind, message.title, message.text)
-    has_channel = row.channel == USER or row.channel.removeprefix(f"{ADMINS} ").isdecimal()
+    texts = (message.lease, message.user, message.kind, message.title, message.text, message.to_team)
+    has_channel = (
+        row.channel in {USER, f"{TEAM} {message.to_team}"} or row.channel.removeprefix(f"{ADMINS} ").isdecimal()
+    )
     return has_channel and isinstance(row.attempts, int) and all(isinstance(one, str) for one in texts)
 
 
@@ -321,6 +330,8 @@ class Refusal(NamedTuple):
 
 
 def _whom(message: Message) -> str:
+    if message.to_team:
+        return f"the chat of {message.to_team}"
     return "the administrators" if message.to_admins else message.user
 
 

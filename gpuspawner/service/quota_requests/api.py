@@ -13,17 +13,19 @@ from tornado.web import HTTPError
 from gpuspawner.catalog import teams_of
 from gpuspawner.core import events
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
-from gpuspawner.core.quotas.ledger import show_grant
+from gpuspawner.core.quotas.ledger import QuotaAmount, show_grant
 from gpuspawner.core.quotas.quota_requests import MAX_A_DAY, MAX_OPEN, QuotaRequest, RequestOutcome, is_approved_by_rule
 from gpuspawner.core.rules import Account, QuotaGrant
 from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.notifications.messages import CHANGES_NOTHING
+from gpuspawner.service.notifications.recipients import rows_about_team
 from gpuspawner.service.notifications.sender import Message
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests import models
 from gpuspawner.service.quota_requests.models import ApprovalInput, RequestInput, RequestsQuery
 from gpuspawner.service.quota_requests.presenter import (
     choices_of,
+    cost_words,
     is_own,
     present_request,
     request_words,
@@ -31,12 +33,12 @@ from gpuspawner.service.quota_requests.presenter import (
     why_not_answer,
 )
 from gpuspawner.service.quotas.api import apply_at_once
-from gpuspawner.service.quotas.models import ReasonInput
+from gpuspawner.service.quotas.grant_effects import effects_of
+from gpuspawner.service.quotas.models import GrantEffect, ReasonInput
 from gpuspawner.service.quotas.presenter import event_of_grant, grantee, raises_a_bound, shortest_period_raised
 from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.administration import closed_words
 from gpuspawner.service.store.outbox import OutboxRow
-from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
@@ -161,31 +163,53 @@ async def _account(actor: Actor, body: RequestInput) -> Account:
 
 
 @router.post("/api/v1/quota-requests/{request}/approve", Permission.ANSWER_REQUESTS, audit="approve a request")
-async def approve_request(actor: Actor, request: str, *, body: ApprovalInput) -> models.QuotaRequest:
+async def approve_request(actor: Actor, request: str, *, body: ApprovalInput) -> models.Approval:
     """Approve a request, as it is or changed. The extra quota begins and ends by itself."""
     one, state, now = _answerable(actor, request), actor.state, actor.now
     since = body.since if body.since is not None else max(now, one.since or now)
     grant = replace(one.grant_of(body.what, since, body.until), id=uuid.uuid4().hex, by=actor.person.name, made_at=now)
     if grant.until <= since:
         raise RequestRefused("until", "the end before the beginning", "a time after it", "Give a later end.")
+    if body.what is not None and not raises_a_bound(state, grant):
+        raise _refusal_of_amount(state, one, grant)
     changed = (body.what or one.amount, body.since, grant.until) != (one.amount, None, one.until)
     if changed and not body.why:
         raise RequestRefused("why", "none", "a sentence", f"You changed the request: tell {one.user} why.")
-    why = body.why or one.why
-    grant = replace(grant, why=why)
+    grant = replace(grant, why=body.why or one.why)
     answered = one.close(RequestOutcome.APPROVED, now, actor.person.name, body.why or "", grant.id)
-    shown = present_request(state, answered, actor.person, grant)
-    actor.store_answer(shown)
+    told = vars(present_request(state, one if body.dry_run else answered, actor.person, grant))
+    shown = models.Approval(**told, dry_run=body.dry_run, effects=_effects(state, one, grant))
+    if not body.dry_run:
+        actor.store_answer(shown)
+        await _approve(actor, one, answered, grant)
+    return shown
+
+
+def _refusal_of_amount(state: Parts, one: QuotaRequest, grant: QuotaGrant) -> RequestRefused:
+    """Return the refusal of a changed amount that no quota of the account limits, as in a request."""
+    place = one.account.team, one.is_for_team
+    choices = choices_of(state, one.user, one.user_created, [one.account.team] if one.account.team else [])
+    limit = "; ".join(x.title for x in choices if (x.team, x.whole_team) == place) or "nothing"
+    return RequestRefused("what", show_grant(grant), limit, "Give more of a quota that limits the user.")
+
+
+def _effects(state: Parts, one: QuotaRequest, grant: QuotaGrant) -> list[GrantEffect]:
+    cost = cost_words(state, replace(one, amount=QuotaAmount(grant.what, grant.kind, grant.amount)))
+    return [*effects_of(state, grant), *([GrantEffect(kind="info", words=f"{cost}.")] if cost else [])]
+
+
+async def _approve(actor: Actor, one: QuotaRequest, answered: QuotaRequest, grant: QuotaGrant) -> None:
+    """Store an approval with its extra quota, and tell its user."""
+    state, said = actor.state, answered.answer
     given = [
-        actor.audit_entry(event_of_grant(state, grant, kind, why), grant.user or grant.account.team)
+        actor.audit_entry(event_of_grant(state, grant, kind, grant.why), grant.user or grant.account.team)
         for kind in (events.QuotaRequestApproved, events.QuotaGranted)
     ]
     instead = f" You asked for {one.words}." if show_grant(grant) != one.words else ""
-    text = f"{actor.person.name} gave {show_grant(grant)} more to {grantee(grant)}.{instead}{_said(body.why)}"
+    text = f"{actor.person.name} gave {show_grant(grant)} more to {grantee(grant)}.{instead}{_said(said)}"
     await state.quota_requests.change(answered, given, _mail_of_answer(state, one, "was approved", text), grant)
     state.notifier.wake()
     await apply_at_once(state.allocator)
-    return shown
 
 
 @router.post("/api/v1/quota-requests/{request}/decline", Permission.ANSWER_REQUESTS, audit="decline a request")
@@ -258,17 +282,14 @@ async def remind(state: Parts) -> None:
 
 
 def _mails_of_open(state: Parts, one: QuotaRequest, title: str) -> list[OutboxRow]:
-    """Return the messages about an open request, to the administrators and to the leads who may answer it."""
+    """Return the messages about an open request, to administrators, to leads who may answer it, and to their chat."""
     console = f"{state.public_url}/console"
     text = (
         f"“{one.why}”\n\n{request_words(state, one)}.\n\nApprove: {console}/act/approve?request={one.id}\n"
         f"Change or decline: {console}/requests#r-{one.id}\n\n{CHANGES_NOTHING}\n"
     )
     team = "" if one.is_for_team else one.account.team
-    people = [name for name in leads_of(state, team) if name != one.user] if team else []
-    mails = [Message("", name, "quota requested", title, text) for name in people]
-    mails.append(Message("", one.user, "quota requested", title, text, to_admins=True))
-    return [row for mail in mails for row in state.notifier.rows_of(mail)]
+    return rows_about_team(state, team, "quota requested", title, text, sender=one.user)
 
 
 def _mail_of_answer(state: Parts, one: QuotaRequest, outcome: str, text: str) -> Sequence[OutboxRow]:

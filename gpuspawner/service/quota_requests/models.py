@@ -7,7 +7,7 @@ from pydantic import ValidationInfo, field_validator
 from gpuspawner.core.quotas.quota_requests import LONGEST_SECONDS
 from gpuspawner.core.units import show_duration
 from gpuspawner.service.api.rest import Answer, Body, PageQuery
-from gpuspawner.service.quotas.models import Grant, GrantAmount, Team
+from gpuspawner.service.quotas.models import Grant, GrantAmount, GrantEffect, Team
 from gpuspawner.service.web.inputs import From, InputContext, Reason, Until, refused
 
 
@@ -45,6 +45,13 @@ class QuotaRequest(Answer):
     """Whether the reader may answer it."""
     words: str
     now: float
+
+
+class Approval(QuotaRequest):
+    """A request that is approved, or with ``dry_run`` would be, with the effects of its extra quota."""
+
+    dry_run: bool
+    effects: list[GrantEffect]
 
 
 class QuotaRequestList(Answer):
@@ -104,3 +111,7 @@ class ApprovalInput(Body):
     """Another end."""
     why: Reason | None = None
     """A sentence that the user reads. Required if something is changed."""
+    dry_run: bool = False
+    """Return the effects, and approve nothing."""
+
+    _times = field_validator("until")(_check_times)

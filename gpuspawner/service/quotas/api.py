@@ -28,7 +28,16 @@ from gpuspawner.service.api.rest import PageQuery
 from gpuspawner.service.api.rest.models import page
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.quotas import models
-from gpuspawner.service.quotas.models import CorrectedSide, Correction, CorrectionInput, Grant, GrantInput, ReasonInput
+from gpuspawner.service.quotas.grant_effects import effects_of
+from gpuspawner.service.quotas.models import (
+    CorrectedSide,
+    Correction,
+    CorrectionInput,
+    GivenGrant,
+    Grant,
+    GrantInput,
+    ReasonInput,
+)
 from gpuspawner.service.quotas.presenter import (
     event_of_grant,
     is_priced,
@@ -96,8 +105,8 @@ async def list_grants(actor: Actor, *, query: PageQuery) -> models.GrantList:
     return models.GrantList(grants=[present_grant(actor.state, grant) for _, grant in shown], next=following)
 
 
-@router.post("/api/v1/quota-grants", Permission.GRANT, status=201, audit="grant")
-async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
+@router.post("/api/v1/quota-grants", Permission.GRANT, status=201, other_status=200, audit="grant")
+async def grant_quota(actor: Actor, *, body: GrantInput) -> tuple[GivenGrant, int]:
     """Grant extra quota. The grant is in force at once, or from ``since``."""
     whose, teams = actor.whose(Permission.GRANT), ", ".join(actor.teams_led)
     if isinstance(whose, frozenset) and (body.team not in whose or not body.user):
@@ -119,12 +128,14 @@ async def grant_quota(actor: Actor, *, body: GrantInput) -> Grant:
         actor.person.name,
         actor.now,
     )
-    shown = present_grant(state, grant)
+    shown = GivenGrant(**vars(present_grant(state, grant)), dry_run=body.dry_run, effects=effects_of(state, grant))
+    if body.dry_run:
+        return shown, 200
     actor.store_answer(shown)
     event = event_of_grant(actor.state, grant, events.QuotaGranted, body.why)
     await state.accounting.add_grant(grant, actor.audit_entry(event, grant.user or account.team))
     await apply_at_once(state.allocator)
-    return shown
+    return shown, 201
 
 
 @router.delete("/api/v1/quota-grants/{grant}", Permission.GRANT, audit="take a grant back")
@@ -262,7 +273,7 @@ async def _check_bounds(actor: Actor, one: _Corrected, number: float) -> None:
 
 
 async def _charged(actor: Actor, one: _Corrected, since: str, until: str, whose: Whose) -> float:
-    """Return the charges of some days to the team of the correction, or to all teams if it has none."""
+    """Return the charges of some days to the team of the correction, or to all teams if it names no team."""
     usage = await present_usage(actor.state, "team", since, until, whose)
     rows = [row for row in usage.rows if row.key == one.account.team or not one.account.team]
     hours = one.unit is BudgetUnit.GPU_HOURS

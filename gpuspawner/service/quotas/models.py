@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
@@ -141,6 +141,20 @@ class Grant(Answer):
     note: str
 
 
+class GrantEffect(Answer):
+    """An effect of extra quota: what it raises, what still limits its user, and what to know."""
+
+    kind: Literal["good", "warn", "info"]
+    words: str
+
+
+class GivenGrant(Grant):
+    """Extra quota that is given, or with ``dry_run`` would be, with its effects."""
+
+    dry_run: bool
+    effects: list[GrantEffect]
+
+
 class GrantList(Answer):
     """Grants, the newest first."""
 
@@ -172,7 +186,7 @@ class UsageRow(Answer):
     credited_gpu_hours: float
     cost: float | None
     active_gpu_hours: float | None
-    """Allocated, and read as in use. Null but for your own workspaces and days."""
+    """Allocated, and read as in use. Null for usage that is not your own."""
     idle_gpu_hours: float | None
     """Allocated, and read as not in use."""
 
@@ -242,6 +256,8 @@ class GrantInput(Body):
     """``Friday``, ``2026-12-24``, ``this month``, ``3d``."""
     since: From | None = None
     """From when, as ``until``. A day means its beginning (default: now)."""
+    dry_run: bool = False
+    """Return the effects, and give nothing."""
 
     @field_validator("everybody")
     @classmethod

@@ -24,7 +24,8 @@ class OutboxRow:
     Args:
         id: its own.
         at: when it was made.
-        channel: where it goes: ``user``, or ``admins`` with the number of the target in the settings.
+        channel: where it goes: ``user``, ``admins`` with the number of the target in the settings, or ``team`` with the
+            name of the team.
         subject: workspace and kind of message, "" if it replaces no other message.
         document: the message, empty or None if the row is damaged.
         attempts: how often it was tried.

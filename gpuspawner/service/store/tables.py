@@ -247,8 +247,8 @@ outbox = sa.Table(
     sa.Column("id", sa.String(64), primary_key=True),
     # Messages to one person are sent in this order.
     sa.Column("at", sa.Float, nullable=False),
-    # "user", or "admins" with the number of the target in the settings.
-    sa.Column("channel", sa.String(32), nullable=False),
+    # "user", "admins" with the number of the target in the settings, or "team" with the name of the team.
+    sa.Column("channel", sa.String(300), nullable=False),
     # The workspace and the kind of message. A newer message replaces a waiting one.
     sa.Column("subject", sa.String(128), nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
@@ -385,6 +385,10 @@ team_alerts = sa.Table(
     # The first day of the period.
     sa.Column("period", sa.String(10), primary_key=True),
     sa.Column("at", sa.Float, nullable=False),
+    # The notice in inboxes, "" without one.
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("page", sa.Text, nullable=False),
 )
 
 quota_requests = sa.Table(
@@ -422,6 +426,8 @@ catalog_versions = sa.Table(
     sa.Column("changes", sa.Text, nullable=False),
     sa.Column("fingerprint", sa.String(64), nullable=False),
     sa.Column("text", sa.Text, nullable=False),
+    # "" for the file, or the section and name of an entry that is a custom resource. Its text is "" once it is deleted.
+    sa.Column("entry", sa.String(320), nullable=False),
 )
 
 preferences = sa.Table(

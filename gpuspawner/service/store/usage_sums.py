@@ -333,6 +333,8 @@ def _team_sum_of(row: Row) -> TeamSum:
 
 _ADD_TEAM_USAGE = _adding(tables.team_sums, "user")
 
+STATEMENT, WASTE = "statement", "waste"
+"""The kinds of alerts about statements and about idle GPUs."""
 BUDGET_PERCENTS = (50, 80, 100)
 """An alert is sent when this part of a budget of money is used."""
 
@@ -346,13 +348,17 @@ def budget_kind(entry: str, per: Per, percent: int) -> str:
 class TeamAlert:
     """One alert about a team ("" for all), in the period that begins on a day in ISO 8601.
 
-    ``at`` is when it was sent, in seconds since the epoch.
+    ``at`` is when it was sent, in seconds since the epoch. ``page`` is the address of its page below the service's
+    prefix. An alert without a title was sent as a part of another one, or marks a period as looked through.
     """
 
     team: str
     kind: str
     period: str
     at: float
+    title: str = ""
+    text: str = ""
+    page: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from fractions import Fraction
 from urllib.parse import quote
@@ -16,19 +17,18 @@ from gpuspawner.core.quotas.limits import Requester
 from gpuspawner.core.quotas.months import first_day, month_of, month_words, previous_month
 from gpuspawner.core.rules import BudgetUnit, QuotaScope
 from gpuspawner.core.units import show_money
-from gpuspawner.service.notifications.sender import Message
+from gpuspawner.service.notifications.recipients import recipients_of, rows_about_team
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import today_of
 from gpuspawner.service.store import AuditLine
-from gpuspawner.service.store.usage_sums import BUDGET_PERCENTS, TeamAlert, budget_kind
+from gpuspawner.service.store.outbox import OutboxRow
+from gpuspawner.service.store.usage_sums import BUDGET_PERCENTS, STATEMENT, WASTE, TeamAlert, budget_kind
 from gpuspawner.service.usage.statements import Statement, find_statement
-from gpuspawner.service.web.permissions import Role
 
 ALERT_SECONDS = 60.0
 """How often it is looked whether there is something to tell. Arbitrary."""
 LEAST_MEASURED_HOURS = 10.0
 """Less is no pattern: a team with fewer measured GPU hours in a week is not told of its idle share. Arbitrary."""
-STATEMENT, WASTE = "statement", "waste"
 EVERYBODY = ""
 
 Key = tuple[str, str, str]
@@ -36,36 +36,24 @@ Key = tuple[str, str, str]
 
 async def send_alerts(state: Parts) -> None:
     """Send each due message once. Raises Unavailable. Then the next round sends it."""
-    told = {one.key for one in await state.store.read(state.store.team_alerts.all)}
+    told = state.team_alerts.keys
     await _tell_of_budgets(state, told)
     await _tell_of_waste(state, told)
     await _mail_statements(state, told)
 
 
-def leads_of(state: Parts, team: str) -> list[str]:
-    """Return the users who get the messages about a team: those in the catalog, and leads who used their right."""
-    rules = state.catalog.rules
-    used = {one.name for one in state.roles_used.values() if Role.LEAD in one.roles and team in one.teams_led(rules)}
-    return sorted(used | (rules.teams[team].leads if team in rules.teams else frozenset()))
+async def _send(state: Parts, alerts: Sequence[TeamAlert], kind: str, event: Event) -> None:
+    """Store alerts of one team with the messages about the last one, which has the text."""
+    told = alerts[-1]
+    text = f"{told.text}\n\n{state.public_url}/{told.page}\n"
+    rows = rows_about_team(state, told.team, kind, told.title, text)
+    await _store(state, alerts, rows, event)
 
 
-async def _send(
-    state: Parts, alerts: Sequence[TeamAlert], messages: Iterable[Message], event: Event | None = None
-) -> None:
-    """Store that something is told, with the messages."""
-    rows = [row for message in messages for row in state.notifier.rows_of(message)]
-    team = alerts[0].team
-    target = f"team {team}" if team else "everybody"
-    audit = [] if event is None else [AuditLine(state.clock.now(), "", "", LEDGER_AUTHOR, event, "", target)]
-    await state.store.write(state.store.team_alerts.add, alerts, rows, audit)
+async def _store(state: Parts, alerts: Sequence[TeamAlert], rows: Sequence[OutboxRow], event: Event) -> None:
+    target = f"team {alerts[-1].team}" if alerts[-1].team else "everybody"
+    await state.team_alerts.add(alerts, rows, [AuditLine(state.clock.now(), "", "", LEDGER_AUTHOR, event, "", target)])
     state.notifier.wake()
-
-
-def _messages(state: Parts, team: str, kind: str, title: str, text: str) -> Iterator[Message]:
-    """Yield a message to each lead of a team and to the administrators."""
-    for lead in leads_of(state, team):
-        yield Message("", lead, kind, title, text)
-    yield Message("", "", kind, title, text, to_admins=True)
 
 
 # Budgets
@@ -86,15 +74,9 @@ async def _tell_of_budgets(state: Parts, told: set[Key]) -> None:
         new = [alert for alert in alerts if alert.key not in told]
         if bound and new:
             percent, budget = max(reached), budget_text(balance, now, bound)
-            title = f"{percent} % of {budget} are used"
-            text = _budget_words(balance, bound, now)
-            link = f"{state.public_url}/console/quotas"
-            await _send(
-                state,
-                new,
-                _messages(state, team, "budget", title, f"{text}\n\n{link}\n"),
-                BudgetReached(percent, budget),
-            )
+            title, text = f"{percent} % of {budget} are used", _budget_words(balance, bound, now)
+            new[-1] = replace(new[-1], title=title, text=text, page="console/quotas")
+            await _send(state, new, "budget", BudgetReached(percent, budget))
 
 
 def _money_budgets(state: Parts) -> list[BudgetBalance]:
@@ -144,43 +126,50 @@ async def _tell_of_waste(state: Parts, told: set[Key]) -> None:
         title = f"{name}: GPUs were idle for {percent:.0f} % of the week"
         text = (
             f"{one.amounts.idle:.1f} of {measured:.1f} measured GPU hours were idle from {monday} to {sunday}. "
-            f"The bound is {bound:g} %.\n\n{state.public_url}/console/usage?since={monday}&until={sunday}\n"
+            f"The bound is {bound:g} %."
         )
-        event = WasteFound(round(percent), monday.isoformat())
-        await _send(state, [alert], _messages(state, one.key, WASTE, title, text), event)
-    await _send(state, [looked], ())
+        alert = replace(alert, title=title, text=text, page=f"console/usage?since={monday}&until={sunday}")
+        await _send(state, [alert], WASTE, WasteFound(round(percent), monday.isoformat()))
+    await state.team_alerts.add([looked], (), ())
 
 
 # Statements
 
 
 async def _mail_statements(state: Parts, told: set[Key]) -> None:
-    """Mail the statements of the last month to the leads of each team that has used something."""
+    """Send the statements of the last month to the leads and the chat of each team that has used something."""
     now, month = state.clock.now(), previous_month(month_of(today_of(state)))
     first = first_day(month).isoformat()
     for team in state.catalog.rules.teams:
-        alert = TeamAlert(team, STATEMENT, first, now)
-        leads = leads_of(state, team)
-        if alert.key in told or not leads:
+        alert, recipients = TeamAlert(team, STATEMENT, first, now), recipients_of(state, team)
+        if alert.key in told or not recipients:
             continue
         found = await find_statement(state, team, month)
         if not found.lines:
             continue
-        mails = statement_mails(state, found, leads)
-        await _send(state, [alert], mails, StatementMailed(found.number, tuple(leads)))
+        title, text, page = _statement_words(state, found)
+        alert = replace(alert, title=title, text=text.partition("\n")[0], page=page)
+        event = StatementMailed(found.number, tuple(recipients))
+        await _store(state, [alert], rows_of_statement(state, found), event)
 
 
-def statement_mails(state: Parts, found: Statement, leads: Sequence[str]) -> list[Message]:
-    """Return a statement as a message to each lead."""
+def rows_of_statement(state: Parts, found: Statement) -> list[OutboxRow]:
+    """Return a statement as messages to the leads of its team, and to its chat."""
+    title, text, page = _statement_words(state, found)
+    text = f"{text}\n{state.public_url}/{page}\n"
+    return rows_about_team(state, found.team, STATEMENT, title, text, to_admins=False)
+
+
+def _statement_words(state: Parts, found: Statement) -> tuple[str, str, str]:
+    """Return the title and the text of the message of a statement, and its page. The first line has the sum."""
     total, now = found.total, state.clock.now()
     cost = "" if total.cost is None else f", {show_money(total.cost, found.currency)}"
     closes = show_moment(found.closes_at, now, state.accounting.zone)
     until = f"It closes on {closes}. Until then, an administrator can correct it.\n" if now < found.closes_at else ""
-    page = f"{state.public_url}/console/statements?team={quote(found.team, safe='')}&month={found.month}"
+    page = f"console/statements?team={quote(found.team, safe='')}&month={found.month}"
     text = (
         f"Charged: {total.charged:,.1f} GPU hours{cost}.\nAllocated: {total.allocated:,.1f}, of which "
         f"{total.active:,.1f} active, {total.idle:,.1f} idle and {total.not_measured:,.1f} not measured.\n"
-        f"Credited: {total.credited:,.1f}. Reclaimed: {total.reclaimed:,.1f}.\n\n{until}\n{page}\n"
+        f"Credited: {total.credited:,.1f}. Reclaimed: {total.reclaimed:,.1f}.\n\n{until}"
     )
-    title = f"Statement of {found.title} for {month_words(found.month)}"
-    return [Message("", lead, STATEMENT, title, text) for lead in leads]
+    return f"Statement of {found.title} for {month_words(found.month)}", text, page

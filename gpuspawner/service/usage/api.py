@@ -8,9 +8,10 @@ from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.events import StatementMailed
 from gpuspawner.core.quotas.months import month_of, previous_month, read_month
 from gpuspawner.service.api.rest import Answer, Body, Query
+from gpuspawner.service.notifications.recipients import recipients_of
 from gpuspawner.service.quotas.presenter import today_of
 from gpuspawner.service.store.outbox import write_outbox
-from gpuspawner.service.usage.alerts import leads_of, statement_mails
+from gpuspawner.service.usage.alerts import rows_of_statement
 from gpuspawner.service.usage.statements import Statement, StatementList, find_statement, find_statements
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
@@ -71,14 +72,14 @@ async def get_statement(actor: Actor, *, query: StatementQuery) -> Statement:
 
 @router.post("/api/v1/statement/mail", Permission.ANNOUNCE, idempotent=False, audit="mail a statement")
 async def mail_statement(actor: Actor, *, body: MailInput) -> MailedStatement:
-    """Mail the statement of a team to its leads, once more. Each gets it by itself on the first day of a month."""
-    state, leads = actor.state, leads_of(actor.state, body.team)
+    """Send the statement of a team to its leads and its chat, once more. They get it on the first day of a month."""
+    state, leads = actor.state, recipients_of(actor.state, body.team)
     if not leads:
         raise Conflict("This team has no leads. Name them in the catalog, for example leads: [carol].")
-    if not state.settings.notify_users:
+    if not state.settings.notify_users and body.team not in state.settings.notify_teams:
         raise Conflict("Messages to users are not set up. Set notify_users in the settings of the service.")
     found = await find_statement(state, body.team, _month(actor, body.month))
-    rows = [row for mail in statement_mails(state, found, leads) for row in state.notifier.rows_of(mail)]
+    rows = rows_of_statement(state, found)
     entry = actor.audit_entry(StatementMailed(found.number, tuple(leads)), target=f"team {body.team}")
     await state.registry.save(audit=[entry], others=[lambda connection: write_outbox(connection, rows)])
     state.notifier.wake()

@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 from gpuspawner.catalog.requests.visibility import team_title
 from gpuspawner.core.calendar import parse_day
 from gpuspawner.core.quotas.months import month_of, month_words, next_month, previous_month
+from gpuspawner.service.notifications.recipients import recipients_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.presenter import NO_TEAM, is_priced
 from gpuspawner.service.store.history import WaitingTimes
 from gpuspawner.service.store.usage_sums import UsageAmounts, UsagePart, UsageSum
-from gpuspawner.service.usage.alerts import leads_of
 from gpuspawner.service.usage.api import get_statement, mail_statement, teams_with_statements
 from gpuspawner.service.usage.report import (
     BY,
@@ -298,11 +298,12 @@ class StatementPage(AdminPage):
         elif form == ".json":
             self.answer(statement.as_json())
         else:
-            zone = ZoneInfo(statement.timezone)
+            zone, settings = ZoneInfo(statement.timezone), self.parts.settings
+            can_send = settings.notify_users or statement.team in settings.notify_teams
             self.show(
                 "admin_statement.html",
                 doc=statement,
-                leads=leads_of(self.parts, statement.team) if self.parts.settings.notify_users else [],
+                leads=recipients_of(self.parts, statement.team) if can_send else [],
                 is_mailed=is_mailed,
                 teams=[(team, team_title(self.parts.catalog, team) or NO_TEAM.capitalize()) for team in teams],
                 month=month_words(statement.month),

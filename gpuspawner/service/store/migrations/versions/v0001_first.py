@@ -214,7 +214,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         "outbox",
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("at", sa.Float, nullable=False),
-        sa.Column("channel", sa.String(32), nullable=False),
+        sa.Column("channel", sa.String(300), nullable=False),
         sa.Column("subject", sa.String(128), nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("not_before", sa.Float, nullable=False),
@@ -320,6 +320,9 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("kind", sa.String(255), primary_key=True),
         sa.Column("period", sa.String(10), primary_key=True),
         sa.Column("at", sa.Float, nullable=False),
+        sa.Column("title", sa.Text, nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+        sa.Column("page", sa.Text, nullable=False),
     )
     op.create_table(
         "quota_requests",
@@ -349,6 +352,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("changes", sa.Text, nullable=False),
         sa.Column("fingerprint", sa.String(64), nullable=False),
         sa.Column("text", sa.Text, nullable=False),
+        sa.Column("entry", sa.String(320), nullable=False),
     )
     op.create_table(
         "preferences",

@@ -166,10 +166,14 @@ def _is_chosen(runs: int, fraction: float) -> bool:
 
 
 def _groups(user_created: str, lifetime_seconds: float, moment: _Moment) -> tuple[object, ...]:
-    """Return the groups of similar runs that a run belongs to, the most similar first. None is the group of all."""
+    """Return the groups of similar runs that a run belongs to, the most similar first. None is the group of all.
+
+    Idle workspaces are similar at every age, because all end by their idle clock.
+    """
     length = round(2 * log2(lifetime_seconds)) if 0 < lifetime_seconds < inf else None
     age, idle, _ = moment
-    return ((user_created, length, age, idle), (length, age, idle), (age, idle), None)
+    of_idle = ((idle,),) if idle else ()
+    return ((user_created, length, age, idle), (length, age, idle), (age, idle), *of_idle, None)
 
 
 def _ends_of(run: PastRun) -> set[tuple[object, _End]]:

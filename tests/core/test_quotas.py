@@ -203,13 +203,13 @@ def test_a_quota_grant_raises_its_users_limits_until_it_expires(given_to, raises
     ("bound", "words"),
     [
         (quota(QuotaScope.EACH_USER, hard=4), "2 of 4 GPUs, 1 waiting"),
-        (quota(QuotaScope.EACH_USER, soft=2, hard=4), "2 of 2 GPUs (up to 4 if available), 1 waiting"),
+        (quota(QuotaScope.EACH_USER, soft=2, hard=4), "2 of 4 GPUs (the share is 2), 1 waiting"),
         (quota(QuotaScope.EACH_USER, soft=4, hard=4), "2 of 4 GPUs, 1 waiting"),
-        (quota(QuotaScope.EACH_USER, soft=2), "2 of 2 GPUs (more if available), 1 waiting"),
+        (quota(QuotaScope.EACH_USER, soft=2), "2 GPUs (the share is 2), 1 waiting"),
         (quota(QuotaScope.EACH_USER), ""),
         (quota(QuotaScope.EACH_OF_TEAM, "vision", hard=4), "2 of 4 GPUs for team vision"),
         (quota(QuotaScope.TEAM, "vision", hard=16), "team vision: 5 of 16 GPUs"),
-        (quota(QuotaScope.EVERYBODY, soft=8, hard=9), "all together: 5 of 8 GPUs (up to 9 if available)"),
+        (quota(QuotaScope.EVERYBODY, soft=8, hard=9), "all together: 5 of 9 GPUs (the share is 8)"),
         (
             quota(QuotaScope.EACH_USER, what=LimitedResource.MEMORY, hard=64 * GIB),
             "2 GiB of 64 GiB memory, 1 GiB waiting",

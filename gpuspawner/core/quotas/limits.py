@@ -284,18 +284,20 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 if available), 3 waiting``."""
+    """Return the usage of a limit for a form: ``1 of 4 GPUs (the share is 2), 3 waiting``."""
     limit, soft, hard = bound.limit, bound.soft, bound.hard
-    most = hard if soft is None else soft
-    if most is None:
+    if soft is None and hard is None:
         return ""
-    more = " (more if available)" if hard is None else ""
-    if soft is not None and hard is not None and hard > soft:
-        more = f" (up to {_plain(limit, hard)} if available)"
+    share = ""
+    if soft is not None and (hard is None or hard > soft):
+        share = f" (the share is {_plain(limit, soft)})"
     whose = SHARED_PREFIXES.get(bound.entry.whom, "").format(bound.entry.subject)
     in_team = f" for team {bound.entry.subject}" if bound.entry.whom is QuotaScope.EACH_OF_TEAM else ""
-    line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
-    if hard is not None and most == hard and held > hard:
+    used = show_amount(limit, held, kinds)
+    if hard is not None:
+        used = f"{_plain(limit, held)} of {show_amount(limit, hard, kinds)}"
+    line = f"{whose}{used}{in_team}{share}"
+    if hard is not None and held > hard:
         line = f"{whose}{show_amount(limit, held, kinds)}{in_team}, above the limit of {_plain(limit, hard)}"
     return f"{line}, {_plain(limit, waiting)} waiting" if waiting else line
 

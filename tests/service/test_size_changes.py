@@ -8,7 +8,9 @@ from service_world import Killed, Life
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
+from gpuspawner.service.administration.gpu_map import present_gpu_rows
 from gpuspawner.service.engine.allocation.size_changes import NOTICE_SECONDS
+from gpuspawner.service.engine.sampling.gpu_states import observe_gpus
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
@@ -98,6 +100,16 @@ async def announced(world, user="alice"):
     await passes(world, 10)
     assert world.now_of(lease).size_change.restarts_at is not None
     return lease
+
+
+async def test_gpus_that_are_held_for_a_restart_are_allocated_to_nobody_and_the_map_says_why(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    (held,) = world.now_of(lease).assigned
+    rows = {row.id: row for row in present_gpu_rows(world.parts, observe_gpus(world.parts))}
+    assert (rows[held.gpu].state, rows[held.gpu].user) == ("unmeasured", "")
+    assert rows[held.gpu].note.startswith("Held until alice's workspace restarts with its new size.")
+    assert world.now_of(lease).slots == lease.slots, "its charges and its usage are those of these GPUs"
 
 
 async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus_meanwhile(make_world):

@@ -215,7 +215,7 @@ class CustomResources:
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
         """Write the whole status by server-side apply, which overrules other writers, and the Events of a request.
 
-        Of a resource of the cluster, each hub writes its own part, as a manager of its own.
+        Each hub writes its own part of a resource of the cluster, as a field manager of its own.
         """
         kind, hub = BY_SECTION[resource.section, resource.cluster_wide], self._settings.custom_resources
         metadata, path = {"name": resource.name, "uid": resource.uid}, self._watches[kind.plural].path

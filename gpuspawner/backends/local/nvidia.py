@@ -243,7 +243,7 @@ def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
     """Return the NVLink domain and the NUMA domain of each GPU by index, from the output of ``nvidia-smi topo -m``.
 
     All GPUs of an NVLink domain are linked to each other directly. Where links form a mesh without all pairs, a GPU is
-    in the first domain whose GPUs it is linked to. What is not printed is unknown.
+    in the first domain whose GPUs it is linked to. A link that is not printed is unknown.
     """
     header, *lines = _TERMINAL_STYLE.sub("", text).splitlines() or [""]
     columns = [cell.strip() for cell in header.split("\t")]

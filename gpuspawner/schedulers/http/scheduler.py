@@ -20,7 +20,6 @@ from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Grant,
     Offer,
     Preempted,
@@ -32,6 +31,7 @@ from gpuspawner.schedulers.base import (
     unknown_position,
     without_gpu_claims,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 from gpuspawner.schedulers.http.claims import (
     ClusterNames,
     claim_body,

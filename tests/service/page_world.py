@@ -102,7 +102,7 @@ class World:
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
         self.names, self.created, self.models_asked, self.groups = {}, {}, [], {}
-        self.hub_version = "6.1.1"
+        self.hub_version, self.named_servers = "6.1.1", True
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -281,8 +281,14 @@ class HubServers(HubHandler):
             self.finish(json.dumps(model))
 
     def delete(self, _name, server):
-        self.world.servers.pop(server or "", None)
-        self.set_status(204)
+        if server and not self.world.named_servers:
+            self.set_status(400)
+            self.finish({"message": "Named servers are not enabled."})
+        elif server and server not in self.world.servers:
+            self.send_error(404)
+        else:
+            self.world.servers.pop(server or "", None)
+            self.set_status(204)
 
 
 class HubUsers(HubHandler):

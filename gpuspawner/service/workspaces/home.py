@@ -17,16 +17,8 @@ from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.start.offers import present_offer
 from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.workspaces.cards import (
-    HOUR_SECONDS,
-    Card,
-    open_links,
-    points_of,
-    sooner_options,
-    ssh_line,
-    start_again_links,
-    summary_of,
-)
+from gpuspawner.service.workspaces.cards import HOUR_SECONDS, Card, points_of, sooner_options, summary_of
+from gpuspawner.service.workspaces.links import open_links, ssh_line, start_again_links
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import present_workspace
 

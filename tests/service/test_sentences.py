@@ -215,8 +215,10 @@ def test_sentence_4_a_hard_quota():
         (
             1,
             Streak(1800.0, peak_percent=100.0),
-            "The GPU has been idle for 30 min. Its highest use was 100 %, but no process held a GPU. "
-            "Reading a GPU can wake it.",
+            (
+                "The GPU has been idle for 30 min. Its highest use was 100 %, but no process held a GPU. "
+                "Reading a GPU can wake it."
+            ),
         ),
     ],
 )
@@ -232,8 +234,9 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     warning = present_workspace(world.parts, warned).warning
     assert warning.ends_at == now + 90
     assert warning.text == (
-        f"The GPU has been idle for 5 min. Its highest use was 1 %. This workspace stops at "
-        f"{show_time(now + 90, now)}, in 1 min 30 s. You lose running kernels and what they hold on the GPU. Your files stay."
+        "The GPU has been idle for 5 min. Its highest use was 1 %. This workspace stops at "
+        f"{show_time(now + 90, now)}, in 1 min 30 s. "
+        "You lose running kernels and what they hold on the GPU. Your files stay."
     )
     assert present_workspace(world.parts, replace(warned, keeps_used=2)).warning.actions == ["without-gpu"]
 

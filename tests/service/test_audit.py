@@ -1,6 +1,7 @@
 """The audit: one list of actions for API, page, CSV and JSON, with filters and a cursor for pages."""
 
 import csv
+import html
 import io
 import re
 
@@ -188,6 +189,17 @@ def test_cursor_pages_have_each_entry_once_despite_new_ones(world):
 def test_filters(world, query, targets):
     many(world)
     assert [x["target"] for x in found(world, query)["audit"]] == targets
+
+
+def test_the_filter_has_the_words_of_the_rows_and_each_once(world):
+    page = Browser(world, "admin").look("console/audit").text
+    (menu,) = re.findall(r'<select[^>]*name="what".*?</select>', page, re.DOTALL)
+    options = [html.unescape(words) for words in re.findall(r"<option[^>]*>([^<]*)</option>", menu)][1:]
+    assert len(set(options)) == len(options) == len(events.EVENTS) - 1
+    assert options == sorted(options)
+    rows = {kind.words for kind in events.EVENTS.values()}
+    assert [words for words in options if not words.startswith(tuple(rows))] == []
+    assert [words for words in options if words.endswith(tuple(f"({name})" for name in events.EVENTS))] == []
 
 
 @pytest.mark.postgresql

@@ -107,6 +107,13 @@ def test_gpm_is_the_first_source_and_tells_fractions_and_the_decoder(machine):
     machine.until(lambda gpu: 37 in percents(gpu))
 
 
+def test_what_the_drivers_samples_show_counts_where_gpm_is_stuck_at_0(machine):
+    machine.set(gpm=0, encoder=40)
+    machine.follow(GPU)
+    gpu = machine.until(lambda gpu: 40 in percents(gpu))
+    assert (gpu["source"], gpu["unseen"]) == ("gpm", pytest.approx(0.0, abs=0.2))
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [("", "Not Supported"), (NOT_SUPPORTED, "Not Supported"), (NO_PERMISSION, "Insufficient Permissions")],

@@ -19,7 +19,23 @@ from gpuspawner.service.web.permissions import Permission
 
 router = Router()
 
-WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items() if kind is not StopperNamed))
+SAME_WORDS = {
+    "warned": "Warned as idle",
+    "warned of end": "Warned of its end",
+    "warned of claim": "Warned of a request with priority",
+    "warned nobody came": "Warned that nobody has opened it",
+    "parked": "Back in the queue, as the hub did not start it",
+    "back in the queue": "Back in the queue at its old place",
+    "claim gone": "Left running, as nobody needs its GPUs any more",
+    "spared": "Left running by the cluster",
+}
+"""The words in the filter for events that have the same words in the rows."""
+WHAT = tuple(
+    sorted(
+        ((name, SAME_WORDS.get(name, kind.words)) for name, kind in EVENTS.items() if kind is not StopperNamed),
+        key=lambda choice: choice[1],
+    )
+)
 BY = (("people", "People"), ("parts", "gpuspawner, hub and cluster"))
 CURSOR = "before"
 AUDIT = Table(
@@ -71,10 +87,10 @@ EVENT_ICONS = {
     "quota taken back": ("gift", ""),
     "usage corrected": ("edit", ""),
     "month closed": ("calendar", ""),
-    "budget reached": ("coin", "warn"),
-    "waste found": ("pause", "warn"),
+    "budget reached": ("coin", "gs-warn"),
+    "waste found": ("pause", "gs-warn"),
     "statement mailed": ("mail", ""),
-    "person forgotten": ("trash", "bad"),
+    "person forgotten": ("trash", "gs-bad"),
     "person exported": ("download", ""),
     "drained": ("wrench", ""),
     "quarantined": ("ban", "gs-bad"),

@@ -73,7 +73,7 @@ def test_stop_ends_once_the_name_can_be_started_again(world, cli, monkeypatch):
     assert world.lease("up").phase is Phase.ENDED
     assert cli("start", "--detach").out.startswith("alice: default workspace")
     world.save(running("more", server="more", gpus=(1,)))
-    monkeypatch.setattr(workspaces.time, "sleep", lambda _seconds: pytest.fail("it waits"))
+    monkeypatch.setattr(workspaces, "time", SimpleNamespace(sleep=lambda _seconds: pytest.fail("it waits")))
     cli("stop", "more", "--detach")
 
 
@@ -111,7 +111,7 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
             api(world, "bob", "workspaces/bobs/stop", "POST")
             world.save(replace(running("up"), id=mine.id, key=mine.key))
 
-    monkeypatch.setattr(start.time, "sleep", sleep)
+    monkeypatch.setattr(start, "time", SimpleNamespace(sleep=sleep))
     out, err = cli("start")
     assert err.startswith("All 4 simulated A100 80 GB are in use. ")
     assert "Running on 1 simulated A100 80 GB. It ends " in out

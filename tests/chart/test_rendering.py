@@ -18,7 +18,7 @@ MONITOR = {"monitoring.serviceMonitor.enabled": True, "monitoring.serviceMonitor
 EXPOSED = {"expose.enabled": True}
 INGRESS = {**EXPOSED, "expose.ingress.enabled": True}
 ROUTE = {**EXPOSED, "expose.httpRoute.enabled": True, "expose.httpRoute.parentRefs": [{"name": "public"}]}
-PULLER, PRIORITY = {"prePuller.enabled": True}, {"priorityClass.create": True}
+PULLER = {"prePuller.enabled": True}
 OTHERS = {
     "hub.url": "http://other:8081/hub/api",
     "hub.baseUrl": "/other-prefix/",
@@ -100,7 +100,6 @@ EVERYTHING = {
     **INGRESS,
     **ROUTE,
     **PULLER,
-    **PRIORITY,
     **MONITOR,
     "monitoring.rules.enabled": True,
     "monitoring.dashboards.enabled": True,
@@ -363,7 +362,7 @@ def test_requests_lose_their_finalizers_once_the_service_and_its_rights_are_gone
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
     parts = yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
     explained = {part["kind"]: part for part in parts}
-    rendered = chart.objects({"hub.rights.kubespawner": True, **PRIORITY})
+    rendered = chart.objects({"hub.rights.kubespawner": True})
     assert rendered["Role", "gpuspawner-hub"]["rules"] == explained["Role"]["rules"]
     (subject,) = rendered["RoleBinding", "gpuspawner-hub"]["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "hub", "namespace": "jhub"}

@@ -292,5 +292,8 @@ def test_the_roles_are_listed_with_their_scopes_and_the_people_who_used_them(wor
     assert roles["user"]["may"]["see workspaces"] == "own"
     assert not [act for act in roles["user"]["may"] if "other users" in act]
     page = Browser(world, "vera").get(f"{world.home}console/roles").text
-    assert all(one in page for one in ("lena", "custom:gpu:operate", "Give extra quota or take it back"))
+    assert all(
+        one in page
+        for one in ("lena", "custom:gpu:operate", "Give extra quota, move it between members or take it back")
+    )
     assert api(world, "lena", "").json()["roles"] == ["user", "team lead"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuspawner.backends.custom_resources.base import EntryRefused, Resource
 from gpuspawner.backends.custom_resources.cluster import BY_SECTION
@@ -22,7 +23,10 @@ from gpuspawner.service.store import AuditLine
 from gpuspawner.service.store.administration import CatalogVersion
 from gpuspawner.service.web.actor import Actor
 
-OUTSIDE = "This custom resource was just changed in the cluster. Wait some seconds, and load the catalog again."
+OUTSIDE = (
+    "This custom resource was just changed in the cluster. Nothing was saved. Wait some seconds, and load the catalog "
+    "again."
+)
 NO_RIGHT = (
     "The service may not write custom resources. Set customResources.edit of the chart to true, or change this one "
     "with kubectl."
@@ -93,7 +97,7 @@ async def draft_of_resource(state: Parts, change: CatalogChange, entry: str) -> 
     """
     entries, (section, name) = state.entries, section_and_name(entry)
     assert entries is not None, "the caller has found the entry"
-    found = entries.find(section, name)
+    found = await entries.fetch(section, name)
     if why_not := why_not_editable(state, found, may=await may_write(state)):
         raise Conflict(why_not)
     newest = await state.store.read(state.store.catalog_versions.newest, entry)
@@ -107,8 +111,8 @@ async def draft_of_resource(state: Parts, change: CatalogChange, entry: str) -> 
         try:
             await entries.resources.write_entry(section, name, spec, found, dry_run=True)
         except EntryRefused as error:
-            return Draft(base, draft.number, draft.before, draft.text, None, problems=(_problem(entry, str(error)),))
-    return draft
+            return replace(draft, catalog=None, problems=(_problem(entry, str(error)),))
+    return replace(draft, resource=found)
 
 
 async def _spec_of(state: Parts, change: CatalogChange) -> Spec | None:
@@ -132,12 +136,12 @@ def _checked(state: Parts, base: CatalogVersion, number: int, entry: str, spec: 
     entries = state.entries
     assert entries is not None, "the caller has found the entry"
     made, refused = entries.check(*section_and_name(entry), spec)
-    found, text = entries.find(*section_and_name(entry)), "" if spec is None else text_of(spec)
+    text = "" if spec is None else text_of(spec)
     if refused:
-        return Draft(base, number, state.catalog, text, None, problems=(_problem(entry, refused),), resource=found)
+        return Draft(base, number, state.catalog, text, None, problems=(_problem(entry, refused),))
     catalog, waits = made.prepared
     after = with_prices_of(catalog, today_of(state))
-    return Draft(base, number, state.catalog, text, after, waits, resource=found)
+    return Draft(base, number, state.catalog, text, after, waits)
 
 
 def _problem(entry: str, words: str) -> CatalogProblem:

@@ -123,7 +123,7 @@ def _print_offers(answer: dict[str, Any]) -> None:
 @click.option("--user", metavar="NAME", default="", help="Quota of this user (administrators).")
 @base.session_options
 def quota(session: Session, user: str) -> None:
-    """Show your quota: used, reserved, left, and when it renews."""
+    """Show your quota: used, reserved, left, and when it resets."""
     session.show(session.ask(f"/quota{query_of(user=user)}"), _print_quota)
 
 

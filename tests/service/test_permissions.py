@@ -189,6 +189,9 @@ def test_promise_9_the_kind_of_a_restriction_decides_who_may_make_and_end_it(wor
     exempt = {"what": "exempt", "ids": ["runs"], "until": "3d", "reason": "x"}
     refused = api(world, "vera", "admin/restrictions", "POST", exempt)
     assert (refused.status_code, refused.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))
+    reserve = {"what": "reserve", "kind": "a100", "count": 1, "team": "vision", "until": "3d", "reason": "x"}
+    user = api(world, "alice", "admin/restrictions", "POST", reserve)
+    assert (user.status_code, user.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))
     made = api(world, "admin", "admin/restrictions", "POST", exempt).json()["restrictions"][0]
     ended = api(world, "vera", f"admin/restrictions/{made['id']}", "DELETE", {"reason": "x"})
     assert (ended.status_code, ended.json()["error"]["message"]) == (403, refusal_words(Permission.RESERVE))

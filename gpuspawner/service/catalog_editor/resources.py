@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpuspawner.backends.custom_resources.base import EntryRefused, Resource
@@ -31,6 +31,8 @@ NO_RIGHT = (
     "The service may not write custom resources. Set customResources.edit of the chart to true, or change this one "
     "with kubectl."
 )
+MAX_TARGET_LETTERS = 255
+"""The longest target of an audit entry. The name of a resource may have as many letters without its section."""
 WHOLE_CLUSTER = "It applies to each hub of the cluster. Change it with kubectl."
 
 
@@ -149,10 +151,13 @@ def _problem(entry: str, words: str) -> CatalogProblem:
     return CatalogProblem(line=None, entry=entry, wrong=wrong, right=f"{right}." if right else "")
 
 
-async def save_resource(actor: Actor, draft: Draft, changes: str, reason: str) -> CatalogVersion:
+async def save_resource(
+    actor: Actor, draft: Draft, changes: str, reason: str, store_answer: Callable[[CatalogVersion], None]
+) -> CatalogVersion:
     """Write a custom resource to the cluster, and store its version.
 
     The cluster is written first. If the version can't be stored then, it is stored as a change by others.
+    ``store_answer`` keeps the answer for a repetition of the request, with the version.
 
     Raises:
         Conflict: it was changed meanwhile. Nothing was saved.
@@ -174,7 +179,8 @@ async def save_resource(actor: Actor, draft: Draft, changes: str, reason: str) -
             version = CatalogVersion(
                 number, now, actor.person.name, reason, changes, fingerprint_of(text.encode()), text, entry
             )
-            return version, [actor.audit_entry(event, target=entry)]
+            store_answer(version)
+            return version, [actor.audit_entry(event, target=entry[:MAX_TARGET_LETTERS])]
 
         version = await entries.history.add(numbered)
         entries.history.keep(entry, written, draft.resource)

@@ -217,7 +217,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "change-request": Dialog(
         approve_request,
         "Change and approve a request for more",
-        "Fields that stay empty are as requested. The user is told in the Inbox, and by mail if mail is set up.",
+        "Empty fields keep what was requested. The user is told in the Inbox, and by mail if mail is set up.",
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",

@@ -142,7 +142,7 @@ def hold_words(hold: ClassHold, catalog: Catalog, now: float) -> str:
     are, when = "is" if hold.count == 1 else "are", window_words(hold.window) if hold.window else "always"
     return (
         f"{hold.count} {gpu_title(hold.kind, catalog)} {are} reserved for the group {hold.group}, "
-        f"{when} ({catalog.rules.timezone}){until}. Other workspaces on these GPUs end before."
+        f"{when} ({catalog.rules.timezone}){until}. Other workspaces on these GPUs end before that."
     )
 
 

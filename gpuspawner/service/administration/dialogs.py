@@ -129,7 +129,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "message": Dialog(
         message_users,
         "Message the users of {}",
-        "They see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "They see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("ids", "text", "until"),
         "Send",
         reason="",
@@ -137,7 +137,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "announce": Dialog(
         send_message,
         "Announce",
-        "Readers see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "Users see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("whom", "text", "until"),
         "Send",
         reason="",

@@ -24,8 +24,7 @@ c.KubeSpawner.image = "quay.io/jupyter/base-notebook:latest"  # of templates tha
 c.KubeSpawner.start_timeout = 900  # a large image comes once to each node
 c.KubeSpawner.http_timeout = 60  # from a ready pod to the server's first answer; its GPU is then released
 c.KubeSpawner.priority_class_name = "gpu-workspace"  # of kubernetes-hub.yaml: below training, and never preempts
-# Volumes are settings of KubeSpawner. These apply to every template. Volumes of a profile (`profile:` of a template)
-# apply to that template only. The catalog refuses `volumes` in a template.
+# These volumes apply to every template. `volumes` of a template in the catalog adds more.
 c.KubeSpawner.storage_pvc_ensure = True
 c.KubeSpawner.storage_capacity = "20Gi"
 c.KubeSpawner.pvc_name_template = "home-{user_server}"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from cluster_objects import A100 as LABELS
-from cluster_objects import MIG_MIXED, a_node
-from device_objects import a_class, a_gpu, a_slice
+from cluster_objects import MIG_MIXED, a_node, a_pod, a_workspace
+from device_objects import a_claim, a_class, a_gpu, a_slice, claiming
 from harness.nvidia import simulated_driver
 from kube_views import HUB
 
@@ -196,3 +196,58 @@ async def test_a_claim_takes_devices_of_one_domain(
     await backend.close()
     assert "constraints" not in free
     assert bound.get("constraints") == (None if constraint is None else [{"matchAttribute": constraint}])
+
+
+def two_domains() -> list[dict[str, Any]]:
+    """Return a node with four claimed GPUs on two NUMA nodes."""
+    devices = [with_numa(number, number // 2) for number in range(4)]
+    return [a_node("gpu-1", {}, {}), a_class(), a_slice(devices)]
+
+
+def user_of(devices: list[str], name: str, granted: list[int] | None = None) -> list[dict[str, Any]]:
+    """Return a pod with these devices, and its claim. With the indexes of granted GPUs it is a workspace."""
+    if granted is None:
+        pod = a_pod(name, {})
+    else:
+        slots = [[f"gpu-1/{CLAIMED.resource}/{index}", "1"] for index in granted]
+        pod = a_workspace(name, gpus={}, document={"slots": slots})
+    return [claiming(pod, name), a_claim(devices, pod, name)]
+
+
+async def test_a_domain_of_which_another_pod_has_a_device_is_not_whole(api: Any, tmp_path: Path) -> None:
+    """Of the four GPUs, others have one in each domain. Which ones, only their claims tell."""
+    others = [*user_of(["gpu-0"], "train-0"), *user_of(["gpu-2"], "train-1")]
+    backend = await seen_by(api, tmp_path, CLAIMED, *two_domains(), *others)
+    fleet = await backend.fleet()
+    await backend.close()
+    assert [gpu.foreign for gpu in fleet.gpus] == [False, False, True, True]
+    assert [gpu.domains for gpu in fleet.gpus] == [("NUMA 0",), ("NUMA 1",)] * 2
+    assert place(CLAIMED, 2, fleet, {}, topology=REQUIRE) is None
+
+
+async def test_a_domain_that_others_fill_leaves_the_other_one(api: Any, tmp_path: Path) -> None:
+    others = user_of(["gpu-0", "gpu-1"], "train-0")
+    backend = await seen_by(api, tmp_path, CLAIMED, *two_domains(), *others)
+    fleet = await backend.fleet()
+    await backend.close()
+    assert [(gpu.domains, gpu.foreign) for gpu in fleet.gpus] == [(("NUMA 1",), False)] * 2 + [(("NUMA 0",), True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("granted", "devices", "domains"),
+    [
+        pytest.param([2, 3], ["gpu-0", "gpu-1"], [1, 1, 0, 0], id="the scheduler gave the other domain"),
+        pytest.param([1], ["gpu-2"], [0, 1, 0, 1], id="one GPU"),
+        pytest.param([0], ["gpu-2", "gpu-3"], [1, 1, 0, 0], id="more devices than granted"),
+        pytest.param([-1, 10**30], ["gpu-2", "gpu-3"], [1, 1, 0, 0], id="no such GPUs"),
+        pytest.param([1, 1], ["gpu-2", "gpu-3"], [1, 1, 0, 0], id="one GPU twice"),
+    ],
+)
+async def test_the_gpus_of_a_workspace_have_the_domain_of_its_devices(
+    api: Any, tmp_path: Path, granted: list[int], devices: list[str], domains: list[int]
+) -> None:
+    mine = user_of(devices, "jupyter-alice", granted)
+    backend = await seen_by(api, tmp_path, CLAIMED, *two_domains(), *mine)
+    fleet = await backend.fleet()
+    await backend.close()
+    assert [gpu.domains for gpu in fleet.gpus] == [(f"NUMA {number}",) for number in domains]

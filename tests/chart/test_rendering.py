@@ -18,7 +18,7 @@ MONITOR = {"monitoring.serviceMonitor.enabled": True, "monitoring.serviceMonitor
 EXPOSED = {"expose.enabled": True}
 INGRESS = {**EXPOSED, "expose.ingress.enabled": True}
 ROUTE = {**EXPOSED, "expose.httpRoute.enabled": True, "expose.httpRoute.parentRefs": [{"name": "public"}]}
-PULLER, PRIORITY = {"prePuller.enabled": True}, {"priorityClass.create": True}
+PULLER = {"prePuller.enabled": True}
 OTHERS = {
     "hub.url": "http://other:8081/hub/api",
     "hub.baseUrl": "/other-prefix/",
@@ -83,6 +83,7 @@ OTHERS = {
 """For each value that is no switch, a text or number that stands nowhere else in what is rendered."""
 WITH = {
     "customResources.ownProcess": {"customResources.enabled": True},
+    "customResources.edit": {"customResources.enabled": True},
     "customResources.resources": {"customResources.enabled": True, "customResources.ownProcess": True},
     "expose.ingress.enabled": EXPOSED,
     "expose.httpRoute.enabled": ROUTE,
@@ -99,7 +100,6 @@ EVERYTHING = {
     **INGRESS,
     **ROUTE,
     **PULLER,
-    **PRIORITY,
     **MONITOR,
     "monitoring.rules.enabled": True,
     "monitoring.dashboards.enabled": True,
@@ -317,6 +317,9 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     rules = roles["Role", own[1]]
     entries = [kind.plural for kind in KINDS[1:] if not kind.cluster_wide]
     assert {"apiGroups": [API_GROUP], "resources": entries, "verbs": ["list", "watch"]} in rules
+    edited = chart.objects({"customResources.enabled": True, "customResources.edit": True})
+    first, verbs = edited["Role", own[1]]["rules"][0], ["list", "watch", "create", "patch", "delete"]
+    assert first == {"apiGroups": [API_GROUP], "resources": entries, "verbs": verbs}
     told = [f"{name}/status" for name in entries]
     assert {"apiGroups": [API_GROUP], "resources": told, "verbs": ["patch"]} in rules
     verbs = {verb for rule in [*cluster, read, namespace] for verb in rule["verbs"]}
@@ -359,7 +362,7 @@ def test_requests_lose_their_finalizers_once_the_service_and_its_rights_are_gone
 def test_a_hub_without_a_chart_gets_the_rights_that_hub_config_explains(chart):
     parts = yaml.safe_load_all((ROOT / "hub_config" / "kubernetes-hub.yaml").read_text())
     explained = {part["kind"]: part for part in parts}
-    rendered = chart.objects({"hub.rights.kubespawner": True, **PRIORITY})
+    rendered = chart.objects({"hub.rights.kubespawner": True})
     assert rendered["Role", "gpuspawner-hub"]["rules"] == explained["Role"]["rules"]
     (subject,) = rendered["RoleBinding", "gpuspawner-hub"]["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "hub", "namespace": "jhub"}

@@ -81,4 +81,5 @@ def test_lint_finds_nothing(chart, both):
 def test_without_a_hub_of_its_own_it_is_the_service_alone(chart, both):
     found = objects(chart, both, "--set=jupyterhub.enabled=false")
     assert ("Deployment", "gpuspawner") in found
-    assert not [name for _, name in found if not name.startswith(("gpuspawner", "jhub-gpuspawner"))]
+    own = ("gpuspawner", "jhub-gpuspawner", "gpu-workspace")
+    assert not [name for _, name in found if not name.startswith(own)]

@@ -56,6 +56,7 @@ def test_a_user_starts_by_form_and_another_by_api_are_warned_and_one_is_stopped(
     assert sent.status_code == 302, sent.text[:500]
     begin(hub, "bob")
     leases = {user: hub.until(user, "running", WAIT_SECONDS) for user in ("ada", "bob")}
+    assert hub.pod("ada").spec.priority < 0, "training can preempt it, by the class of the chart"
     token = hub.api("POST", "/users/ada/tokens", {}).json()["token"]
     for user in ("ada", "bob"):
         told = eventually(lambda user=user: hub.lease(user)["warning"], WAIT_SECONDS, f"{user} is warned")

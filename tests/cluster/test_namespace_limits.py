@@ -1,6 +1,7 @@
 """A namespace's quotas and limit ranges, which hub and service report before a pod is made; on a real cluster."""
 
 import pytest
+import requests
 from kube_hub import KubeHub, eventually
 from nodes import wait_for
 
@@ -20,6 +21,18 @@ SCOPED = {
 """Which pods it counts is for the API server to say: the service grants what it refuses then."""
 
 
+VOLUMES = {"metadata": {"name": "volumes"}, "spec": {"hard": {"persistentvolumeclaims": "0"}}}
+
+
+def check(hub, user, **options):
+    """Return the status and the words that a user gets before Start."""
+    hub.add_user(user)
+    token = hub.api("POST", f"/users/{user}/tokens", {}).json()["token"]
+    where, headers = f"{hub.url}/services/gpu/api/v1/check", {"Authorization": f"token {token}"}
+    answer = requests.post(where, json=options, headers=headers, timeout=30)
+    return answer.status_code, answer.json().get("sentence") or answer.text
+
+
 @pytest.fixture(scope="module")
 def hub(one_machine, tmp_path_factory):
     with one_machine.namespace() as namespace:
@@ -34,13 +47,12 @@ def hub(one_machine, tmp_path_factory):
 
 
 def test_promise_8_what_no_limit_ever_lets_through_is_refused_with_both_quantities(hub):
-    hub.add_user("large")
+    limit = "You asked for 2 GiB memory. Allowed: at most 1 GiB memory in one workspace, by the cluster's limit each."
+    status, words = check(hub, "large", template="cpu", memory="2GiB")
+    assert (status, limit in words) == (403, True), words
     hub.begin("large", template="cpu", memory="2GiB")
     told = hub.failure("large")
-    assert (
-        "You asked for 2 GiB memory. Allowed: at most 1 GiB memory in one workspace, by the cluster's limit each."
-        in told
-    )
+    assert limit in told
     assert "Ask for 1 GiB memory" in told
     assert hub.pod("large") is None
 
@@ -61,17 +73,28 @@ def test_promise_6_a_quota_that_is_full_is_a_queue_and_not_a_failure(hub):
     hub.add_user("first", "second")
     hub.begin("first", template="cpu")
     hub.until("first", "running", 300)
+    full = "The cluster's quota team leaves 0 workspaces of 1 workspace, and this needs 1 workspace."
+    eventually(lambda: full in check(hub, "second", template="cpu")[1], 60, "it is said before Start")
     hub.begin("second", template="cpu")
     queue = eventually(lambda: hub.lease("second")["queue"], 60, "second waits")
-    assert (
-        "The cluster's quota team leaves 0 workspaces of 1 workspace, and this needs 1 workspace."
-        in (queue["sentence"])
-    )
+    assert full in queue["sentence"]
     assert hub.pod("second") is None
     hub.stop("first")
     hub.until("second", "running", 300)
     hub.stop("second")
     hub.until_ended("second", "stopped", 60)
+
+
+def test_a_quota_of_volumes_that_is_full_is_told_before_the_start_to_a_user_without_a_volume(hub):
+    core = hub.cluster.core
+    core.create_namespaced_resource_quota(hub.namespace, VOLUMES)
+    try:
+        words = "The cluster's quota volumes allows no further volume: 0 of 0 are in use."
+        told = lambda: check(hub, "new", template="cpu")  # noqa: E731
+        eventually(lambda: words in told()[1], 60, "it is said before Start")
+        assert words not in check(hub, "first", template="cpu")[1], "this user has started before"
+    finally:
+        core.delete_namespaced_resource_quota("volumes", hub.namespace)
 
 
 def test_promise_6_a_full_quota_that_only_the_api_server_counts_is_a_queue_too(hub):

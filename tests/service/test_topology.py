@@ -50,6 +50,7 @@ def test_required_gpus_are_waited_for_and_more_than_a_domain_has_is_refused(page
     world.save(page_world.running("bobs", user="bob", gpus=[0, 2]))
     status, told = check(world, count=2)
     assert (status, told["starts_now"]) == (200, False)
+    assert "2 of 4 simulated A100 80 GB are free, and you need 2 in one NVLink or NUMA domain." in told["sentence"]
     status, refused = check(world, count=3)
     assert status == 403
     assert "at most 2 A100 80 GB in one NVLink or NUMA domain" in str(refused)

@@ -57,7 +57,7 @@ def run_extra_config(c, folder, values=VALUES):
 def test_the_values_leave_homes_volumes_image_and_namespace_as_the_chart_has_them(outside_a_cluster, chart, tmp_path):
     before = of_the_chart(Config())
     after = run_extra_config(of_the_chart(Config()), tmp_path / "gpu")
-    assert after.KubeSpawner == before.KubeSpawner
+    assert after.KubeSpawner == {**before.KubeSpawner, "priority_class_name": "gpu-workspace"}
     (service,) = after.JupyterHub.services
     assert service["url"] == "http://gpuspawner:9470", "proxy and workspaces reach it by its Service"
 

@@ -172,13 +172,14 @@ MULTIPROCESSORS, OF_SLICE = 98, 14
 class Board:
     """One GPU: ``parts`` are MIG devices that may be made of it, as (profile, first memory slice, how many slices).
 
-    ``shares`` is by how many claims it may be shared; 0: by one alone.
+    ``shares`` is by how many claims it may be shared; 0: by one alone. ``numa`` is its NUMA node; None: not known.
     """
 
     product: str = "NVIDIA A100-SXM4-80GB"
     memory_mib: int = 81_920
     parts: Sequence[tuple[str, int, int]] = ()
     shares: int = 0
+    numa: int | None = None
     taints: list[Json] = field(default_factory=list)
     gpu: SimulatedGpu = field(init=False)
 
@@ -254,6 +255,7 @@ def _devices(number: int, board: Board) -> list[Json]:
         "cudaComputeCapability": {"version": "8.0.0"},
         "driverVersion": {"version": "580.65.6"},
         "cudaDriverVersion": {"version": "13.0.0"},
+        **({} if board.numa is None else {"resource.kubernetes.io/numaNode": {"int": board.numa}}),
     }
     whole: Json = {
         "name": f"gpu-{number}",

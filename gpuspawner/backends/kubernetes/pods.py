@@ -6,6 +6,7 @@ KubeRay, Kubeflow's Training Operator, JobSet, LeaderWorkerSet, Volcano, Kubeflo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from gpuspawner.backends.kubernetes.nodes import (
     gpu_counts,
     seconds_of,
 )
-from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, HostResources
+from gpuspawner.core.gpus.fleet import NO_HOST_RESOURCES, HostResources, group_of_gpu
 from gpuspawner.core.gpus.vendors import is_gpu_resource
 from gpuspawner.core.quotas.namespaces import CPU, MEMORY
 from gpuspawner.core.units import MOST_GPUS
@@ -32,8 +33,9 @@ SERVER_SECONDS = 5
 """Seconds of the grace period that our preStop hook leaves to the server itself. Arbitrary."""
 
 LABELS = {"GPUSPAWNER_HUB_ID": HUB_LABEL, LEASE_ID: LEASE_LABEL, ATTEMPT: ATTEMPT_LABEL}
+LEASE_DOCUMENT = "GPUSPAWNER_LEASE"
 ANNOTATIONS = {
-    "GPUSPAWNER_LEASE": "gpuspawner.io/lease-document",
+    LEASE_DOCUMENT: "gpuspawner.io/lease-document",
     "GPUSPAWNER_LEASE_SIGNATURE": "gpuspawner.io/lease-signature",
 }
 
@@ -151,6 +153,15 @@ class Pod:
         """Start attempt of its lease, 0 if unknown."""
         attempt = self.variables.get(ATTEMPT, "")
         return int(attempt) if attempt.isascii() and attempt.isdigit() else 0
+
+    def gpu_indexes(self, node: str, resource: str) -> tuple[int, ...]:
+        """Return the indexes of a resource's GPUs on a node that its lease was granted, () if it carries no such."""
+        try:
+            names = [str(gpu) for gpu, _ in json.loads(self.variables.get(LEASE_DOCUMENT, "{}"))["slots"]]
+            groups = [(group_of_gpu(name), int(name.rpartition("/")[2])) for name in names]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return ()
+        return tuple(sorted(index for group, index in groups if group and group[:2] == (node, resource)))
 
 
 def to_pod(data: Mapping[str, Any], named: frozenset[str] = frozenset()) -> Pod | None:

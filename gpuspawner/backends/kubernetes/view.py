@@ -346,6 +346,7 @@ class ClusterView:
         node, seen = self.node(name), self._pods_on.get(name, {})
         self._host_resources.pop(NodeName("", name), None)
         pods = [*self.devices.pods(seen), *self.devices.other_users(name, seen)]
+        node = self.devices.with_domains_in_use(node, seen, self._hub) if node else None
         gpus = gpus_of_node(node, pods, self._kinds, self._hub, self._settings.tolerations) if node else ()
         if gpus and node:
             self._gpus_of[name] = gpus

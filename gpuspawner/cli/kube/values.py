@@ -38,6 +38,7 @@ for name in {PURE}:
         shutil.copytree(found.submodule_search_locations[0], "{PACKAGE}/" + name, dirs_exist_ok=True)
 """
 CONFIG = """\
+c.KubeSpawner.setdefault("priority_class_name", "gpu-workspace")  # of the chart gpuspawner: below training
 from gpuspawner.spawner import configure
 configure(
     c,
@@ -55,6 +56,7 @@ HEADER = """\
 # cloudMetadata: its init container is privileged, which the restricted Pod Security Standard refuses. The chart's
 #   network policy, on by default, keeps workspaces from the metadata server too. Where your network enforces no
 #   policies, leave this value out, and write c.GPUSpawner.gpu_restricted = False into hub.extraConfig.
+# priority_class_name: training jobs preempt workspaces. The chart gpuspawner makes the class.
 # networkPolicy: warnings and Keep in JupyterLab, and the hub's pages, ask the service.
 """
 RESTRICTED = {

@@ -9,6 +9,7 @@ from typing import Any
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.requests.visibility import gpu_title, gpus_asked
 from gpuspawner.core.gpus.fleet import GpuKind
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases.lease import UP, WAITING, Key, Lease, Owner
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.calibration import HOUR_SECONDS, LEAST_ERRORS, Form, ShownStart, range_around
@@ -73,8 +74,11 @@ def _wait_words(
     title = gpu_title(request.gpu, catalog, simulated=offer is not None and offer.simulated)
     if offer is None or offer.free is None:
         return f"The {title} can't be counted at this moment. {line}."
+    kind = catalog.gpus.get(request.gpu)
     asked = f", and {'you need' if is_own else 'it needs'} {request.count}" if request.count > 1 else ""
-    return f"{_how_free(title, offer, catalog.gpus.get(request.gpu))}{f', {kept}' if kept else asked}. {line}."
+    if kind is not None and requires_domain(request, kind):
+        asked += " in one NVLink or NUMA domain"
+    return f"{_how_free(title, offer, kind)}{f', {kept}' if kept else asked}. {line}."
 
 
 def _how_free(title: str, offer: Offer, kind: GpuKind | None) -> str:

@@ -162,16 +162,17 @@ def meter_of(bound: Bound) -> Meter:
     used = percent(bound.used)
     parts = ((used, "gpu"), (min(percent(pending), 100 - used), "asked"))
     reset, share, is_budget = bound.text("renews_at"), bound.text("soft"), bound.text("renews_at") != ""
+    is_own = bound.whose.startswith("you")
     value, rest = bound.text("used"), ""
     if bound.hard is not None and is_budget:
         value, rest = bound.text("left"), f" of {bound.text('hard')} left"
     elif most is not None:
         rest = f" of {bound.text('hard') or share}"
-    whose = "Your" if bound.whose.startswith("you") else "The"
+    shares = f"Your share is {share}. Above it, you use what is free." if is_own else f"The share is {share}."
     notes = [
         f"{bound.text('waiting')} more requested." if bound.text("waiting") else "",
         f"{bound.text('used')} used, {bound.text('set_aside') or 0} reserved." if is_budget else "",
-        f"{whose} share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
+        shares if share and bound.hard is not None else "",
         f"Resets {reset}." if reset else "",
     ]
     tick = percent(bound.soft) if bound.soft is not None and bound.hard is not None else None

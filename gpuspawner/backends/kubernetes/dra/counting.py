@@ -95,7 +95,7 @@ class DeviceCounts:
         models: the product behind each resource.
         blocked: free units that cannot be allocated, because other claims use parts of the same GPUs.
         blockers: those claims.
-        domains: the domain of each unit that is a whole device, as far as drivers report it.
+        domains: the devices of each resource of whole devices, with their domains, as far as drivers report them.
         domain_attribute: the attribute with the domain, "" if no driver reports it.
     """
 
@@ -105,7 +105,7 @@ class DeviceCounts:
     models: Mapping[str, Model] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
     blockers: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
-    domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    domains: Mapping[str, Mapping[DeviceName, str]] = field(default_factory=dict)
     domain_attribute: str = ""
 
 
@@ -162,7 +162,7 @@ def count_devices(
         has.update(filter(None, [resource_of(one, resources, needs)]))
     total, sick, blocked = dict[str, int](), dict[str, int](), dict[str, int]()
     taints, models, blockers = dict[str, str](), dict[str, Model](), dict[str, Sequence[Claim]]()
-    domains, attribute = dict[str, Sequence[str]](), domain_attribute(devices)
+    domains, attribute = dict[str, Mapping[DeviceName, str]](), domain_attribute(devices)
     for resource in dict.fromkeys(name for names in resources.values() for name in names):
         own = [device for device in devices if resource in resources.get(device.name, ())]
         need = needs.get(resource, {})
@@ -177,7 +177,7 @@ def count_devices(
         models[resource] = _model(own[0], need)
         blockers[resource] = [claim for claim in claims if _uses_any(claim, own, known)] if blocked[resource] else ()
         if attribute and total[resource] == len(own):
-            domains[resource] = [domain_of(device, attribute) for device in own]
+            domains[resource] = {device.name: domain_of(device, attribute) for device in own}
     return DeviceCounts(total, sick, taints, models, blocked, blockers, domains, attribute)
 
 
@@ -228,9 +228,25 @@ def with_devices(node: Node, has: DeviceCounts) -> Node:
         allocatable={**node.allocatable, **well},
         models={**node.models, **has.models},
         taints_of={resource: taints for resource, taints in has.taints.items() if taints},
-        device_domains=has.domains,
+        device_domains={resource: tuple(domains.values()) for resource, domains in has.domains.items()},
         device_attribute=has.domain_attribute,
     )
+
+
+def order_domains(
+    domains: Mapping[DeviceName, str], index_of: Mapping[DeviceName, int], last: Collection[DeviceName]
+) -> tuple[str, ...]:
+    """Return the domains of the virtual GPUs of a resource, by the device that each one stands for.
+
+    Args:
+        domains: the domain of each device.
+        index_of: the GPU of its lease for each device of a workspace. -1 if unknown: then one of the first GPUs.
+        last: devices that others use or that are tainted. The last GPUs stand for them.
+    """
+    at = {index: name for name, index in index_of.items() if 0 <= index < len(domains)}
+    others = (name for name in domains if name not in at.values())
+    rest = iter(sorted(others, key=lambda name: (name in last, name not in index_of)))
+    return tuple(domains[at[index] if index in at else next(rest)] for index in range(len(domains)))
 
 
 def with_claims(pod: Pod, allocated: Iterable[tuple[Claim, Mapping[str, int]]]) -> Pod:

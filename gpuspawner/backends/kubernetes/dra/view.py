@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuspawner.backends.kubernetes.api import Api
@@ -12,6 +13,7 @@ from gpuspawner.backends.kubernetes.dra.counting import (
     count_devices,
     devices_of,
     needs_of,
+    order_domains,
     resource_of,
     resources_of,
     with_claims,
@@ -87,6 +89,25 @@ class DeviceView:
         has = count_devices(devices, left, self._claims_on(devices), resources, self._needs)
         self._found[node.name] = {device.name: device for device in devices}, resources, has
         return with_devices(node, has)
+
+    def with_domains_in_use(self, node: Node, pods: Mapping[str, Pod], hub: str) -> Node:
+        """Return a node whose GPUs have the domains of the devices that its pods have. ``pods`` are by uid."""
+        devices, _, has = self._found.get(node.name, ({}, {}, DeviceCounts()))
+        if not node.device_domains or not has.domains:
+            return node
+        claims, ordered = self._claims_on(devices.values()), dict[str, Sequence[str]]()
+        for resource, domains in has.domains.items():
+            index_of, last = dict[DeviceName, int](), [name for name in domains if devices[name].tainted]
+            for claim in claims:
+                own = pods.get(_counting_pod(claim, pods))
+                names = sorted(one.device for one in claim.devices if one.device in domains)
+                if own is None or own.hub != hub:
+                    last += names
+                else:
+                    indexes = (*own.gpu_indexes(node.name, resource), *[-1 for _ in names])
+                    index_of |= zip(names, indexes, strict=False)
+            ordered[resource] = order_domains(domains, index_of, last)
+        return replace(node, device_domains=ordered)
 
     def pod(self, pod: Pod) -> Pod:
         """Return a pod that also requests the devices of its claims."""

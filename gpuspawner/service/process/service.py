@@ -130,7 +130,7 @@ class Service:
         finally:
             ending = asyncio.create_task(self._end(tasks, server))
             done, _ = await asyncio.wait([ending], timeout=END_SECONDS)
-            if not done:  # its threads wait for the store, and Python would wait for them
+            if not done:  # threads wait for the store, and Python would wait for them
                 log.error("The store gives no answer. The service ends without its last changes.")
                 logging.shutdown()
                 os._exit(1)
@@ -152,6 +152,7 @@ class Service:
         if self._heartbeat is not None and self._opened_at is not None:
             await self._heartbeat.stop()
         self.parts.store.close()
+        await self.parts.store.wait_for_threads()
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         period, every = self._settings.tick_seconds, self._loops_of.every

@@ -315,6 +315,7 @@ gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 @click.argument("amount", required=False)
 @click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
 @click.option("--everybody", is_flag=True, help="For all users together.")
+@click.option("--as-limit", is_flag=True, help="AMOUNT is the whole limit until then, also if it is lower than now.")
 @click.option("--from", "source", metavar="USER", default="", help="Move it from this member, who has less then.")
 @click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")

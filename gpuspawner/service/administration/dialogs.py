@@ -190,8 +190,9 @@ DIALOGS: Mapping[str, Dialog] = {
     "grant": Dialog(
         grant_quota,
         "Give extra quota",
-        "It raises the share and the limit. It is for a user, for a user within one team, or for a whole team.",
-        ("user", "team", "everybody", "number", "since", "until"),
+        "It raises the share and the limit, or sets the limit. It is for a user, for a user within one team, or for a "
+        "whole team.",
+        ("user", "team", "everybody", "number", "as_limit", "since", "until"),
         "Give extra quota",
         reason="why",
     ),
@@ -395,8 +396,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
     for field in {"count", "place"} & values.keys():
         text = values[field]
         values[field] = int(text) if COUNT.fullmatch(text) else 0  # 0 is refused, with the allowed numbers
-    if "everybody" in values:
-        values["everybody"] = True
+    for field in {"everybody", "as_limit"} & values.keys():
+        values[field] = True
     if "number" in dialog.fields:
         number, unit = values.pop("number", ""), values.pop("unit", "")
         amount = f"{number}GiB" if unit == "GiB" else f"{number} {unit}"

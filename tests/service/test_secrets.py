@@ -30,6 +30,12 @@ def hand_over(world, lease, token=TOKEN):
     return requests.post(address, headers={"Authorization": f"token {token}"}, data="{}", timeout=20)
 
 
+def test_the_menu_of_each_page_leads_to_the_secrets(world):
+    alice = Browser(world, "alice")
+    assert 'href="/services/gpu/secrets"' in alice.home.text
+    assert "Your secrets" in alice.look("secrets").text
+
+
 def test_only_a_workspace_of_its_user_gets_the_value(world):
     world.save(running("mine", token_hash=hash_token(TOKEN)))
     world.save(running("bobs", "bob", gpus=(1,), token_hash=hash_token("gpuws-bob")))

@@ -86,7 +86,7 @@ def test_the_page_of_a_waiting_request_shows_the_line_and_names_to_administrator
     assert "Full queue" in told
     assert "2nd of 2 in line" in told
     assert not re.search(r"\bYou (are|need)\b|your place", told)
-    assert "your place is kept" in text
+    assert "Your place is kept" in text
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "message": Dialog(
         message_users,
         "Message the users of {}",
-        "They see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "They see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("ids", "text", "until"),
         "Send",
         reason="",
@@ -140,7 +140,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "announce": Dialog(
         send_message,
         "Announce",
-        "Readers see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "Users see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("whom", "text", "until"),
         "Send",
         reason="",
@@ -229,7 +229,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "change-request": Dialog(
         approve_request,
         "Change and approve a request for more",
-        "Fields that stay empty are as requested. The user is told in the Inbox, and by mail if mail is set up.",
+        "Empty fields keep what was requested. The user is told in the Inbox, and by mail if mail is set up.",
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",

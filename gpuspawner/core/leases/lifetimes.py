@@ -75,7 +75,8 @@ def extend(
         if left_seconds < min(LEAST_NOTICE_SECONDS, step_seconds):
             raise Conflict(
                 f"Extend: You asked for {show_duration(step_seconds)} more, but this workspace {latest_end.words}. "
-                f"Save your work: it ends in {show_duration(deadline - now)}. Its files are kept; start it again afterwards."
+                f"Save your work: it ends in {show_duration(deadline - now)}. "
+                "Its files are kept. Start it again afterwards."
             )
         step_seconds = left_seconds
     return deadline + step_seconds, extended_seconds + step_seconds

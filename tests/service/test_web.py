@@ -245,7 +245,7 @@ def test_a_move_of_what_stops_for_another_reason_says_that_it_stops(world):
 def test_an_impossible_action_is_reported_on_the_page_with_the_reason(world):
     world.save(page_world.running("mine", keeps_used=3))
     page = Browser(world, "alice").submit("workspaces/mine/keep", 409)
-    assert "Keep: one more asked; 3 of 3 are used." in page.text
+    assert "Keep: You asked for one more. 3 of 3 are used." in page.text
     assert "Time left" in page.text
 
 

@@ -283,7 +283,7 @@ def note_configured(spawner: type) -> None:
 
 
 def watch_hub(ours: type) -> None:
-    """Make a starting hub refuse one of our spawner classes without ``configure()``, by whatever name it is set.
+    """Make a starting hub refuse our spawner classes if ``configure()`` was not called, by any name of the class.
 
     JupyterHub creates a spawner for each start. Without this the hub runs, and each spawn page answers 500. The hub
     loads our entry point before it has an application to observe, so the check is in its setting itself.

@@ -123,7 +123,7 @@ def _print_offers(answer: dict[str, Any]) -> None:
 @click.option("--user", metavar="NAME", default="", help="Quota of this user (administrators).")
 @base.session_options
 def quota(session: Session, user: str) -> None:
-    """Show your quota: used, reserved, left, and when it renews."""
+    """Show your quota: used, reserved, left, and when it resets."""
     session.show(session.ask(f"/quota{query_of(user=user)}"), _print_quota)
 
 
@@ -256,7 +256,7 @@ def requests(session: Session, act: str, request_id: str | None, *, closed_too: 
         raise click.UsageError(f"Name the request: gpuspawner admin requests {act} ID.")
     if act == "decline" and more.pop("dry_run"):
         raise click.UsageError("Only an approval has a preview.")
-    one = _find(session, request_id, "?all=1&open=1")
+    one = _find(session, request_id, "?all=1&open=1", "?all=1")
     session.show(session.ask(f"{PATH}/{one['id']}/{act}", "POST", without_empty(more)), _print_request)
 
 
@@ -265,9 +265,14 @@ def _list(session: Session, query: str, empty: str) -> None:
     session.show_list(answer, "requests", REQUEST_COLUMNS, empty)
 
 
-def _find(session: Session, begins: str, query: str) -> dict[str, Any]:
-    found = session.ask_all(f"{PATH}{query}", "requests")["requests"]
-    where = "gpuspawner admin requests" if query else "gpuspawner request"
+def _find(session: Session, begins: str, *queries: str) -> dict[str, Any]:
+    """Return the request whose ID begins so, from the first of the lists that has one."""
+    found: list[dict[str, Any]] = []
+    for query in queries:
+        found = session.ask_all(f"{PATH}{query}", "requests")["requests"]
+        if any(one["id"].startswith(begins) for one in found):
+            break
+    where = "gpuspawner admin requests" if any(queries) else "gpuspawner request"
     return find_by_id(found, begins, "request", where)
 
 
@@ -282,7 +287,7 @@ def _print_request(one: dict[str, Any]) -> None:
     if one.get("dry_run"):
         _print_effects(one, f"{one['grant']['words']} (request {short_id(one['id'])})")
         return
-    given = f" {one['grant']['words']}." if one["grant"] else ""
+    given = f" {one['grant']['words']}." if one["grant"] and one["grant"]["words"] != one["words"] else ""
     say(f"{one['words']} (request {short_id(one['id'])}): {one['state']}.{given}")
     if one["state"] == "open":
         say("A lead of your team or an administrator answers. gpuspawner request shows where it stands.")
@@ -303,12 +308,15 @@ GRANT_COLUMNS = (
     examples="""\
 gpuspawner admin grant alice "4 GPUs" --until Friday --reason "deadline of the paper"
 gpuspawner admin grant --team vision "+20 GPU h" --until "this month" --reason "lost a node on Monday"
+gpuspawner admin grant bob "20 GPU h" --from alice --team vision --reason "alice is on holiday"
 gpuspawner admin grant --take-back 3f2a --reason "no longer needed\"""",
 )
 @click.argument("user", required=False, default="")
 @click.argument("amount", required=False)
 @click.option("--team", metavar="TEAM", default="", help="For this team, or for USER in it.")
 @click.option("--everybody", is_flag=True, help="For all users together.")
+@click.option("--as-limit", is_flag=True, help="AMOUNT is the whole limit until then, also if it is lower than now.")
+@click.option("--from", "source", metavar="USER", default="", help="Move it from this member, who has less then.")
 @click.option("--since", metavar="TIME", help="Begin, for example tomorrow. Default: now.")
 @click.option("--until", metavar="TIME", help="End, for example Friday, 2026-12-24, this month or 3d.")
 @click.option("--take-back", metavar="ID", help="Take back the grant whose ID begins so.")
@@ -323,14 +331,15 @@ def grant(
     take_back: str | None,
     why: str | None,
     *,
+    source: str,
     listed: bool,
     **more: Any,
 ) -> None:
     """Add to a quota or a budget for a time.
 
     AMOUNT is, for example, "4 GPUs", "+20 GPU h" or "2 h100". GPU hours and cost are added to each day, week or month
-    in which the grant is in force. A grant that is taken back ends no workspace: nothing starts or is extended by it
-    any more.
+    in which the grant is in force. With --from they come from the budget of another member of the team. A grant that is
+    taken back ends no workspace: nothing starts or is extended by it any more.
     """
     if take_back and more["dry_run"]:
         raise click.UsageError("Only new extra quota has a preview.")
@@ -345,8 +354,9 @@ def grant(
     else:
         if amount is None:  # for a team or for all users, the amount is the only argument
             user, amount = "", user
-        body = without_empty({"why": why, "user": user, "what": amount, **more})
-        answer = session.ask("/quota-grants", "POST", body)
+        path = "/quota-moves" if source else "/quota-grants"
+        body = without_empty({"why": why, "source": source, "user": user, "what": amount, **more})
+        answer = session.ask(path, "POST", body)
     session.show(answer, _print_grant)
 
 
@@ -378,6 +388,9 @@ def correct(session: Session, user: str, amount: str, why: str | None, **more: A
 def _print_grant(one: dict[str, Any]) -> None:
     if one.get("dry_run"):
         _print_effects(one, one["words"])
+        return
+    if "more" in one:
+        say(f"{one['words']} (grant {short_id(one['more']['id'])}).")
         return
     say(f"{one['words']} (grant {short_id(one['id'])}): {one['state']}.")
     if one["note"]:

@@ -108,6 +108,8 @@ LABELS = {
     "node": "Node",
     "user": "User",
     "at": "Time",
+    "title": "Name",
+    "name": "Name",
 }
 """The labels of request fields in forms and in refusals."""
 MISSING = "none"

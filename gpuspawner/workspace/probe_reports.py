@@ -97,7 +97,7 @@ class GpuActivity:
         The highest of the driver's samples counts if it is higher, because counters of GPUs are sometimes stuck at 0.
         Below 1 % the value is rounded up to a tenth, so that the report stays small and any activity is above 0.
         """
-        new = [one for at, one in _to_uptime(samples, uptime, wall) if at > self.seen_until and one in PERCENTS]
+        new = [one for at, one in _shift_to_uptime(samples, uptime, wall) if at > self.seen_until and one in PERCENTS]
         seconds = max(0.0, uptime - self.seen_until)
         if percent is None:
             self._miss(seconds, uptime)
@@ -117,7 +117,7 @@ class GpuActivity:
             uptime: The present time in seconds since the machine started.
             wall: The present time by the wall clock in seconds.
         """
-        for at, percent in _to_uptime(samples, uptime, wall):
+        for at, percent in _shift_to_uptime(samples, uptime, wall):
             if at > self.seen_until + NEW_SECONDS:
                 self._add(at, percent, min(at, uptime))
 
@@ -170,7 +170,7 @@ class GpuActivity:
         }
 
 
-def _to_uptime(samples: Samples, uptime: float, wall: float) -> Iterator[tuple[float, int]]:
+def _shift_to_uptime(samples: Samples, uptime: float, wall: float) -> Iterator[tuple[float, int]]:
     """Yield the time since the machine started and the percent of each sample with a plausible time, in order."""
     for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
         if uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS:
@@ -273,7 +273,7 @@ class Monitor:
 
 
 def _read_utilization(gpu: GpuActivity, nvml: Nvml, *, is_due: bool) -> bool:
-    """Count what NVML tells of a GPU without GPM. Return whether it was asked. Raises GpuError."""
+    """Count the utilization of a GPU without GPM. Return whether NVML was asked. Raises GpuError."""
     if gpu.source is Source.GPM:
         gpu.source = None
     # A buffer may be empty at first. If it was filled before and is empty now, nothing is observed.

@@ -413,7 +413,9 @@ def in_grace(lease_id="warned", **changes):
 
 def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes):
     """Return a workspace that was stopped because it was idle."""
-    message = "The GPU has been idle for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
+    message = (
+        "The GPU has been idle for 40 min. Its highest use was 1 %. Nobody kept it in the 10 min after the warning."
+    )
     ended = {
         "phase": Phase.ENDED,
         "phase_since": at,
@@ -434,7 +436,7 @@ def reclaimed_audit(at=NOW - 600, user="alice"):
         (at - 6990, "gpuspawner", events.Granted((GPUS[0].id,))),
         (at - 6960, "gpuspawner", events.Started()),
         (at - 600, "gpuspawner", events.WarnedIdle(1, 1800.0, peak_percent=1.0)),
-        (at, "gpuspawner", events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")),
+        (at, "gpuspawner", events.Stopped("idle", "The GPU has been idle for 40 min. Its highest use was 1 %.")),
     ]
 
 

@@ -268,6 +268,18 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
     assert "X-Next" not in response.headers
 
 
+def test_the_page_names_workspaces_and_not_their_ids(world):
+    world.save(running("trains", "alice", gpus=(2,), server="train"))
+    for lease in ("trains", "runs"):
+        line = AuditLine(NOW, lease, "alice", "alice", events.Extended(3600.0))
+        world.call(world.parts.registry.save, audit=[line])
+    page = Browser(world, "admin").look("console/audit?who=alice").text
+    assert re.findall(r'workspaces/(\w+)">(alice / [^<]*)</a>', page) == [
+        ("runs", "alice / default workspace"),
+        ("trains", "alice / train"),
+    ]
+
+
 @pytest.mark.postgresql
 def test_the_page_pages_and_restarts_with_another_filter(world):
     world.call(

@@ -1,6 +1,7 @@
 """The inbox: what people are told of stays there until they have read it; messages of administrators."""
 
 import json
+import re
 from dataclasses import replace
 
 import page_world
@@ -26,7 +27,7 @@ def save(world, lease, *steps):
 
 def ended_idle(world):
     """A workspace of alice's that was warned and stopped while she was away."""
-    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min. Its highest use was 1 %.")
     warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
     asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
@@ -57,18 +58,33 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
 
 
+def test_a_history_says_you_to_nobody_but_the_actor_and_names_no_component(world):
+    ended_idle(world)
+    for reader, actor in (("alice", "you"), ("admin", "alice")):
+        page = page_world.Browser(world, reader).look("workspaces/gone").text
+        (events_shown,) = re.findall(r'<ol class="gs-timeline" id="events".*?</ol>', page, re.DOTALL)
+        assert re.findall(r", by (\w+)</p>", events_shown) == [actor]
+
+
+def test_home_names_the_workspace_of_each_notice(world):
+    warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
+    save(world, page_world.running("runs"), (NOW - 60, "gpuspawner", warned))
+    news = page_world.Browser(world, "alice").home.text.partition('id="news"')[2]
+    assert "default workspace: Idle warning" in news
+
+
 def test_events_during_an_absence_are_kept_until_they_are_read(world):
     ended_idle(world)
     document = inbox(world)
-    assert told(document) == [("It was idle", True), ("Idle warning", True)]
+    assert told(document) == [("Stopped as idle", True), ("Idle warning", True)]
     assert document["unread"] == 2
     first = document["notices"][0]
     assert first["page"] == "/services/gpu/workspaces/gone"
     assert "The GPU has been idle for 40 min" in first["text"]
 
     assert read(world, ids=[document["notices"][1]["id"]])["unread"] == 1
-    assert told(inbox(world)) == [("It was idle", True), ("Idle warning", False)]
-    assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["It was idle"]
+    assert told(inbox(world)) == [("Stopped as idle", True), ("Idle warning", False)]
+    assert [one["title"] for one in inbox(world, query="?unread=1")["notices"]] == ["Stopped as idle"]
     assert not world.lease("gone").seen_by_user
     assert read(world, ids=[first["id"]])["unread"] == 0
     assert world.lease("gone").seen_by_user  # and so no other page tells of it any more
@@ -94,7 +110,7 @@ def test_a_grant_is_a_notice_only_after_a_long_wait(world, waited_seconds, title
 def test_reading_the_reason_of_an_end_marks_its_causes_read(world):
     ended_idle(world)
     assert api(world, "alice", "workspaces/gone/seen", "POST").status_code == 200
-    assert told(inbox(world)) == [("It was idle", False), ("Idle warning", False)]
+    assert told(inbox(world)) == [("Stopped as idle", False), ("Idle warning", False)]
 
 
 def test_a_user_with_a_reused_name_reads_no_messages_of_its_former_owner(world):

@@ -144,9 +144,11 @@ class IdleEvent(Event):
         if not self.gpus:
             return f"Nothing has run in it for {seconds} ({self.because})."
         which = {1: "The GPU has", 2: "Both GPUs have"}.get(self.gpus, f"All {self.gpus} GPUs have")
-        held = ", held by no process: reading a GPU may wake it" if self.unheld else ""
-        peak = "" if self.peak_percent is None else f" (highest {self.peak_percent:g} %{held})"
-        return f"{which} been idle for {seconds}{peak}."
+        words = f"{which} been idle for {seconds}."
+        if self.peak_percent is None:
+            return words
+        words = f"{words} {'Its' if self.gpus == 1 else 'Their'} highest use was {self.peak_percent:g} %"
+        return f"{words}, but no process held a GPU. Reading a GPU can wake it." if self.unheld else f"{words}."
 
 
 @dataclass(frozen=True)
@@ -220,4 +222,5 @@ class QuotaEvent(Event):
     def describe(self, at: float) -> str:
         """Return the amount, its end and the reason."""
         until = show_end(self.until_at, at, ZoneInfo(self.timezone))
-        return f"{self.amount} more for {self.whom} until {until}: {self.reason}"
+        how = "less" if self.amount.startswith("-") else "more"
+        return f"{self.amount.removeprefix('-')} {how} for {self.whom} until {until}: {self.reason}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import EVENTS, ActionRefused, Stopped, StopperNamed, fields_of
+from gpuspawner.core.leases.lease import DEFAULT_NAME
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
@@ -80,6 +81,8 @@ EVENT_ICONS = {
     "moved in queue": ("up", ""),
     "passed by move": ("down", ""),
     "quota granted": ("gift", "gs-good"),
+    "quota limit set": ("edit", ""),
+    "quota moved": ("right", ""),
     "quota requested": ("gift", ""),
     "quota request approved": ("check", "gs-good"),
     "quota request declined": ("x", "gs-bad"),
@@ -158,6 +161,15 @@ async def find_entries(
     found = await state.store.read(state.store.audit_log.search, filters, before, limit + 1)
     entries = await asyncio.to_thread(lambda: [present_entry(state.prefix, one) for one in found[:limit]])
     return entries, found[limit - 1].number if len(found) > limit else None
+
+
+async def workspace_names(state: Parts, entries: Sequence[AuditEntry]) -> dict[str, str]:
+    """Return the names of the workspaces of these entries, by their leases."""
+    leases = [one.target for one in entries if one.page]
+    servers = await state.store.read(state.store.leases.servers, leases)
+    names = {lease: server or DEFAULT_NAME for lease, server in servers.items()}
+    live = filter(None, map(state.registry.get, leases))
+    return names | {lease.id: lease.name for lease in live}
 
 
 def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:

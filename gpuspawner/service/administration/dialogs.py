@@ -27,6 +27,7 @@ from gpuspawner.service.parts import Parts
 from gpuspawner.service.quota_requests.api import approve_request, decline_request
 from gpuspawner.service.quota_requests.presenter import UNITS, request_words, sees
 from gpuspawner.service.quotas.api import correct_usage, grant_quota, take_grant_back
+from gpuspawner.service.quotas.moves import move_quota
 from gpuspawner.service.quotas.presenter import present_grant
 from gpuspawner.service.stored_data.api import forget_person
 from gpuspawner.service.web.admin_page import TABS, AdminPage
@@ -43,6 +44,8 @@ FIT = re.compile(r"([0-9]{1,6}) ([0-9]{1,12}(?:\.[0-9]{1,6})?) ([0-9]{1,12}(?:\.
 """The choice of a reservation that fits: the number of GPUs, and both times."""
 BUDGETS = tuple(UNITS[unit.value] for unit in BudgetUnit)
 LIMITS = tuple(one for one in UNITS.values() if one not in BUDGETS)
+OF_BUDGETS = frozenset({"correct", "move-hours"})
+"""The dialogs whose amounts are hours or money."""
 FORM_FIELDS = {"for whom": "user", "what": "number", "amount": "number", "to": "name"}
 """The form field that shows the error of an API field, if the names differ."""
 SECOND_FIELDS = {"whom": "name", "number": "unit"}
@@ -129,7 +132,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "message": Dialog(
         message_users,
         "Message the users of {}",
-        "They see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "They see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("ids", "text", "until"),
         "Send",
         reason="",
@@ -137,7 +140,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "announce": Dialog(
         send_message,
         "Announce",
-        "Readers see it on every page and in JupyterLab until then. It stays in their Inbox until they read it.",
+        "Users see it on every page and in JupyterLab until the time below. It stays in their Inbox until it is read.",
         ("whom", "text", "until"),
         "Send",
         reason="",
@@ -187,10 +190,20 @@ DIALOGS: Mapping[str, Dialog] = {
     "grant": Dialog(
         grant_quota,
         "Give extra quota",
-        "It raises the share and the limit. It is for a user, for a user within one team, or for a whole team.",
-        ("user", "team", "everybody", "number", "since", "until"),
+        "It raises the share and the limit, or sets the limit. It is for a user, for a user within one team, or for a "
+        "whole team.",
+        ("user", "team", "everybody", "number", "as_limit", "since", "until"),
         "Give extra quota",
         reason="why",
+    ),
+    "move-hours": Dialog(
+        move_quota,
+        "Move hours between members",
+        "One member has less of a budget, and another one as much more. The budgets of the team stay.",
+        ("source", "user", "team", "number", "until"),
+        "Move",
+        reason="why",
+        needs_end=False,
     ),
     "take-back": Dialog(
         take_grant_back,
@@ -217,7 +230,7 @@ DIALOGS: Mapping[str, Dialog] = {
     "change-request": Dialog(
         approve_request,
         "Change and approve a request for more",
-        "Fields that stay empty are as requested. The user is told in the Inbox, and by mail if mail is set up.",
+        "Empty fields keep what was requested. The user is told in the Inbox, and by mail if mail is set up.",
         ("number", "since", "until"),
         "Approve with changes",
         reason="why",
@@ -345,7 +358,7 @@ class DialogPage(AdminPage):
             gpus=[f"{gpu.node}/{gpu.index}" for gpu in fleet.gpus if gpu.group is None],
             kinds=kinds,
             teams=[(team, team_title(catalog, team) or team) for team in teams_of(catalog.rules, None)],
-            units=list(BUDGETS) if name == "correct" else units,
+            units=list(BUDGETS) if name in OF_BUDGETS else units,
             number_hint="A minus credits, for example -3." if name == "correct" else "",
             timezone=catalog.rules.timezone,
             last_month=previous_month(month_of(self.today())),
@@ -383,8 +396,8 @@ def _values_of(name: str, ids: list[str], typed: Mapping[str, str]) -> dict[str,
     for field in {"count", "place"} & values.keys():
         text = values[field]
         values[field] = int(text) if COUNT.fullmatch(text) else 0  # 0 is refused, with the allowed numbers
-    if "everybody" in values:
-        values["everybody"] = True
+    for field in {"everybody", "as_limit"} & values.keys():
+        values[field] = True
     if "number" in dialog.fields:
         number, unit = values.pop("number", ""), values.pop("unit", "")
         amount = f"{number}GiB" if unit == "GiB" else f"{number} {unit}"

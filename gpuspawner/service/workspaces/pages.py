@@ -10,6 +10,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.resolution import AllRefused
 from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases.exits import GPUSPAWNER
 from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
@@ -95,7 +96,7 @@ class WorkspacePage(PageHandler):
             doc=shown,
             card=self._card(lease, shown),
             chart=chart,
-            history=_history(lines, lease, shown.now),
+            history=_history(lines, lease, shown.now, person.name),
             charged_gpu_hours=charged,
             currency=state.catalog.rules.currency,
             problem=problem,
@@ -142,14 +143,14 @@ class WorkspacePage(PageHandler):
         )
 
 
-def _history(lines: Sequence[AuditLine], lease: Lease, now: float) -> list[HistoryLine]:
+def _history(lines: Sequence[AuditLine], lease: Lease, now: float, reader: str) -> list[HistoryLine]:
     lived = (lease.ended_at or now) - lease.asked_at
     return [
         HistoryLine(
             exact_time(line.at, now, lived),
             *icon_of(line),
             history_words(line),
-            "you" if line.actor == lease.user else line.actor,
+            "you" if line.actor == reader else "" if line.actor == GPUSPAWNER else line.actor,
         )
         for line in lines
     ]

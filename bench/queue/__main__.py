@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--days", type=int, default=DAYS, help="days of generated workspaces")
     parser.add_argument("--people", type=int, default=PEOPLE, help="people with generated workspaces")
     parser.add_argument("--samples", type=int, default=3, help="samples of each data set for estimates")
-    parser.add_argument("--waiters", type=int, default=240, help="estimated requests in each sample")
+    parser.add_argument("--waiters", type=int, default=170, help="estimated requests in each sample")
     parser.add_argument("--draws", type=int, default=DRAWS, help="draws for an estimate")
     parser.add_argument("--quick", action="store_true", help="a small part, for a first look")
     chosen = parser.parse_args(arguments)

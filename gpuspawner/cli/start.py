@@ -164,3 +164,5 @@ def _print(session: Session, one: dict[str, Any]) -> None:
         say(address_of(session, one))
         return
     say(f"{title_of(one)}: {one['queue']['sentence'] if one['queue'] else one['words']}")
+    if one["request"]["gpu"]:
+        say("Open it soon after it starts, or you may lose its GPU.")

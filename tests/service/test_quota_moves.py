@@ -81,6 +81,15 @@ def test_a_repeated_request_moves_once(world):
     assert left(world, "bob")["members"] == 55
 
 
+def test_a_forgotten_member_is_in_no_audit_entry_of_a_move(world):
+    move(world)
+    body = {"user": "alice", "why": "left"}
+    pseudonym = api(world, "admin", "stored/forget", "POST", body, status=201).json()["pseudonym"]
+    lines = api(world, "admin", "admin/audit?what=quota moved").json()["audit"]
+    assert "alice" not in str(lines)
+    assert all(f"for bob in vision, from {pseudonym} until" in one["why"] for one in lines)
+
+
 def test_moves_survive_a_restart(world):
     move(world)
     world.call(world.parts.accounting.load)

@@ -59,6 +59,7 @@ def test_no_answer_page_log_audit_or_row_has_a_value(world, caplog):
         api(world, "admin", "admin/audit"),
         Browser(world, "alice").look("secrets"),
     ]
+    assert seen[1].json()["error"]["message"].startswith("Name: You asked for 'bad name'.")
     texts = [one.text for one in seen]
     rows = world.parts.store.secrets.of(Owner("hub-1", "alice born"))
     assert VALUE not in " ".join([*texts, *caplog.messages, *(one.sealed for one in rows)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuspawner.adoption.draft import MOST_GPUS, Draft, Entry, named
-from gpuspawner.catalog.models import ANY_GPU, NO_GPU
+from gpuspawner.catalog.template_models import ANY_GPU, NO_GPU
 from gpuspawner.core.gpus.vendors import mig_fraction
 from gpuspawner.core.units import GIBIBYTE
 

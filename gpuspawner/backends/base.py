@@ -139,9 +139,9 @@ class Backend(Protocol):
         replaced by name. Missing tolerations and preferred terms are appended. Required terms are combined so that both
         hold: terms are alternatives, so each of theirs gets the ``matchExpressions`` of each of ours. A workspace
         without GPUs has no ``"pod"`` part or an empty one. Labels and annotations are
-        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. An external scheduler may add fields in
-        ``"beside"``. They replace nothing. ``"not_added"`` lists the GPU resources that a LimitRange would add to
-        containers that do not ask for them. The spawner asks for none of them there.
+        ``gpuspawner.backends.kubernetes.pods.to_metadata(environment)``. ``"beside"`` has the fields that an external
+        scheduler adds. They replace no field of the pod. ``"not_added"`` lists the GPU resources that a LimitRange
+        would add to containers that do not request them. There the spawner requests 0 of each.
         """
         ...
 

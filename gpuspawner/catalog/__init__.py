@@ -8,19 +8,7 @@ Never here: what is free, queued or in use, JupyterHub, HTTP, SQL, a clock.
 from gpuspawner.catalog.cluster_models import Cluster, HttpSchedulerAddress, KueueQueues, PodQueues, Route
 from gpuspawner.catalog.derived import scaled
 from gpuspawner.catalog.load import check, load_catalog, load_text
-from gpuspawner.catalog.models import (
-    ANY_GPU,
-    NO_GPU,
-    PAGES,
-    SSH,
-    Bounds,
-    Catalog,
-    Defaults,
-    Exporter,
-    Guarantee,
-    Template,
-    default_url,
-)
+from gpuspawner.catalog.models import Catalog, Exporter
 from gpuspawner.catalog.requests.gpu_choice import kinds_instead
 from gpuspawner.catalog.requests.resolution import (
     RESERVED,
@@ -37,6 +25,17 @@ from gpuspawner.catalog.requests.resolution import (
 )
 from gpuspawner.catalog.requests.start_options import LINKED, OPTIONS, TICKED, from_form, keys_of_form, to_options
 from gpuspawner.catalog.requests.visibility import charging_teams, teams_of, visible
+from gpuspawner.catalog.template_models import (
+    ANY_GPU,
+    NO_GPU,
+    PAGES,
+    SSH,
+    Bounds,
+    Defaults,
+    Guarantee,
+    Template,
+    default_url,
+)
 
 __all__ = [
     "ANY_GPU",

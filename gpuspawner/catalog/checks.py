@@ -11,12 +11,11 @@ from gpuspawner.catalog.cluster_models import SchedulerChoice
 from gpuspawner.catalog.document import Issue, Loc
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.validation import CheckedFile, Entry
-from gpuspawner.core.errors import quoted
+from gpuspawner.core.errors import did_you_mean, quoted
 from gpuspawner.core.gpus.fleet import GpuKind
 from gpuspawner.core.gpus.vendors import NVIDIA, VENDORS, mig_fraction, spot_labels
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import LimitedResource, Quota, QuotaScope
-from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -268,7 +267,7 @@ def check_scheduler(choice: SchedulerChoice, loc: Loc, checked: CheckedFile, tea
         right = f"keep one of {', '.join(choice.names[:-1])} and {choice.names[-1]}"
         yield Issue(loc, "two schedulers can't own one queue", right)
     if choice.http is not None and loc[0] == "clusters":
-        right = "write kueue, volcano or kai here, or scheduler: {http: ...} beside clusters"
+        right = "write kueue, volcano or kai here, or scheduler: {http: ...} in addition to clusters"
         yield Issue((*loc, "http"), "an http scheduler decides about all clusters", right)
     elif choice.http is not None and choice.http.callback and not choice.http.token_file and checked.is_right(*loc):
         right = "add token_file; the scheduler signs its reports with that token"

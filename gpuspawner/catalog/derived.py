@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from gpuspawner.catalog.cluster_models import Cluster
 from gpuspawner.catalog.keys import keys_of
-from gpuspawner.catalog.models import Catalog, Template
+from gpuspawner.catalog.models import Catalog
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.gpus.fleet import GpuKind, kind_in_cluster
 from gpuspawner.core.text_fields import CHEAPEST
 

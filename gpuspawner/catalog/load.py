@@ -24,10 +24,9 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.visibility import MAKE_IT, NOBODY_IN_IT, charging_teams, missing_groups
 from gpuspawner.catalog.template_checks import OtherEntries, build_template
 from gpuspawner.catalog.validation import CheckedFile, Entry, flatten, validate
-from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, quoted
+from gpuspawner.core.errors import SHOWN_CHARACTERS, CatalogError, Problem, did_you_mean, quoted
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import BudgetUnit
-from gpuspawner.core.text_fields import did_you_mean
 from gpuspawner.core.units import show_duration
 
 DICT_NAME = "configure(catalog=...)"

@@ -13,14 +13,15 @@ from typing import TypeVar
 
 from gpuspawner.catalog.checks import most_gpus
 from gpuspawner.catalog.document import Issue
-from gpuspawner.catalog.models import NO_GPU, Template
 from gpuspawner.catalog.pod_models import SOURCES, Volume
 from gpuspawner.catalog.requests.gpu_choice import range_words
+from gpuspawner.catalog.template_models import NO_GPU, Template
 from gpuspawner.catalog.validation import CheckedFile, Entry
+from gpuspawner.core.errors import did_you_mean
 from gpuspawner.core.gpus.fleet import GpuKind, is_at_least
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.rules import Quota
-from gpuspawner.core.text_fields import CHEAPEST, did_you_mean
+from gpuspawner.core.text_fields import CHEAPEST
 from gpuspawner.core.units import show_bytes, show_cpu, show_duration
 
 T = TypeVar("T", int, float)

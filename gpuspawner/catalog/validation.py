@@ -12,11 +12,11 @@ from pydantic_core import ErrorDetails
 
 from gpuspawner.catalog.document import Document, Issue, Loc, WrongPaths
 from gpuspawner.catalog.keys import Key, keys_of
-from gpuspawner.catalog.models import Template, WrittenCatalog
-from gpuspawner.core.errors import quoted
+from gpuspawner.catalog.models import WrittenCatalog
+from gpuspawner.catalog.template_models import Template
+from gpuspawner.core.errors import closest_name, did_you_mean, quoted
 from gpuspawner.core.fields import UnknownKey
 from gpuspawner.core.idle.policies import LifecyclePolicy
-from gpuspawner.core.text_fields import closest_name, did_you_mean
 from gpuspawner.core.units import BadValue
 
 E = TypeVar("E", LifecyclePolicy, Template)

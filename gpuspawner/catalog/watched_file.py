@@ -204,9 +204,9 @@ class CatalogFile(InForce):
         catalog, judged = merge(raw, str(self._path), added)
         return NewCatalog(self._prepare(catalog), _bytes(raw), judged, judged.used(added))
 
-    def check(self, raw: bytes) -> NewCatalog:
-        """Return the catalog that other bytes of the file would put in force. Raises CatalogError."""
-        return self._made(raw, self.added)
+    def check(self, raw: bytes, added: tuple[Added, ...] | None = None) -> NewCatalog:
+        """Return the catalog that other bytes of the file or other resources put in force. Raises CatalogError."""
+        return self._made(raw, self.added if added is None else added)
 
     def take(self, new: NewCatalog) -> bool:
         """Put a catalog in force. Return whether it differs from the one before."""

@@ -14,23 +14,19 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import dry_run_option, why_option
-from gpuspawner.cli.client import (
-    Session,
-    call,
-    find_by_id,
-    logins_file,
-    query_of,
-    save_login,
-    saved_login,
-    without_empty,
-)
+from gpuspawner.cli.client import Session, call, find_by_id, query_of, without_empty
 from gpuspawner.cli.errors import RefusedError
+from gpuspawner.cli.logins import logins_file, save_login, saved_login
 from gpuspawner.cli.output import Column, print_json, print_outcome, say, say_progress, short_id, show_time
 
 DEVICE_LETTERS = 80
 LONGEST_VALUE = 8193
 """Characters that are read of a secret: one more than the service takes, so that it refuses a longer one."""
-SECRET_COLUMNS = (Column("NAME", ("name",)), Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())))
+SECRET_COLUMNS = (
+    Column("NAME", ("name",)),
+    Column("CHANGED", ("changed_at",), lambda at: show_time(at, time.time())),
+    Column("STATE", ("readable",), lambda readable: "" if readable else "can't be decrypted: save it again"),
+)
 TOKEN_COLUMNS = (
     Column("ID", ("id",), short_id),
     Column("MACHINE", ("device",)),

@@ -123,7 +123,7 @@ def _import(module: str) -> Any:
 
 
 def _default_url() -> str:
-    from gpuspawner.cli.client import default_url  # noqa: PLC0415 - help needs no client
+    from gpuspawner.cli.logins import default_url  # noqa: PLC0415 - help needs no client
 
     return default_url()
 

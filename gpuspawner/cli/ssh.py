@@ -23,8 +23,9 @@ from urllib.parse import quote
 import click
 
 from gpuspawner.cli import base
-from gpuspawner.cli.client import call, expect_service_answers, read_token
+from gpuspawner.cli.client import call, expect_service_answers
 from gpuspawner.cli.errors import AwayError, InvalidError, RefusedError
+from gpuspawner.cli.logins import read_token
 from gpuspawner.cli.output import say_lines
 from gpuspawner.cli.workspaces import RUNNING_PHASES
 

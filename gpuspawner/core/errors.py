@@ -1,4 +1,4 @@
-"""The errors that gpuspawner raises on purpose.
+"""The errors that gpuspawner raises on purpose, and the remedy for an unknown name.
 
 GpuspawnerError
  ├── CatalogError      the catalog cannot be used; holds every Problem found
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LARGE_BITS = 256
@@ -175,3 +176,18 @@ class NoPort(GpuspawnerError):
 
 class Superseded(GpuspawnerError):
     """Another service process has opened the store since. This one must end without writing."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the remedy for an unknown name: the closest known name, or all known names."""
+    names = list(known)
+    if close := closest_name(name, names):
+        return f"did you mean `{close}`?"
+    return f"known: {', '.join(names[:20])}" if names else "no name is defined. Define one, or remove this"
+
+
+def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
+    """Return the known name that is most like ``name``, or "". Only the first ``most`` names are compared."""
+    import difflib  # noqa: PLC0415 - each command of the command line imports this module
+
+    return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow

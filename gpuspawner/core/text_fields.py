@@ -5,16 +5,14 @@ A name in capitals is a reader, for a field with another type: ``Annotated[str |
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlparse, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
-from gpuspawner.core.errors import quoted
+from gpuspawner.core.errors import closest_name, quoted
 from gpuspawner.core.fields import (
     Reader,
     Schema,
@@ -394,22 +392,6 @@ def is_service_address(url: object) -> bool:
         return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and parts.path in {"", "/"}
     except ValueError:  # an invalid port
         return False
-
-
-# --- suggestions
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the remedy for an unknown name: the closest known name, or all known names."""
-    names = list(known)
-    if close := closest_name(name, names):
-        return f"did you mean `{close}`?"
-    return f"known: {', '.join(names[:20])}" if names else "no name is defined. Define one, or remove this"
-
-
-def closest_name(name: str, known: Sequence[str], most: int = 100) -> str:
-    """Return the known name that is most like ``name``, or "". Only the first ``most`` names are compared."""
-    return "".join(difflib.get_close_matches(name[:100], known[:most], n=1))  # bounded, because it is slow
 
 
 LOG_FORMATS = ("text", "json")

@@ -23,7 +23,6 @@ from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Preempted,
     Preview,
     Scheduler,
@@ -31,6 +30,7 @@ from gpuspawner.schedulers.base import (
     stop_task,
     unknown_position,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 
 log = logging.getLogger("gpuspawner.scheduler")
 

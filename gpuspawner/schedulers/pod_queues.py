@@ -29,7 +29,6 @@ from gpuspawner.core.units import show_duration
 from gpuspawner.schedulers.base import (
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Grant,
     Preview,
     Scheduler,
@@ -39,6 +38,7 @@ from gpuspawner.schedulers.base import (
     unknown_position,
     without_gpu_claims,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 from gpuspawner.schedulers.own_queue import use_slots
 
 Json = Mapping[str, Any]

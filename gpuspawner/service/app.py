@@ -11,8 +11,9 @@ from typing import Any
 from tornado.web import Application
 
 from gpuspawner.backends.base import Backend
+from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
-from gpuspawner.catalog.watched_file import InForce
+from gpuspawner.catalog.watched_file import CatalogFile, InForce
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.schedulers.base import Scheduler
 from gpuspawner.schedulers.own_queue import InMemoryScheduler
@@ -20,6 +21,7 @@ from gpuspawner.service.announcements.inboxes import Announcements, Inboxes
 from gpuspawner.service.api import internal
 from gpuspawner.service.api.routes import ROUTES as API_ROUTES
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.engine.actions import LeaseActions
 from gpuspawner.service.engine.allocation.allocator import Allocator
 from gpuspawner.service.engine.engine import LeaseEngine
@@ -93,8 +95,11 @@ def wire(
     clock: Clock,
     hub: HubClient | None = None,
     scheduler: Scheduler | None = None,
+    resources: Resources | None = None,
 ) -> Parts:
     """Create all parts without opening any. Tests pass a ``hub`` of their own.
+
+    ``resources`` are the custom resources, None without them.
 
     Without a ``scheduler``, GPUs are granted in memory, from the GPUs of the backend.
     """
@@ -120,6 +125,7 @@ def wire(
         quota_requests, SentAlerts(store),
         Inboxes(store, registry, announcements, allocator.accounting, quota_requests, members, clock),
         StoredCounters(store, clock),
+        Entries(in_force, resources, clock, store) if resources and isinstance(in_force, CatalogFile) else None,
         options.metrics_token,
     )  # fmt: skip
     registry.messages_of = partial(_messages, parts)

@@ -67,6 +67,7 @@ class FakeHub(HubClient):
     asked_for_groups: list[str] = field(default_factory=list)
     listed: dict[tuple[str, str], HubServer] = field(default_factory=dict)
     unreachable: str = ""
+    named_servers: bool = True
     stops_slowly: bool = False
     on_start: Callable[[HubServer], Awaitable[None]] = _nothing
     on_stop: Callable[[HubServer], Awaitable[None]] = _nothing
@@ -149,6 +150,10 @@ class FakeHub(HubClient):
         """Return whether a server that was made before JupyterHub 6 has the name, or raise Unavailable."""
         self._must_answer()
         return (user, name) in self.listed
+
+    async def has_named_servers(self, user: str) -> bool:  # noqa: ARG002 - the hub's signature
+        """Return whether the hub has named servers."""
+        return self.named_servers
 
     async def start(self, user: str, name: str, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - the hub's signature
         """Start a server unless it exists already. A hub that does not answer starts none."""

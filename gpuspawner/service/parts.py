@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import InForce
@@ -34,6 +35,9 @@ from gpuspawner.service.sign_in.tokens import Logins
 from gpuspawner.service.store import Store
 from gpuspawner.service.waiting.queue_snapshot import QueueSnapshot
 from gpuspawner.service.web.permissions import Person
+
+if TYPE_CHECKING:
+    from gpuspawner.service.custom_resources.entries import Entries  # whose statuses need the parts
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Parts:
     team_alerts: SentAlerts
     inboxes: Inboxes
     counters: StoredCounters
+    entries: Entries | None = None
+    """The entries of the catalog that are custom resources, None without them."""
     metrics_token: str = field(default="", repr=False)
     """The token for Prometheus, "" if only tokens of the hub may read metrics."""
     streams: Counter[tuple[str, Owner]] = field(default_factory=Counter)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from gpuspawner.core.errors import quoted
+from gpuspawner.core.errors import did_you_mean, quoted
 from gpuspawner.core.leases.transitions import BACK_OFF_SECONDS
-from gpuspawner.core.text_fields import LOG_FORMATS, did_you_mean
+from gpuspawner.core.text_fields import LOG_FORMATS
 from gpuspawner.service.log import TEXT
 
 

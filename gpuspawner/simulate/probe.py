@@ -108,7 +108,8 @@ def by_exporter(
         told.append(found(seen, Measure.ENGINE, EXPORTER_SECONDS))
     elif session.sharing is not Sharing.MIG:
         told.append(found(seen, Measure.UTILIZATION, 1.0))
-    return [*told, *([found([session.media], Measure.UTILIZATION, 1.0, "decoder")] if session.media else [])]
+    has_decoder = bool(session.media) and session.sharing is not Sharing.MIG
+    return [*told, *([found([session.media], Measure.UTILIZATION, 1.0, "decoder")] if has_decoder else [])]
 
 
 GIB = 2**30

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuspawner.catalog import SSH, default_url
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.requests.start_options import variables_in
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.leases.request import Request
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from traitlets import Float, default, observe
 from traitlets.config import LoggingConfigurable
 
 from gpuspawner.catalog import Catalog, PodQueues, Resolution, resolve_all, teams_of
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Volume
 from gpuspawner.catalog.requests.visibility import named_groups
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.gpus.pools import NODE_WAIT_FACTOR, node_wait_seconds
 from gpuspawner.core.leases.reports import ReleaseReport
@@ -29,7 +29,14 @@ from gpuspawner.spawner.attempts import Attempt, variables_of, with_patch
 from gpuspawner.spawner.client import LeaseClient, hub_shuts_down, send_spooled_later, spool_release
 from gpuspawner.spawner.hub.settings import watch_hub
 from gpuspawner.spawner.servers import LocalServer, with_time_limit
-from gpuspawner.spawner.waiting import GrantWait, StartEnded, Steps, log_in_one_line, send_heartbeats
+from gpuspawner.spawner.waiting import (
+    GrantWait,
+    StartEnded,
+    Steps,
+    explain_failure,
+    log_in_one_line,
+    send_heartbeats,
+)
 from gpuspawner.spawner.web.form import SpawnForm
 
 FENCE_SECONDS = 20.0
@@ -240,11 +247,14 @@ class GPUSpawnerMixin(_Base):
             self._gpu_attempt = self._gpu_attempt.broken_off("cancelled")
             raise
         except Exception as error:
-            message = getattr(error, "jupyterhub_message", "") or str(error)
+            ended = explain_failure(self, error)
+            message = getattr(ended or error, "jupyterhub_message", "") or str(error)
             self._gpu_attempt = self._gpu_attempt.broken_off("failed", message)
             if self._gpu_attempt.outcome == "failed":
                 await self._gpu_server.save_output()
-            raise
+            if ended is None:
+                raise
+            raise ended from error
         finally:
             if self._gpu_attempt.outcome != "started":
                 self._gpu_end_heartbeat()
@@ -345,6 +355,18 @@ class GPUSpawnerMixin(_Base):
         """Note that the hub stopped it. A server that ended by itself is never stopped."""
         self._gpu_change(is_stopped_by_hub=True)
         return await super().stop(now=now)
+
+    async def poll_and_notify(self) -> Any:
+        """Make the hub forget a server that it lists although nothing runs. Otherwise no stop would remove it.
+
+        The hub registers what follows an end only once a start has succeeded. An error of its own before that, for
+        example of its database, leaves a server of this kind.
+        """
+        status = await super().poll_and_notify()
+        if status is not None and self.ready:
+            self.log.warning("%s is listed although nothing runs: the hub forgets it", self._log_name)
+            await self.user.stop(self.name)
+        return status
 
     async def run_post_stop_hook(self) -> None:
         """Release a lease that ended, unless it is parked or in flight. Then run the administrator's own hook."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.log import app_log
 from tornado.web import HTTPError
 
-from gpuspawner.core.errors import Conflict, Gone, RequestRefused, Unavailable
+from gpuspawner.core.errors import Conflict, Gone, GpuspawnerError, RequestRefused, Unavailable
 from gpuspawner.core.leases.request import Request
 
 
@@ -85,6 +85,26 @@ class StartEnded(_Ended):
             super().__init__(message, reason=reason, message_html=html, status_code=status)
         self.jupyterhub_message = message
         self.jupyterhub_html_message = html
+
+
+def explain_failure(spawner: GPUSpawnerMixin, error: Exception) -> StartEnded | None:
+    """Return what a failed start tells its user, None if the error itself is written for users.
+
+    The words of the class below, for example Docker's own, go into the log.
+
+    Args:
+        spawner: the spawner whose start failed.
+        error: what its start raised.
+    """
+    if isinstance(error, (HTTPError, GpuspawnerError)) or hasattr(error, "jupyterhub_message"):
+        return None
+    spawner.log.error("The start of %s failed", spawner._log_name, exc_info=error)
+    below = next(one for one in type(spawner).__mro__ if not hasattr(one, "gpu_service_url"))
+    message = (
+        f"The hub tried to start your server by {below.__name__}, and that failed. Start it again in some minutes. If "
+        "it fails again, tell your administrator. The log of the hub has the cause."
+    )
+    return StartEnded(message, reason="error", status=503)
 
 
 class OneLineRefusals(logging.Filter):

@@ -118,11 +118,14 @@ class Nvml:
     def _add(self, uuid: str, handle: Any) -> None:
         """Observe a GPU with the MIG devices that this workspace sees of it, or one MIG device. Raises NVMLError."""
         nvml = self._nvml
-        if self._ask(handle, "nvmlDeviceIsMigDeviceHandle", otherwise=False, read=bool):
+        if len(self._handles) >= MOST_GPUS:
+            return
+        is_mig = self._ask(handle, "nvmlDeviceIsMigDeviceHandle", otherwise=False, read=bool)
+        if is_mig:
             gpu = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
             self._mig[uuid] = MigDevice(nvml.nvmlDeviceGetUUID(gpu), gpu, nvml.nvmlDeviceGetGpuInstanceId(handle))
         self._handles[uuid] = handle
-        if not self._ask(handle, "nvmlDeviceGetMigMode", otherwise=False, read=lambda modes: bool(modes[0])):
+        if is_mig or not self._ask(handle, "nvmlDeviceGetMigMode", otherwise=False, read=lambda modes: bool(modes[0])):
             self._open_gpm(uuid)
             return
         self._in_mig_mode.add(uuid)
@@ -184,10 +187,10 @@ class Nvml:
                 return None
             self.without_gpm[uuid] = str(error)
         except nvml.NVMLError as error:
-            self.without_gpm[uuid] = str(error)
             is_refused = isinstance(error, (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission))
             if uuid in self._mig and not is_refused:
                 raise GpuError(str(error)) from error
+            self.without_gpm[uuid] = str(error)
         self._gpm.pop(uuid).close()
         return None
 

@@ -17,7 +17,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -28,7 +28,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 from tornado.web import RequestHandler
 
-from gpuspawner.workspace.nvml import PERCENTS, AwayError, GpuError, Health, Nvml
+from gpuspawner.workspace.nvml import PERCENTS, AwayError, GpuError, Health, Nvml, Samples
 
 GPUS = "GPUSPAWNER_GPUS"
 """The UUIDs of this workspace's GPUs, with commas between, on a machine that shows other GPUs too."""
@@ -91,19 +91,23 @@ class GpuActivity:
     without_gpm: str = ""
     gpu: str = ""
 
-    def add_activity(self, percent: float | None, uptime: float) -> None:
+    def add_activity(self, percent: float | None, samples: Samples, uptime: float, wall: float) -> None:
         """Count GPM's average over the time since the last call. None: the activity of this time is unknown.
 
-        Below 1 % it is rounded up to a tenth, so that the report stays small and any activity is above 0.
+        The highest of the driver's samples counts if it is higher, because counters of GPUs are sometimes stuck at 0.
+        Below 1 % the value is rounded up to a tenth, so that the report stays small and any activity is above 0.
         """
+        new = [one for at, one in _shift_to_uptime(samples, uptime, wall) if at > self.seen_until and one in PERCENTS]
         seconds = max(0.0, uptime - self.seen_until)
         if percent is None:
             self._miss(seconds, uptime)
-        else:
-            self._count(math.ceil(percent * 10) / 10 if percent < 1 else round(percent), seconds, uptime)
+            seconds = 0.0
+        if new or percent is not None:
+            highest = max([percent or 0.0, *new])
+            self._count(math.ceil(highest * 10) / 10 if highest < 1 else round(highest), seconds, uptime)
         self.seen_until = uptime
 
-    def add_samples(self, samples: Iterable[tuple[int, int]], uptime: float, wall: float) -> None:
+    def add_samples(self, samples: Samples, uptime: float, wall: float) -> None:
         """Count new samples of the driver.
 
         Args:
@@ -113,10 +117,9 @@ class GpuActivity:
             uptime: The present time in seconds since the machine started.
             wall: The present time by the wall clock in seconds.
         """
-        for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
-            if not uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS or at <= self.seen_until + NEW_SECONDS:
-                continue
-            self._add(at, percent, min(at, uptime))
+        for at, percent in _shift_to_uptime(samples, uptime, wall):
+            if at > self.seen_until + NEW_SECONDS:
+                self._add(at, percent, min(at, uptime))
 
     def add_rate(self, percent: int, uptime: float) -> None:
         """Count a utilization rate that was read now."""
@@ -165,6 +168,13 @@ class GpuActivity:
             "health": vars(self.health),
             "problem": self.problem,
         }
+
+
+def _shift_to_uptime(samples: Samples, uptime: float, wall: float) -> Iterator[tuple[float, int]]:
+    """Yield the time since the machine started and the percent of each sample with a plausible time, in order."""
+    for at, percent in sorted((stamp / 1e6 - wall + uptime, percent) for stamp, percent in samples):
+        if uptime - STRANGE_SECONDS < at <= uptime + NEW_SECONDS:
+            yield at, percent
 
 
 def uptime_seconds() -> float:
@@ -235,11 +245,13 @@ class Monitor:
         gpu = self._gpus.setdefault(uuid, GpuActivity(uuid, since=uptime, seen_until=uptime, gpu=nvml.gpu_of(uuid)))
         problem, fault, sources = gpu.problem, gpu.health.fault, (gpu.source, gpu.without_gpm)
         try:
+            # The samples come first: if they fail, the next value of GPM is of this time too.
+            samples = nvml.samples(uuid) if is_due and nvml.has_gpm(uuid) else []
             activity = nvml.activity(uuid) if is_due else None
             if nvml.has_gpm(uuid):
                 gpu.source, is_read = Source.GPM, is_due
                 if is_due:
-                    gpu.add_activity(activity, uptime_seconds())
+                    gpu.add_activity(activity, samples, uptime_seconds(), time.time())
             else:
                 is_read = _read_utilization(gpu, nvml, is_due=is_due)
             if is_due:
@@ -261,7 +273,7 @@ class Monitor:
 
 
 def _read_utilization(gpu: GpuActivity, nvml: Nvml, *, is_due: bool) -> bool:
-    """Count what NVML tells of a GPU without GPM. Return whether it was asked. Raises GpuError."""
+    """Count the utilization of a GPU without GPM. Return whether NVML was asked. Raises GpuError."""
     if gpu.source is Source.GPM:
         gpu.source = None
     # A buffer may be empty at first. If it was filled before and is empty now, nothing is observed.

@@ -377,6 +377,24 @@ def test_an_address_that_the_service_does_not_know_is_named_with_the_value_that_
         assert all(name in found[0].remedy for name in ("hub.publicUrl", "--public-url", "c.JupyterHub.public_url"))
 
 
+@pytest.mark.parametrize(
+    ("answer", "states"),
+    [
+        (Answer(200, {"secrets": 3, "unreadable": 0, "users_affected": 0}), [State.GOOD]),
+        (Answer(200, {"secrets": 3, "unreadable": 2, "users_affected": 1}), [State.BAD]),
+        (Answer(200, {"secrets": 0, "unreadable": 0, "users_affected": 0}), []),
+        (Answer(403, {}), [State.UNKNOWN]),
+    ],
+    ids=["all", "some", "no secret", "not allowed"],
+)
+def test_secrets_of_users_with_another_key_are_found(answer, states):
+    found = list(hub_checks.secrets_readable(answer))
+    assert [one.state for one in found] == states
+    if states == [State.BAD]:
+        assert "cannot decrypt 2 of 3 secrets" in found[0].words
+        assert "change-the-secret.md" in found[0].remedy
+
+
 def test_a_real_hub_that_is_well_and_then_broken_in_four_ways(tmp_path, capsys, monkeypatch):
     for name in ("GPUSPAWNER_TOKEN", "JUPYTERHUB_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)

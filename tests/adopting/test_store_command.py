@@ -16,7 +16,12 @@ from manifests import opened
 
 from gpuspawner import __version__
 from gpuspawner.cli import main
+from gpuspawner.core.events import SecretSaved
+from gpuspawner.core.leases.lease import Owner
+from gpuspawner.service.store.audit_log import AuditLine
 from gpuspawner.service.store.database.backup import DATABASE
+from gpuspawner.service.store.personal import StoredSecret
+from gpuspawner.service.store.sealing import seal, unseal
 from gpuspawner.spawner.hub import settings
 
 DONE, INVALID, REFUSED = 0, 1, 2
@@ -358,3 +363,30 @@ def test_a_crafted_backup_is_refused_in_words(data, tmp_path, capsys, statement,
     assert run("restore", tmp_path / "bad.tar", data=data) == INVALID
     assert said in capsys.readouterr().err
     assert leases(data) == ["one"]
+
+
+def test_secrets_of_users_are_encrypted_with_a_new_key_while_the_store_is_in_use(data, tmp_path, capsys):
+    old, new, other, owner = (b"\x22" * 32, b"\x33" * 32, b"\x44" * 32, Owner("1" * 32, "alice born"))
+    store = opened(data)
+    line = AuditLine(0.0, "", "alice", "alice", SecretSaved("A"))
+    for name, key in (("A", old), ("B", old), ("C", new), ("LOST", other)):
+        assert store.secrets.save(owner, StoredSecret(name, seal(key, owner, name, f"of {name}"), 7.0), 9, line)
+    (data / "secret").rename(tmp_path / "secret.old")
+    (data / "secret").write_text("3" * 64 + "\n")
+    assert run("reencrypt", "--old-secret-file", tmp_path / "secret.old", data=data) == DONE
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith(
+        "Encrypted 2 secrets with the new key. 1 had it already. 1 secret can be decrypted by neither"
+    )
+    found = {one.name: (unseal(new, owner, one), one.changed_at) for one in store.secrets.of(owner)}
+    assert found == {"A": ("of A", 7.0), "B": ("of B", 7.0), "C": ("of C", 7.0), "LOST": (None, 7.0)}
+    assert run("reencrypt", "--old-secret-file", tmp_path / "secret.old", data=data) == DONE
+    assert capsys.readouterr().out.startswith("Encrypted 0 secrets with the new key. 3 had it already.")
+    store.close()
+
+
+def test_a_secret_file_that_cannot_be_used_is_refused_by_its_option(data, tmp_path, capsys):
+    (tmp_path / "short").write_text("abc")
+    assert run("reencrypt", "--old-secret-file", tmp_path / "short", data=data) == INVALID
+    assert "--old-secret-file: " in capsys.readouterr().err
+    assert run("reencrypt", "--old-secret-file", data / "secret", data=tmp_path / "no") == INVALID

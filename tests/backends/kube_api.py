@@ -12,14 +12,28 @@ from gpuspawner.catalog.resources.definitions import KINDS
 VERSION = "resourceVersion"
 
 
+def merged(old, patch):
+    """A merge patch, RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    new = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        else:
+            new[key] = merged(new.get(key), value)
+    return new
+
+
 COLLECTIONS = {"ResourceSlice": "resourceslices", "DeviceClass": "deviceclasses", "ResourceClaim": "resourceclaims"}
 
 
 class KubeApi:
     """``objects`` are by path (``/api/v1/nodes``) and uid. ``asked`` records all requests of the clients.
 
-    ``refused`` holds (verb, path) that answer 403. Unless a user is ``known``, requests answer 401. ``execs`` is what
-    an exec does, by pod: called with socket and script.
+    ``refused`` holds (verb, path) that answer 403. ``rights`` holds (verb, resource) that reviews of rights allow.
+    Unless a user is ``known``, requests answer 401. ``execs`` is what an exec does, by pod: called with socket and
+    script.
     """
 
     def __init__(self):
@@ -30,6 +44,7 @@ class KubeApi:
         self.asked = []
         self.tokens = set()
         self.refused = set()
+        self.rights = set()
         self.known = True
         self.execs = {}
         self.grace_seconds = 0.0
@@ -160,9 +175,12 @@ class KubeApi:
             return self._status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "hub" cannot {verb} it')
         if verb == "exec":
             return await self._exec(request, path.split("/")[6])
-        if verb in {"delete", "patch"}:
-            change = self._delete if verb == "delete" else self._patch
-            return await change(path, await request.json())
+        if verb == "post":
+            return self._create(path, await request.json(), query)
+        if verb == "patch":
+            return await self._patch(path, await request.json(), dry="dryRun" in query)
+        if verb == "delete":
+            return await self._delete(path, await request.json())
         path, fits = self._of(path, query)
         return await (self._watch if verb == "watch" else self._list)(request, path, fits, query)
 
@@ -222,7 +240,41 @@ class KubeApi:
             request.transport.abort()
         return response
 
+    def _create(self, path, body, query):
+        """Create a custom resource, or say whether a right is given."""
+        if path.endswith("selfsubjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            return web.json_response({"status": {"allowed": (asked["verb"], asked["resource"]) in self.rights}})
+        namespace, name = path.split("/")[5], body["metadata"]["name"]
+        if self._named(path, name) is not None:
+            return self._status(409, f'"{name}" already exists')
+        if "refuse" in str(body["spec"]):
+            return self._status(422, 'strict decoding error: unknown field "spec.refuse"')
+        metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}-{self.version}", "generation": 1}
+        metadata["creationTimestamp"] = "2026-11-26T08:00:00Z"
+        item = {"kind": body["kind"], "metadata": {**metadata, VERSION: "0"}, "spec": body["spec"]}
+        return web.json_response(item if "dryRun" in query else self.put(item), status=201)
+
+    def _named(self, path, name):
+        collection, fits = self._of(path, {})
+        found = (one for one in self.objects.get(collection, {}).values() if fits(one))
+        return next((one for one in found if one["metadata"]["name"] == name), None)
+
+    def _delete_custom(self, path, body):
+        collection, _, name = path.rpartition("/")
+        item = self._named(collection, name)
+        if item is None:
+            return self._status(404, f'"{name}" not found')
+        guard = body.get("preconditions", {})
+        if any(item["metadata"][key] != value for key, value in guard.items()):
+            return self._status(409, "the precondition does not match")
+        if "dryRun" not in body:
+            self.remove(item)
+        return web.json_response(item)
+
     async def _delete(self, path, body):
+        if path.startswith("/apis/gpuspawner.io/"):
+            return self._delete_custom(path, body)
         _, _, _, _, namespace, _, name = path.split("/")
         pods = self.objects.get("/api/v1/pods", {})
         pod = next(
@@ -240,7 +292,7 @@ class KubeApi:
             asyncio.get_running_loop().call_later(self.grace_seconds, self.remove, pod)
         return web.json_response(pod)
 
-    async def _patch(self, path, body):
+    async def _patch(self, path, body, *, dry=False):
         """Merge metadata, as a merge patch with the version that it is of; what goes and is held by nothing is gone."""
         is_status = path.endswith("/status")
         path, _, name = path.removesuffix("/status").rpartition("/")
@@ -256,8 +308,16 @@ class KubeApi:
             return web.json_response(self.put({**item, "status": status}))
         if body["metadata"][VERSION] != item["metadata"][VERSION]:
             return self._status(409, "the object has been modified")
-        item = self.put({**item, "metadata": {**item["metadata"], **body["metadata"]}})
-        if "deletionTimestamp" in item["metadata"] and not item["metadata"]["finalizers"]:
+        changed = {**item, "metadata": {**item["metadata"], **body["metadata"]}}
+        if "spec" in body:
+            changed["spec"] = merged(item["spec"], body["spec"])
+            changed["metadata"]["generation"] = item["metadata"]["generation"] + (changed["spec"] != item["spec"])
+            if "refuse" in str(changed["spec"]):
+                return self._status(422, 'strict decoding error: unknown field "spec.refuse"')
+        if dry:
+            return web.json_response(changed)
+        item = self.put(changed)
+        if "deletionTimestamp" in item["metadata"] and not item["metadata"].get("finalizers"):
             self.remove(item)
         return web.json_response(item)
 

@@ -238,6 +238,41 @@ async def test_promise_4_a_driver_that_is_gone_is_unavailable(backend: LocalBack
         await backend.fleet()
 
 
+async def test_promise_4_a_tool_that_is_replaced_is_unavailable_and_then_found_elsewhere(
+    backend: LocalBackend, driver: SimulatedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await backend.fleet()
+    tool = driver.programs / "nvidia-smi"
+    tool.chmod(0o644)
+    with pytest.raises(Unavailable, match=r"could not be started \(Permission denied\)\. Nothing is granted"):
+        await backend.fleet()
+    tool.chmod(0o755)
+    programs = driver.programs.rename(driver.programs.with_name("replaced"))
+    with pytest.raises(Unavailable, match="could not be started"):
+        await backend.fleet()
+    monkeypatch.setenv("PATH", f"{nvidia.STAND_IN}:{programs}:/bin:/usr/bin")
+    assert await backend.fleet() == before
+
+
+async def test_promise_4_domains_that_could_not_be_read_are_read_again(
+    backend: LocalBackend, driver: SimulatedDriver
+) -> None:
+    tool = driver.programs / "nvidia-smi"
+    text = tool.read_text(encoding="utf-8")
+    tool.write_text(text.replace("\n", "\n[ $1 = topo ] && exit 9\n", 1), encoding="utf-8")
+    assert [gpu.domains for gpu in (await backend.fleet()).gpus] == [(), ()]
+    tool.write_text(text, encoding="utf-8")
+    assert [gpu.domains for gpu in (await backend.fleet()).gpus] == [("NVLink 0", "NUMA 0")] * 2
+
+
+async def test_a_tool_that_prints_without_end_is_unavailable(
+    tool: Callable[[str], LocalBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvidia, "TIMEOUT_SECONDS", 20)
+    with pytest.raises(Unavailable, match="printed more than 1048576 bytes"):
+        await tool("exec cat /dev/zero").fleet()
+
+
 @pytest.mark.parametrize(
     "row",
     [ROW[:30], "0, GPU-nonsense, NVIDIA A100, Disabled, 1, 1, 0", "[Unknown Error], " + ROW[3:]],

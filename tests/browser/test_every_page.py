@@ -16,6 +16,12 @@ ONE_OF = re.compile(r"/(people|workspaces|ready|statements)/[^/]+$")
 NO_PAGE = re.compile(r"/(logout|api|user|spawn-pending|cli)(/|$)|\.(csv|json|ics)$")
 OF_JUPYTERHUB = "/hub/admin"
 """Its buttons have no names. Nothing here draws them."""
+TOUCHING = """all => all.filter((one) => all.some((other) => {
+  const [above, below] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
+  const gap = below.top - above.bottom, aside = below.left >= above.right || above.left >= below.right;
+  return !aside && gap > -2 && gap < 6;
+})).map((one) => one.textContent.trim().slice(0, 40))"""
+"""Returns the beginnings of panels with another panel directly below."""
 LEAST = {"/hub/spawn", "/hub/token", "/services/gpu/", "/services/gpu/quota", "/services/gpu/console/roles"}
 
 
@@ -47,12 +53,16 @@ def test_every_page_fits_a_phone_and_has_no_barrier(hub, admin, assert_accessibl
         answer = admin.goto(address)
         if answer.status != (NOT_FOUND if address == missing else OK):
             problems.append((address, answer.status))
+        again = admin.locator("#main").get_attribute("data-url") if admin.locator("#main").count() else None
+        if again is not None and urlsplit(urljoin(admin.url, again)).path != urlsplit(address).path:
+            problems.append((address, f"its numbers are refreshed from {again}"))
         if with_axe and kind_of(address) != OF_JUPYTERHUB:
             assert_accessible(admin)
         for width in WIDTHS:
             admin.set_viewport_size({"width": width, "height": 800})
             if admin.evaluate("document.documentElement.scrollWidth") > width:
                 problems.append((address, width))
+            problems += [(address, width, one) for one in admin.eval_on_selector_all(".gs-panel", TOUCHING)]
         admin.set_viewport_size({"width": WIDE, "height": 800})
         tables = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
         problems += [(address, table) for table in admin.eval_on_selector_all(".gs-scroll:has(table)", tables)]

@@ -25,7 +25,7 @@ templates:
 """)
 HUB = "http://hub.test"
 TEAMS = (("vision", "Vision lab"), ("speech", "Speech group with a name that is longer than a phone is wide"))
-QUOTA = ["1 of 2 GPUs (up to 4 if available)", "team vision: 9 of 16 GPUs"]
+QUOTA = ["1 of 4 GPUs used, share 2", "team vision: 9 of 16 GPUs used"]
 
 
 @pytest.fixture

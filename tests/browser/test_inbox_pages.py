@@ -17,7 +17,7 @@ def world(tmp_path, monkeypatch):
     made = pages.World(tmp_path, monkeypatch)
     made.observe()
     gone = pages.reclaimed("gone")
-    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min. Its highest use was 1 %.")
     warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
     told = [(pages.NOW - 1200, warned), (pages.NOW - 600, stopped)]
     lines = [AuditLine(at, "gone", "alice", "gpuspawner", event) for at, event in told]

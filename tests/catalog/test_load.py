@@ -16,7 +16,7 @@ from gpuspawner.catalog import (
     resolve,
     scaled,
 )
-from gpuspawner.catalog.models import OnStop
+from gpuspawner.catalog.template_models import OnStop
 from gpuspawner.core.gpus.fleet import Autoscale, GpuKind
 from gpuspawner.core.idle.policies import ActivityPolicy, ExtendPolicy, IdlePolicy, KeepPolicy, LifecyclePolicy, Mode
 from gpuspawner.core.rules import Rules

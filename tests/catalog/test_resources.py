@@ -5,10 +5,10 @@ from jupyterhub import orm
 
 from gpuspawner import __version__
 from gpuspawner.catalog.keys import keys_of
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.requests.start_options import LONGEST_ADDRESS, OPTIONS
 from gpuspawner.catalog.resources.definitions import FIXED, KINDS, RequestSpec, definition
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.cli.kube.objects import definitions_text
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import LONGEST_IMAGE

@@ -72,8 +72,8 @@ def test_the_form_says_that_it_is_not_enforced():
             catalog, user="alice", server="", ticket="t", service_prefix="/services/gpu/", chosen={}
         ).render()
 
-    assert "40 GiB each (not enforced), others on the same GPU may use up its memory" in text(SLICED)
-    assert "not enforced" not in text(ENFORCED)
+    assert "40 GiB each, others on the same GPU may use up its memory" in text(SLICED)
+    assert "may use up" not in text(ENFORCED)
 
 
 @pytest.mark.parametrize(

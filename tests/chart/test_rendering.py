@@ -83,6 +83,7 @@ OTHERS = {
 """For each value that is no switch, a text or number that stands nowhere else in what is rendered."""
 WITH = {
     "customResources.ownProcess": {"customResources.enabled": True},
+    "customResources.edit": {"customResources.enabled": True},
     "customResources.resources": {"customResources.enabled": True, "customResources.ownProcess": True},
     "expose.ingress.enabled": EXPOSED,
     "expose.httpRoute.enabled": ROUTE,
@@ -316,6 +317,9 @@ def test_custom_resources_bring_their_rights_and_no_others(chart):
     rules = roles["Role", own[1]]
     entries = [kind.plural for kind in KINDS[1:] if not kind.cluster_wide]
     assert {"apiGroups": [API_GROUP], "resources": entries, "verbs": ["list", "watch"]} in rules
+    edited = chart.objects({"customResources.enabled": True, "customResources.edit": True})
+    first, verbs = edited["Role", own[1]]["rules"][0], ["list", "watch", "create", "patch", "delete"]
+    assert first == {"apiGroups": [API_GROUP], "resources": entries, "verbs": verbs}
     told = [f"{name}/status" for name in entries]
     assert {"apiGroups": [API_GROUP], "resources": told, "verbs": ["patch"]} in rules
     verbs = {verb for rule in [*cluster, read, namespace] for verb in rule["verbs"]}

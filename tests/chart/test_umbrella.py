@@ -74,7 +74,7 @@ def test_the_image_of_ones_own_registry_is_the_services_and_brings_the_package(c
 
 def test_lint_finds_nothing(chart, both):
     if Z2JH:
-        pytest.skip("the source of that chart lacks what is filled in at its release")
+        pytest.skip("helm lint needs fields that the source of JupyterHub's chart gets only at its release")
     chart.helm("lint", "--strict", both, f"--set-file=gpuspawner.catalog={chart.catalog}")
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from rendered import ROOT, Z2JH
@@ -138,7 +139,6 @@ def test_invalid_values_are_refused(given, told):
 
 @pytest.mark.skipif(not Z2JH, reason="GPUSPAWNER_TEST_Z2JH names no folder with the chart's source")
 def test_the_charts_own_schema_takes_the_values_and_its_templates_render_them(chart):
-    jsonschema = pytest.importorskip("jsonschema")
     values = merged(yaml.safe_load((Path(Z2JH) / "values.yaml").read_text()), z2jh_values(ValuesRequest(), THEIRS))
     jsonschema.validate(values, yaml.safe_load((Path(Z2JH) / "values.schema.yaml").read_text()))
     rendered = chart.helm(

@@ -15,6 +15,7 @@ TABLES = {
     "GET /offers": ("offers", quotas.OFFER_COLUMNS),
     "GET /usage": ("rows", (*quotas.USAGE_COLUMNS, quotas.COST_COLUMN)),
     "GET /ready": ("ready", calendar.SCHEDULE_COLUMNS),
+    "GET /secrets": ("secrets", account.SECRET_COLUMNS),
     "GET /tokens": ("tokens", account.TOKEN_COLUMNS),
     "GET /quota-grants": ("grants", quotas.GRANT_COLUMNS),
     "GET /quota-requests": ("requests", quotas.REQUEST_COLUMNS),

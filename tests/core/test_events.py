@@ -39,5 +39,5 @@ def test_every_event_has_its_words_and_details(kind):
 def test_both_warnings_are_one_action_and_two_events():
     assert WarnedIdle(1, 1800.0).action == WarnedOfEnd(600.0).action == "warned"
     assert WarnedOfEnd(600.0).describe(0.0) == "ends in 10 min"
-    assert WarnedIdle(1, 1800.0, "", 1.0).describe(0.0) == "The GPU has been idle for 30 min (highest 1 %)."
+    assert WarnedIdle(1, 1800.0, "", 1.0).describe(0.0) == "The GPU has been idle for 30 min. Its highest use was 1 %."
     assert {WarnedIdle.told, WarnedOfEnd.told} == {Audience.USER}

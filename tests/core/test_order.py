@@ -439,7 +439,7 @@ def test_a_preemption_by_share_is_reported_before_and_after_the_end():
 
 def test_memory_that_nothing_enforces_is_called_so():
     assert list(describe_memory(A100)) == ["80 GiB each"]
-    assert list(describe_memory(HALF)) == ["40 GiB each (not enforced)", SHARED_MEMORY_NOTE]
+    assert list(describe_memory(HALF)) == ["40 GiB each", SHARED_MEMORY_NOTE]
     assert list(describe_memory(replace(HALF, memory_enforced=True))) == ["40 GiB each"]
     assert (A100.own_memory_bytes, HALF.own_memory_bytes) == (80 * GIB, 0)
 

@@ -111,6 +111,7 @@ def test_encoder_and_decoder_have_readings_of_their_own() -> None:
     one = replace(PLAIN, media=Timeline([(0.0, 300.0, 40.0)]))
     assert [(seen.engine, seen.percent) for seen in monitored(one, 0, 60)] == [("", 0), ("decoder", 40)]
     assert [(seen.engine, seen.percent) for seen in exported(one, 0, 60)] == [("", 0), ("decoder", 40)]
+    assert [seen.engine for seen in exported(replace(one, sharing=Sharing.MIG), 0, 60)] == [""], "MIG devices have none"
     assert one.used.at(50.0), "it is use"
 
 

@@ -3,8 +3,8 @@
 from demo.data import FAST_FACTOR
 from gpuspawner.backends.kubernetes.pods import SERVER_SECONDS
 from gpuspawner.catalog import document, watched_file
-from gpuspawner.catalog.models import OnStop
 from gpuspawner.catalog.resources import merging
+from gpuspawner.catalog.template_models import OnStop
 from gpuspawner.core.administration import LONGEST_CHARACTERS, NOTICE_KEPT_SECONDS
 from gpuspawner.core.authentication import TICKET_SECONDS, WINDOW_SECONDS
 from gpuspawner.core.errors import LARGEST_REQUEST_BYTES

@@ -221,6 +221,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "values.yaml").write_text("singleuser: {profileList: [{display_name: Lab}]}\n")
     (tmp_path / "hub.yaml").write_text("hub: {config: {}}\n")
     (tmp_path / "gpuspawner-data").mkdir()
+    (tmp_path / "gpuspawner-data" / "secret").write_text("1" * 64)
+    (tmp_path / "secret.old").write_text("2" * 64)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from gpuspawner.catalog import load_catalog
 from gpuspawner.catalog.keys import descriptions_of, keys_of
-from gpuspawner.catalog.models import Bounds, Defaults
+from gpuspawner.catalog.template_models import Bounds, Defaults
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from tools.docs import diagrams, site, staging
 from tools.docs.reference import PAGES, write_reference

@@ -3,6 +3,7 @@
 import concurrent.futures
 
 import pytest
+import requests
 from harness.hub import eventually
 from versions import both_hubs, newest_hub
 
@@ -331,3 +332,51 @@ def in_each_phase(hub):
     pool.submit(hub.end, hub.lease("stopping")["id"])
     hub.until("stopping", "stopping")
     return {lease["user"]: lease for lease in hub.workspaces()}
+
+
+FAILS_ONCE = """
+import os
+
+c.JupyterHub.allow_named_servers = False
+
+def scopes_of(spawner):
+    broken = "{folder}/broken"
+    if os.path.exists(broken):
+        os.unlink(broken)
+        raise RuntimeError("the database is locked")
+    spawner.oauth_client_allowed_scopes = []  # JupyterHub writes it into the environment
+    return []
+
+c.Spawner.oauth_client_allowed_scopes = scopes_of
+"""
+
+
+def fails_once(hub):
+    """Let the hub fail once before a start, after a test has made the file, and have no named servers."""
+    hub.extra = FAILS_ONCE.format(folder=hub.folder)
+
+
+@both_hubs
+def test_a_hub_without_named_servers_gives_a_workspace_with_a_name_no_gpu(shared_hub, python):
+    hub = shared_hub(fails_once, python=python, gpus=1, **QUICK)
+    hub.add_user("anna")
+    for _ in range(2):
+        with pytest.raises(requests.HTTPError) as refused:
+            hub.gpu("/workspaces", "POST", {"user": "anna", "server": "train"})
+        assert "this hub has no named servers" in refused.value.response.text
+    assert hub.workspaces(ended=5) == []
+
+
+@both_hubs
+def test_a_server_that_the_hub_lists_after_an_error_of_its_own_can_be_stopped(shared_hub, python):
+    hub = shared_hub(fails_once, python=python, gpus=1, **QUICK)
+    hub.add_user("anna")
+    (hub.folder / "broken").touch()
+    assert hub.begin("anna").status_code == 500
+    assert hub.server("anna")["ready"], "JupyterHub lists it although nothing runs"
+    lease = eventually(lambda: hub.lease("anna"), what="the service adopts it")
+    hub.act("anna", lease["id"], "stop")
+    assert hub.until_ended("anna", "stopped")["id"] == lease["id"]
+    assert hub.server("anna") is None
+    begin(hub, "anna")
+    hub.until("anna", "running")

@@ -345,7 +345,7 @@ def test_broken_store_at_the_services_start_is_waited_for_and_told(new_hub, pyth
     home = f"{hub.url}/services/gpu/"
     page = eventually(lambda: "is not a database" in (seen := browser.get(home, timeout=20)).text and [seen])[0]
     assert (page.status_code, page.headers["Refresh"]) == (503, "5")
-    assert "none is started or stopped. Tell an administrator." in page.text
+    assert "no workspace starts or stops. Tell an administrator." in page.text
     assert "nothing is lost" not in page.text
     time.sleep(13)  # JupyterHub 5 ends itself after ten seconds without an answer below 500, JupyterHub 6 after thirty
     assert hub.api("GET", "/users").status_code == 200, "the hub serves without it"

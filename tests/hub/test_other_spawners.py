@@ -71,6 +71,19 @@ def test_a_container_is_removed_when_its_user_stops_it_on_our_pages(hub, daemon)
     eventually(lambda: hub.server("alice") is None, 60, "the hub knows")
 
 
+def test_without_a_docker_daemon_users_read_what_was_tried_and_the_log_has_dockers_words(hub, daemon):
+    daemon.close()
+    hub.begin("alice", gpu="a100", count=1)
+    end = hub.until_ended("alice", "failed")["end"]
+    told = f"{end['message']} {end['details']}"
+    assert (
+        "The hub tried to start your server by DockerSpawner, and that failed. Start it again in some minutes." in told
+    )
+    assert "Connection" not in told
+    assert "docker" not in told
+    assert "Connection refused" in hub.log.read_text()
+
+
 def test_systemdspawner_starts_a_unit_with_the_leases_gpu_and_ends_it(new_hub, tmp_path):
     units = systemd.install(tmp_path / "units")
     extra = SYSTEMD.format(folder=str(units), python=sys.executable, tiny=str(TINY))

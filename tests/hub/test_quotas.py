@@ -99,7 +99,7 @@ def test_a_share_is_told_before_start_and_is_no_bound_and_the_limit_is_one_by_ev
         "Stop another of your workspaces first. Raising it: gpu-help@example.org."
     )
     words = [line["words"] for line in gpu(hub, token, "/quota").json()["limits"]]
-    assert words == ["2 of 1 GPU (up to 2 if available)", "team vision: 2 of 2 GPUs"]
+    assert words == ["2 of 2 GPUs used, share 1", "team vision: 2 of 2 GPUs used"]
     assert cli(hub, "quota", "--user", "cleo").splitlines() == words
 
 

@@ -18,6 +18,7 @@ from gpuspawner.core.queue.snapshot import claim_of
 from gpuspawner.schedulers.base import Offer
 from gpuspawner.schedulers.http.claims import (
     ClusterNames,
+    claim_body,
     describe_offer,
     find_slots,
     held_by,
@@ -29,6 +30,7 @@ from gpuspawner.schedulers.http.claims import (
 )
 from gpuspawner.schedulers.http.client import CallbackVerifier, explain_unusable, signature
 from gpuspawner.schedulers.http.models import Capabilities, Grant, Offers, State, Stock, write_timestamp
+from gpuspawner.schedulers.http.models import Offer as ContractOffer
 from gpuspawner.schedulers.http.sync import ClaimStates
 
 AT = "2026-11-25T16:30:00Z"
@@ -126,6 +128,63 @@ def test_two_entries_of_a_node_are_two_gpus_and_a_gpu_that_is_named_twice_is_no_
 def test_gpus_that_are_not_seen_here_are_no_grant(node, name):
     slot = {"node": node, "gpus": [name], "count": 1}
     assert find_slots(a_grant(slot), KINDS["a100"], fleet(gpu(1)), {}) is None
+
+
+@pytest.mark.parametrize(("field", "value"), [("healthy", False), ("foreign", True), ("closed", "drained")])
+@pytest.mark.parametrize("names", [None, ["a100-1"]], ids=["counted", "named"])
+def test_gpus_that_cannot_be_granted_are_no_grant(field, value, names):
+    slot = {"node": "node-1", "gpus": names, "count": 1}
+    assert find_slots(a_grant(slot), KINDS["a100"], fleet(gpu(1)), {}) == slots("a100-1")
+    assert find_slots(a_grant(slot), KINDS["a100"], fleet(replace(gpu(1), **{field: value})), {}) is None
+
+
+def test_gpus_of_two_nodes_are_no_grant():
+    here, there = ({"node": node, "gpus": None, "count": 1} for node in ("node-1", "node-2"))
+    both = fleet(gpu(1), gpu(2, node="node-2"))
+    assert find_slots(a_grant(here), KINDS["a100"], both, {}) == slots("a100-1")
+    assert find_slots(a_grant(here, there), KINDS["a100"], both, {}) is None
+
+
+def test_a_required_domain_is_asked_for_and_other_gpus_are_no_grant():
+    request = a_request(count=2, topology="require")
+    body = claim_body(claim_of(a_lease(request=request)), 1, write_timestamp, NAMES)
+    single = claim_body(claim_of(a_lease(request=replace(request, count=1))), 1, write_timestamp, NAMES)
+    assert (body["topology"], single.get("topology")) == ("require", None)
+    apart = fleet(*(replace(gpu(n), domains=(f"NUMA {n > 1}",)) for n in range(1, 4)))
+
+    def found(names, one_domain):
+        grant = a_grant({"node": "node-1", "gpus": names, "count": 2})
+        return find_slots(grant, KINDS["a100"], apart, {}, one_domain=one_domain)
+
+    assert found(["a100-1", "a100-2"], one_domain=False) == slots("a100-1", "a100-2")
+    assert found(["a100-1", "a100-2"], one_domain=True) is None
+    assert found(["a100-2", "a100-3"], one_domain=True) == found(None, one_domain=True) == slots("a100-2", "a100-3")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("position", 0), ("position", 10**30), ("of", -1), ("revision", 2**53), ("revision", 0)]
+)
+def test_a_number_that_cannot_be_is_no_answer(field, value):
+    with pytest.raises(ValidationError, match=r"(greater|less) than or equal to"):
+        a_state(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cost_per_hour", -5),
+        ("cost_per_hour", 1e300),
+        ("notice_seconds", 1e15),
+        ("count", -1),
+        pytest.param("cluster", "x" * 101, id="cluster-long"),
+    ],
+)
+def test_an_offer_that_no_page_can_show_is_no_answer(field, value):
+    nothing = dict.fromkeys(("cost_per_hour", "earliest_start", "latest_start", "notice_seconds", "position", "reason"))
+    offer = {**nothing, "kind": "a100", "count": 1, "cluster": "ea\u202est"}
+    assert describe_offer(ContractOffer.model_validate(offer), "Batch") == "Batch offers it on east."
+    with pytest.raises(ValidationError):
+        ContractOffer.model_validate({**offer, field: value})
 
 
 def test_unknown_is_never_zero():

@@ -17,7 +17,7 @@ from gpuspawner.backends.local import nvidia
 from gpuspawner.service.api.base import BaseHandler
 from gpuspawner.service.api.rest.document import route_of
 
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers")]
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("service", "core", "schedulers", "backends")]
 
 import page_world  # noqa: E402 - found only through the path above
 from bad_machine import BadMachine  # noqa: E402 - as above

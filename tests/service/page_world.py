@@ -102,7 +102,7 @@ class World:
     def __init__(self, folder, monkeypatch, catalog=None):
         self.signing_in, self.servers, self.hub_down = "alice", {}, False
         self.names, self.created, self.models_asked, self.groups = {}, {}, [], {}
-        self.hub_version = "6.1.1"
+        self.hub_version, self.named_servers = "6.1.1", True
         self.number = next(_worlds)
         self.clock = HandClock()
         self.backend = FakeBackend(GPUS)
@@ -281,8 +281,14 @@ class HubServers(HubHandler):
             self.finish(json.dumps(model))
 
     def delete(self, _name, server):
-        self.world.servers.pop(server or "", None)
-        self.set_status(204)
+        if server and not self.world.named_servers:
+            self.set_status(400)
+            self.finish({"message": "Named servers are not enabled."})
+        elif server and server not in self.world.servers:
+            self.send_error(404)
+        else:
+            self.world.servers.pop(server or "", None)
+            self.set_status(204)
 
 
 class HubUsers(HubHandler):
@@ -407,7 +413,9 @@ def in_grace(lease_id="warned", **changes):
 
 def reclaimed(lease_id="gone", user="alice", at=NOW - 600, seen=False, **changes):
     """Return a workspace that was stopped because it was idle."""
-    message = "The GPU has been idle for 40 min (highest 1 %). Nobody kept it in the 10 min after the warning."
+    message = (
+        "The GPU has been idle for 40 min. Its highest use was 1 %. Nobody kept it in the 10 min after the warning."
+    )
     ended = {
         "phase": Phase.ENDED,
         "phase_since": at,
@@ -428,7 +436,7 @@ def reclaimed_audit(at=NOW - 600, user="alice"):
         (at - 6990, "gpuspawner", events.Granted((GPUS[0].id,))),
         (at - 6960, "gpuspawner", events.Started()),
         (at - 600, "gpuspawner", events.WarnedIdle(1, 1800.0, peak_percent=1.0)),
-        (at, "gpuspawner", events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")),
+        (at, "gpuspawner", events.Stopped("idle", "The GPU has been idle for 40 min. Its highest use was 1 %.")),
     ]
 
 

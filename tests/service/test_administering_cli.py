@@ -203,7 +203,7 @@ def test_a_terminal_shows_the_conflicts_of_a_reservation_first(world, run, monke
     monkeypatch.setattr("sys.stdin", Typed("n\n"))
     code, _, err = run("admin", "reserve", "a100", "2", "--user", "alice", *times)
     assert (code, "1 conflict:" in err, "3 A100 80 GB are reserved for bob." in err) == (2, True, True)
-    assert "What fits instead:\n  1 A100 80 GB from " in err
+    assert "These fit instead:\n  1 A100 80 GB from " in err
     assert len(world.call(world.parts.restrictions.live)) == 1
     weekly = ("--group", "nobody", "--every", "Thu 09:00-11:00", "--until", "20d", "--reason", "demo")
     code, _, err = run("admin", "reserve", "a100", "2", *weekly, "--yes")

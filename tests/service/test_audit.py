@@ -1,6 +1,7 @@
 """The audit: one list of actions for API, page, CSV and JSON, with filters and a cursor for pages."""
 
 import csv
+import html
 import io
 import re
 
@@ -190,6 +191,17 @@ def test_filters(world, query, targets):
     assert [x["target"] for x in found(world, query)["audit"]] == targets
 
 
+def test_the_filter_has_the_words_of_the_rows_and_each_once(world):
+    page = Browser(world, "admin").look("console/audit").text
+    (menu,) = re.findall(r'<select[^>]*name="what".*?</select>', page, re.DOTALL)
+    options = [html.unescape(words) for words in re.findall(r"<option[^>]*>([^<]*)</option>", menu)][1:]
+    assert len(set(options)) == len(options) == len(events.EVENTS) - 1
+    assert options == sorted(options)
+    rows = {kind.words for kind in events.EVENTS.values()}
+    assert [words for words in options if not words.startswith(tuple(rows))] == []
+    assert [words for words in options if words.endswith(tuple(f"({name})" for name in events.EVENTS))] == []
+
+
 @pytest.mark.postgresql
 def test_a_stop_whose_actor_is_known_later_is_one_entry_with_that_actor(world):
     unnamed = events.Stopped("stopped", "It was stopped from the hub. It is not known who stopped it.")
@@ -254,6 +266,18 @@ def test_page_csv_and_json_say_the_same_and_no_cell_is_calculated(world):
     assert not [cell for row in table for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
     assert all(row["why"].split(":")[0] in page.text for row in rows)
     assert "X-Next" not in response.headers
+
+
+def test_the_page_names_workspaces_and_not_their_ids(world):
+    world.save(running("trains", "alice", gpus=(2,), server="train"))
+    for lease in ("trains", "runs"):
+        line = AuditLine(NOW, lease, "alice", "alice", events.Extended(3600.0))
+        world.call(world.parts.registry.save, audit=[line])
+    page = Browser(world, "admin").look("console/audit?who=alice").text
+    assert re.findall(r'workspaces/(\w+)">(alice / [^<]*)</a>', page) == [
+        ("runs", "alice / default workspace"),
+        ("trains", "alice / train"),
+    ]
 
 
 @pytest.mark.postgresql

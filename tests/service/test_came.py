@@ -1,6 +1,7 @@
 """Only the user of a running workspace can report that somebody came; other cases print an error in the terminal."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from page_world import api, reclaimed, running, waiting, world_fixture
 
@@ -38,7 +39,7 @@ def test_only_the_user_of_a_live_workspace_reports_a_visit(world):
 def test_a_terminal_says_that_the_workspace_ended_before_the_visit(world, monkeypatch, capsys):
     world.save(running("bobs", "bob", gpus=(0, 1, 2, 3)))
     monkeypatch.setattr(start.sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(start.time, "sleep", lambda _seconds: runs())
+    monkeypatch.setattr(start, "time", SimpleNamespace(sleep=lambda _seconds: runs()))
 
     def runs():
         (mine,) = [one for one in world.parts.registry if one.user == "alice"]

@@ -8,7 +8,6 @@ import yaml
 from page_world import CATALOG, Browser, running
 from test_catalog_editor import follow
 
-from gpuspawner.catalog.resources.merging import Added
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.service.rules.catalog_reload import reload_of
 
@@ -195,15 +194,6 @@ def test_a_catalog_that_is_kept_in_git_names_its_place_and_has_no_form(world, pa
     follow(world, path)
     page = Browser(world, "admin").look("console/catalog").text
     assert '<a href="https://git.example.org/catalog">' in page
-    assert "<textarea" not in page
-
-
-def test_an_entry_of_a_custom_resource_is_shown_and_names_kubectl(world, path):
-    world.parts.in_force.added = (Added("uid-1", "templates", "small", {"title": "Small", "gpus": {"t4": 1}}),)
-    follow(world, path)
-    page = Browser(world, "admin").look("console/catalog?part=templates&entry=small").text
-    assert "This entry is a custom resource in the cluster." in page
-    assert "<span>title: Small</span>" in page
     assert "<textarea" not in page
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from harness.command_lines import commands
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 
 from gpuspawner.cli import start, workspaces
 from gpuspawner.cli.base import Command
-from gpuspawner.cli.client import save_login
+from gpuspawner.cli.logins import save_login
 from gpuspawner.cli.main import main
 from gpuspawner.cli.output import Column, print_table
 from gpuspawner.core.errors import Unavailable
@@ -66,12 +67,13 @@ def test_stop_ends_once_the_name_can_be_started_again(world, cli, monkeypatch):
         world.servers.clear()
         world.call(world.parts.engine.drive, "up")
 
-    monkeypatch.setattr(workspaces.time, "sleep", sleep)
+    # Not in the module time: the service of this process sleeps too, while it waits for git.
+    monkeypatch.setattr(workspaces, "time", SimpleNamespace(sleep=sleep))
     cli("stop", "up")
     assert world.lease("up").phase is Phase.ENDED
     assert cli("start", "--detach").out.startswith("alice: default workspace")
     world.save(running("more", server="more", gpus=(1,)))
-    monkeypatch.setattr(workspaces.time, "sleep", lambda _seconds: pytest.fail("it waits"))
+    monkeypatch.setattr(workspaces, "time", SimpleNamespace(sleep=lambda _seconds: pytest.fail("it waits")))
     cli("stop", "more", "--detach")
 
 
@@ -109,7 +111,7 @@ def test_start_waits_tells_its_place_and_ends_once_it_runs(world, cli, monkeypat
             api(world, "bob", "workspaces/bobs/stop", "POST")
             world.save(replace(running("up"), id=mine.id, key=mine.key))
 
-    monkeypatch.setattr(start.time, "sleep", sleep)
+    monkeypatch.setattr(start, "time", SimpleNamespace(sleep=sleep))
     out, err = cli("start")
     assert err.startswith("All 4 simulated A100 80 GB are in use. ")
     assert "Running on 1 simulated A100 80 GB. It ends " in out

@@ -13,6 +13,7 @@ from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.catalog.watched_file import CatalogFile
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.leases.lease import Phase
+from gpuspawner.service.custom_resources.entries import Entries
 from gpuspawner.service.rules.catalog_reload import reload_of
 
 FILE = {
@@ -59,7 +60,12 @@ class Service:
         self.write(FILE)
         self.world.catalog = CatalogFile(path)
         self.world.boot()
-        self.reload = reload_of(world.parts, self.cluster)
+        self._follow()
+
+    def _follow(self):
+        parts = self.world.parts
+        entries = Entries(parts.in_force, self.cluster, parts.clock, parts.store)
+        self.reload = reload_of(replace(parts, entries=entries))
 
     def write(self, catalog):
         self.path.write_text(yaml.safe_dump(catalog, sort_keys=False))
@@ -71,9 +77,10 @@ class Service:
         self.world.catalog = file = CatalogFile(self.path)
         parts = replace(self.world.parts, in_force=file)
         parts.allocator.in_force = file
-        await reload_of(parts, self.cluster).first()
+        entries = Entries(file, self.cluster, parts.clock, parts.store)
+        await reload_of(replace(parts, entries=entries)).first()
         self.world.boot()
-        self.reload = reload_of(self.world.parts, self.cluster)
+        self._follow()
 
     @property
     def templates(self):

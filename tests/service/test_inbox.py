@@ -1,6 +1,7 @@
 """The inbox: what people are told of stays there until they have read it; messages of administrators."""
 
 import json
+import re
 from dataclasses import replace
 
 import page_world
@@ -26,7 +27,7 @@ def save(world, lease, *steps):
 
 def ended_idle(world):
     """A workspace of alice's that was warned and stopped while she was away."""
-    stopped = events.Stopped("idle", "The GPU has been idle for 40 min (highest 1 %).")
+    stopped = events.Stopped("idle", "The GPU has been idle for 40 min. Its highest use was 1 %.")
     warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
     asked = (NOW - 7600, "alice", events.Asked("pytorch", "1 a100", 8 * 3600.0))
     save(world, reclaimed("gone"), asked, (NOW - 1200, "gpuspawner", warned), (NOW - 600, "gpuspawner", stopped))
@@ -55,6 +56,21 @@ def test_a_program_that_was_killed_for_memory_is_a_notice(world):
     (notice,) = inbox(world)["notices"]
     assert (notice["title"], notice["unread"]) == ("A program was killed because memory ran out", True)
     assert notice["text"] == "2 programs killed: the workspace had used all of its 16 GiB"
+
+
+def test_a_history_says_you_to_nobody_but_the_actor_and_names_no_component(world):
+    ended_idle(world)
+    for reader, actor in (("alice", "you"), ("admin", "alice")):
+        page = page_world.Browser(world, reader).look("workspaces/gone").text
+        (events_shown,) = re.findall(r'<ol class="gs-timeline" id="events".*?</ol>', page, re.DOTALL)
+        assert re.findall(r", by (\w+)</p>", events_shown) == [actor]
+
+
+def test_home_names_the_workspace_of_each_notice(world):
+    warned = events.WarnedIdle(1, 1800.0, peak_percent=1.0)
+    save(world, page_world.running("runs"), (NOW - 60, "gpuspawner", warned))
+    news = page_world.Browser(world, "alice").home.text.partition('id="news"')[2]
+    assert "default workspace: Idle warning" in news
 
 
 def test_events_during_an_absence_are_kept_until_they_are_read(world):

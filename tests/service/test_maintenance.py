@@ -76,3 +76,20 @@ async def test_a_start_ends_before_the_maintenance_and_is_not_extended_into_it(m
     await world.parts.attempts.hear(late.id, late.attempt)
     await world.round()
     assert world.phase(late) is Phase.RESERVED
+
+
+async def test_restrictions_that_were_made_while_the_clock_was_ahead_hold_from_the_next_start_on(make_world):
+    world = make_world()
+    await world.round()
+    right, ahead = world.clock.now(), 90 * DAY
+    world.clock.advance(ahead)
+    await plan(world, 0, 2 * DAY)
+    world.clock.at = right
+    world.boot()
+    (one,) = world.parts.restrictions.in_force()
+    assert (one.since, one.begins_at, one.until) == (right, right, right + 2 * DAY)
+    await world.round()
+    lease = await world.start("alice")
+    assert world.phase(lease) in {Phase.QUEUED, Phase.PARKED}, "the drained node takes no workspace"
+    world.clock.advance(2 * DAY)
+    assert world.parts.restrictions.in_force() == ()

@@ -101,15 +101,16 @@ def test_pages_api_command_line_csv_and_metrics_tell_the_same_month(world, monke
             assert re.search(rf"^{who} .*{shown}", printed, re.MULTILINE)
         own = json.loads(cli("usage", "--json", name=who))
         assert (own["charged_gpu_hours"], own["cost"]) == pytest.approx((row["charged"], row["cost"]))
-        by_workspace = Browser(world, who).look("quota?period=month&by=workspace").text
-        assert hours_text(row["charged"]) in by_workspace
-        for by in ("workspace", "day"):  # of one workspace on one day
+        for by in ("workspace", "day", "kind", "team", "user"):  # of one workspace on one day
             (mine,) = json.loads(cli("usage", "--by", by, "--json", name=who))["rows"]
             assert [mine["active_gpu_hours"], mine["idle_gpu_hours"]] == pytest.approx([row["active"], row["idle"]])
         share = round(100 * row["idle"] / (row["active"] + row["idle"]))
-        for label, shown in (("Active", hours_text(row["active"])), ("Idle", hours_text(row["idle"]))):
-            assert f'data-label="{label}">{shown}</td>' in by_workspace
-        assert re.search(rf'data-label="Share idle">.*?{share} %', by_workspace)
+        for period, by in (("month", "workspace"), ("month", "kind"), ("day", "team"), ("year", "day")):
+            own_page = Browser(world, who).look(f"quota?period={period}&by={by}").text
+            assert hours_text(row["charged"]) in own_page
+            for label, shown in (("Active", hours_text(row["active"])), ("Idle", hours_text(row["idle"]))):
+                assert own_page.count(f'data-label="{label}">{shown}</td>') == 2, "the row and the total"
+            assert len(re.findall(rf'data-label="Share idle">.*?{share} %', own_page)) == 2
     kinds = counted(world, "metrics", "gpuspawner_lease_gpu_seconds_total")
     total = document["total"]
     assert [kinds["a100", state] for state in STATES] == pytest.approx([total[state] for state in STATES])

@@ -96,7 +96,7 @@ async def test_promise_5_an_idle_workspace_is_warned_and_kept_by_one_click(world
     warning = present_workspace(world.parts, world.registry.get(lease.id)).warning
     assert warning.kind == "idle"
     assert warning.actions == ["keep", "without-gpu"]
-    assert warning.text.startswith("The GPU has been idle for 5 min (highest 0 %). This workspace stops at ")
+    assert warning.text.startswith("The GPU has been idle for 5 min. Its highest use was 0 %. This workspace stops at ")
     assert GRACE - 60 <= warning.ends_at - world.clock.now() <= GRACE
     await world.parts.actions.keep(world.registry.get(lease.id), "alice")
     await world.go_on(3600)

@@ -97,7 +97,7 @@ def test_less_than_an_hour_is_not_shown_as_nothing(hours, text):
 def test_waiting_gpus_are_shown_next_to_used_gpus(world):
     world.save(waiting("bobs", "bob", count=3))
     browser = Browser(world, "bob")
-    line = "0 of 1 GPU (up to 4 if available), 3 waiting"
+    line = "0 of 4 GPUs used, share 1, 3 waiting"
     assert "GPUs now 0 of 4 3 more requested." in text_of(browser.home.text)
     assert "GPUs now 0 of 4 3 more requested. Your share is 1." in section(browser.look("quota").text, "have")
     (limit,) = (one for one in api(world, "bob", "quota").json()["limits"] if one["entry"] == "each-user")

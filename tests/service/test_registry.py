@@ -1,5 +1,6 @@
 """The registry: the live leases by id and key, what readers see of a change that is not stored, and who is woken."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import Phase
 from gpuspawner.service.engine.registry import LeaseRegistry
+from gpuspawner.service.store import store as store_module
 
 pytestmark = pytest.mark.postgresql
 
@@ -49,6 +51,20 @@ async def test_a_reader_sees_no_step_before_it_is_stored(store):
     registry.save(replace(FULL_LEASE, phase=Phase.STOPPING))
     assert (await registry.find("full")).phase is Phase.STOPPING
     assert store.leases.get("full").phase is Phase.STOPPING
+
+
+async def test_a_reader_does_not_wait_for_ever_for_a_store_that_hangs(store, monkeypatch):
+    registry, answers, save = LeaseRegistry(store), threading.Event(), store.save
+    await registry.save(FULL_LEASE)
+    monkeypatch.setattr(store, "save", lambda *rows: answers.wait() and save(*rows))
+    stored = registry.save(replace(FULL_LEASE, phase=Phase.STOPPING))
+    monkeypatch.setattr(store_module, "ANSWER_SECONDS", 0.1)
+    with pytest.raises(Unavailable, match="has not answered for 0 s"):
+        await registry.find("full")
+    monkeypatch.setattr(store_module, "ANSWER_SECONDS", 75.0)
+    answers.set()
+    assert (await registry.find("full")).phase is Phase.STOPPING
+    await stored
 
 
 async def test_a_reader_sees_the_old_state_when_a_step_cannot_be_stored(store, monkeypatch):

@@ -5,11 +5,14 @@ import logging
 import requests
 from page_world import Browser, api, running, world_fixture
 
+from gpuspawner.core.events import SecretSaved
 from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.engine.allocation.start_attempts import hash_token
 from gpuspawner.service.forgetting import forget
-from gpuspawner.service.start.secret_values import MAX_SECRETS, seal, unseal
+from gpuspawner.service.start.secret_values import MAX_SECRETS
+from gpuspawner.service.store.audit_log import AuditLine
 from gpuspawner.service.store.personal import StoredSecret
+from gpuspawner.service.store.sealing import seal, unseal
 
 VALUE = "hf_s3cret-value-that-nobody-reads"
 TOKEN = "gpuws-token-of-the-workspace"
@@ -30,7 +33,7 @@ def hand_over(world, lease, token=TOKEN):
 def test_only_a_workspace_of_its_user_gets_the_value(world):
     world.save(running("mine", token_hash=hash_token(TOKEN)))
     world.save(running("bobs", "bob", gpus=(1,), token_hash=hash_token("gpuws-bob")))
-    assert save(world).json() == {"name": "HF_TOKEN", "changed_at": world.clock.at}
+    assert save(world).json() == {"name": "HF_TOKEN", "changed_at": world.clock.at, "readable": True}
     assert hand_over(world, "mine").json() == {"values": {"HF_TOKEN": VALUE}, "unreadable": []}
     assert hand_over(world, "bobs", "gpuws-bob").json()["values"] == {}
     assert hand_over(world, "bobs").status_code in {403, 404}
@@ -86,3 +89,21 @@ def test_a_value_of_another_key_user_or_name_is_not_opened():
     assert unseal(b"x" * 32, owner, one) is None
     assert unseal(b"k" * 32, other, one) is None
     assert unseal(b"k" * 32, owner, StoredSecret("B", sealed, 0.0)) is None
+
+
+def test_a_secret_of_another_key_is_marked_and_counted_and_a_workspace_starts_without_it(world):
+    world.save(running("mine", token_hash=hash_token(TOKEN)))
+    save(world)
+    save(world, "OTHER")
+    owner = Owner("hub-1", "alice born")
+    line = AuditLine(world.clock.at, "", "alice", "alice", SecretSaved("OTHER"))
+    foreign = StoredSecret("OTHER", seal(b"x" * 32, owner, "OTHER", VALUE), world.clock.at)
+    world.call(world.parts.store.write, world.parts.store.secrets.save, owner, foreign, MAX_SECRETS, line)
+    shown = {one["name"]: one["readable"] for one in api(world, "alice", "secrets").json()["secrets"]}
+    assert shown == {"HF_TOKEN": True, "OTHER": False}
+    assert hand_over(world, "mine").json() == {"values": {"HF_TOKEN": VALUE}, "unreadable": ["OTHER"]}
+    page = Browser(world, "alice").look("secrets").text
+    assert "decrypt OTHER any more" in page
+    counts = {"secrets": 2, "unreadable": 1, "users_affected": 1}
+    assert api(world, "admin", "admin/secrets").json() == counts
+    assert api(world, "bob", "admin/secrets").status_code == 403

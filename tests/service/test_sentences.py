@@ -209,13 +209,16 @@ def test_sentence_4_a_hard_quota():
 @pytest.mark.parametrize(
     ("gpus", "streak", "sentence"),
     [
-        (1, Streak(1800.0, peak_percent=1.0), "The GPU has been idle for 30 min (highest 1 %)."),
+        (1, Streak(1800.0, peak_percent=1.0), "The GPU has been idle for 30 min. Its highest use was 1 %."),
         (2, Streak(1799.6, peak_percent=None), "Both GPUs have been idle for 30 min."),
-        (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have been idle for 1 h 30 min (highest 2.5 %)."),
+        (3, Streak(5400.0, peak_percent=2.5), "All 3 GPUs have been idle for 1 h 30 min. Their highest use was 2.5 %."),
         (
             1,
             Streak(1800.0, peak_percent=100.0),
-            "The GPU has been idle for 30 min (highest 100 %, held by no process: reading a GPU may wake it).",
+            (
+                "The GPU has been idle for 30 min. Its highest use was 100 %, but no process held a GPU. "
+                "Reading a GPU can wake it."
+            ),
         ),
     ],
 )
@@ -231,8 +234,9 @@ def test_sentence_6_the_warning_says_when_it_ends_and_what_is_lost(world):
     warning = present_workspace(world.parts, warned).warning
     assert warning.ends_at == now + 90
     assert warning.text == (
-        f"The GPU has been idle for 5 min (highest 1 %). This workspace stops at {show_time(now + 90, now)}, in "
-        "1 min 30 s. You lose running kernels and what they hold on the GPU. Your files stay."
+        "The GPU has been idle for 5 min. Its highest use was 1 %. This workspace stops at "
+        f"{show_time(now + 90, now)}, in 1 min 30 s. "
+        "You lose running kernels and what they hold on the GPU. Your files stay."
     )
     assert present_workspace(world.parts, replace(warned, keeps_used=2)).warning.actions == ["without-gpu"]
 

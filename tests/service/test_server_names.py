@@ -35,6 +35,20 @@ def test_an_existing_or_older_name_is_still_valid(world):
 
 
 @pytest.mark.parametrize("path", ["check", "workspaces", "ready"])
+def test_a_hub_without_named_servers_refuses_a_name_before_the_request(world, path):
+    body = {"server": "train", **({"at": "8:00", "on": "weekdays"} if path == "ready" else {})}
+    world.named_servers = False
+    refused = api(world, "alice", path, "POST", body, status=400)
+    assert refused.json()["error"]["message"] == (
+        "Name: You asked for 'train'. Allowed: no name, because this hub has no named servers. Leave the name out, or "
+        "ask your administrator to allow named servers."
+    )
+    assert list(world.parts.registry) == []
+    world.named_servers = True
+    assert api(world, "alice", path, "POST", body).ok, "it is asked again after a refusal"
+
+
+@pytest.mark.parametrize("path", ["check", "workspaces", "ready"])
 def test_every_entry_refuses_a_name_that_the_hub_would_not_take(world, path):
     body = {"server": "weird name!", **({"at": "8:00", "on": "weekdays"} if path == "ready" else {})}
     refused = api(world, "alice", path, "POST", body)

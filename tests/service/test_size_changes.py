@@ -5,10 +5,15 @@ from dataclasses import replace
 import pytest
 from service_world import Killed, Life
 
+from gpuspawner.catalog import load_catalog
+from gpuspawner.core.administration import Restriction, RestrictionKind
 from gpuspawner.core.errors import Conflict, RequestRefused
 from gpuspawner.core.leases.exits import ExitReason
 from gpuspawner.core.leases.lease import UP, WAITING, Phase
+from gpuspawner.core.leases.successors import ASSIGNED_SECONDS
+from gpuspawner.service.administration.gpu_map import present_gpu_rows
 from gpuspawner.service.engine.allocation.size_changes import NOTICE_SECONDS
+from gpuspawner.service.engine.sampling.gpu_states import observe_gpus
 from gpuspawner.service.notifications.messages import message_of
 from gpuspawner.service.web.permissions import Person
 from gpuspawner.service.workspaces.actions import act
@@ -100,6 +105,16 @@ async def announced(world, user="alice"):
     return lease
 
 
+async def test_gpus_that_are_held_for_a_restart_are_allocated_to_nobody_and_the_map_says_why(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    (held,) = world.now_of(lease).assigned
+    rows = {row.id: row for row in present_gpu_rows(world.parts, observe_gpus(world.parts))}
+    assert (rows[held.gpu].state, rows[held.gpu].user) == ("unmeasured", "")
+    assert rows[held.gpu].note.startswith("Held until alice's workspace restarts with its new size.")
+    assert world.now_of(lease).slots == lease.slots, "its charges and its usage are those of these GPUs"
+
+
 async def test_its_user_is_told_before_it_restarts_and_nobody_else_gets_the_gpus_meanwhile(make_world):
     world = make_world(gpus=2)
     lease = await announced(world)
@@ -178,6 +193,72 @@ async def test_gpus_that_are_closed_within_the_notice_postpone_the_restart_and_i
     assert line.event.name == "size change postponed"
     assert "does not restart yet" in message_of(world.parts, after, line).text
     world.backend.change_gpu(gpu, healthy=True)
+    await notice_passes(world, lease)
+    assert len((await goes_up(world, lease)).slots) == 2
+
+
+async def test_a_quota_that_others_fill_within_the_notice_postpones_the_restart(make_world):
+    world = make_world(gpus=6)
+    world.change_catalog(replace(world.catalog, rules=limited_to(3)))
+    await world.round()
+    await world.up("carol")
+    lease = await announced(world)
+    late = await world.up("dave")
+    assert world.phase(late) is Phase.RUNNING
+    await passes(world, NOTICE_SECONDS + 60)
+    assert world.phase(lease) is Phase.RUNNING, "it would wait for its quota without a workspace"
+    assert world.did(lease)[-1] == "size change postponed"
+    await world.hub_stops(world.registry.get(late.id))
+    await notice_passes(world, lease)
+    assert len((await goes_up(world, lease)).slots) == 2
+
+
+def limited_to(gpus):
+    """Return the rules of a catalog that allows all users together this number of GPUs."""
+    quotas = {"all": {"everybody": True, "gpus": {"hard": gpus}}}
+    return load_catalog({"version": 1, "templates": {"lab": {"title": "Lab"}}, "quotas": quotas}).rules
+
+
+@pytest.mark.parametrize("paused", ["a100", ""], ids=["its kind", "all kinds"])
+async def test_a_pause_within_the_notice_postpones_the_restart(make_world, paused):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    now = world.clock.now()
+    pause = Restriction("p", RestrictionKind.PAUSE, paused, "The driver is changed", "admin", now, None)
+    await world.parts.restrictions.add([pause], lambda write: world.registry.save(others=[write]))
+    await passes(world, NOTICE_SECONDS + 60)
+    assert (world.phase(lease), world.did(lease)[-1]) == (Phase.RUNNING, "size change postponed")
+
+
+@pytest.mark.parametrize("fault", ["lost", "gone", "foreign"])
+async def test_a_held_gpu_that_fails_while_the_workspace_stops_is_not_granted(make_world, fault):
+    world = make_world(gpus=3)
+    await world.up("carol")
+    lease = await announced(world)
+    (held,) = world.now_of(lease).assigned
+    await change(world, world.now_of(lease), at_once=True)
+    assert world.phase(lease) is Phase.STOPPING
+    if fault == "gone":
+        world.backend.gpus = tuple(gpu for gpu in world.backend.gpus if gpu.id != held.gpu)
+    else:
+        world.backend.change_gpu(held.gpu, **({"healthy": False} if fault == "lost" else {"foreign": True}))
+    await passes(world, ASSIGNED_SECONDS)
+    after = world.registry.of_key(lease.key)
+    assert (world.phase(lease), after.phase, after.slots) == (Phase.ENDED, Phase.PARKED, ())
+    await world.hub_stops(world.registry.of_key(world.key("carol")))
+    assert held.gpu not in {slot.gpu for slot in (await goes_up(world, lease)).slots}
+
+
+async def test_an_outage_of_the_gpus_delays_the_restart_and_takes_no_gpu_back(make_world):
+    world = make_world(gpus=2)
+    lease = await announced(world)
+    await world.hide_gpus()
+    for _ in range(int(NOTICE_SECONDS // 10) + 6):
+        world.clock.advance(10)
+        await world.parts.allocator.grant_waiting()
+    after = world.now_of(lease)
+    assert (after.phase, len(after.assigned)) == (Phase.RUNNING, 1)
+    world.show_gpus()
     await notice_passes(world, lease)
     assert len((await goes_up(world, lease)).slots) == 2
 

@@ -258,7 +258,7 @@ def test_limits_of_the_asking_user_are_returned_with_offers_and_checks(make_web_
     world.observe()
     world.groups = {"bob": {"vision", "speech"}}
     acquire(world, "bob", team="vision")
-    each, vision, speech = "1 of 1 GPU (up to 5 if available)", "team vision: 1 of 8 GPUs", "team speech: 0 of 4 GPUs"
+    each, vision, speech = "1 of 5 GPUs used, share 1", "team vision: 1 of 8 GPUs used", "team speech: 0 of 4 GPUs used"
     lines = api(world, "bob", "offers").json()["quota"]
     assert [line["words"] for line in lines] == [each, vision, speech]
     known = {"entry": "each", "limit": "gpus", "kind": None, "used": 1.0, "soft": 1.0, "hard": 5.0}

@@ -66,7 +66,7 @@ def test_everybody_sees_what_is_used_set_aside_left_and_when_it_renews(world):
     assert week["lasts_until"] == NOW + 37 * HOUR
     assert (month["whose"], month["used"], month["per"]) == ("team vision", 0, "month")  # alice charged no team
     assert (money["limit"], money["hard"]) == ("cost", 500)
-    assert answer["limits"][0]["words"] == "1 of 4 GPUs"
+    assert answer["limits"][0]["words"] == "1 of 4 GPUs used"
 
 
 def test_the_form_tells_what_the_whole_start_costs_and_leaves_of_budgets(world):
@@ -368,7 +368,7 @@ def test_the_command_line_says_the_same(world, cli):
     runs(world)
     code, out, _ = cli("quota", name="alice")
     assert code == 0
-    assert out.splitlines()[0] == "1 of 4 GPUs"
+    assert out.splitlines()[0] == "1 of 4 GPUs used"
     assert out.splitlines()[1] == ask(world, "quota")["budgets"][0]["words"]
     assert json.loads(cli("quota", "--json", name="alice")[1]) == ask(world, "quota")
     assert json.loads(cli("quota", "--user", "alice", "--json")[1])["budgets"] == ask(world, "quota")["budgets"]

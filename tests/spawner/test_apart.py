@@ -172,7 +172,9 @@ def test_promise_10_configure_names_the_invalid_argument(tmp_path, arguments, wo
     assert words in str(refused.value)
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+@pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed: apt-get install systemd"
+)
 def test_systemd_takes_the_unit_to_copy(tmp_path):
     text = (Path(__file__).parents[2] / "hub_config" / "gpuspawner.service").read_text()
     program = Path(sys.executable).parent / "gpuspawner"

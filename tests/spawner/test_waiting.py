@@ -179,6 +179,22 @@ async def test_the_message_of_a_failed_start_is_stored_as_its_user_read_it(start
     assert (release.outcome, release.message) == ("failed", "The image lab:2 does not exist.")
 
 
+async def test_the_words_of_the_class_below_go_into_the_log_and_not_to_the_user(start, caplog):
+    start.problem = OSError("('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))")
+    start.service.says = {
+        "acquire": [lease("reserved")],
+        "acknowledge": [{**lease("starting"), "patch": {}, "request": ASKED}],
+    }
+    with pytest.raises(StartEnded) as error:
+        await start.start()
+    told = error.value.jupyterhub_message
+    assert "and that failed. Start it again in some minutes." in told
+    assert "Connection aborted" not in told
+    assert "Connection aborted" in caplog.text
+    await start.run_post_stop_hook()
+    assert start.service.released[0].message == told
+
+
 async def test_a_new_start_knows_nothing_of_the_one_before(start):
     start.service.says = {
         "acquire": [lease("reserved")],

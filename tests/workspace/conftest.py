@@ -25,7 +25,7 @@ def nvml(tmp_path_factory):
     """The folder of a libnvidia-ml.so.1 for simulated GPUs."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("no C compiler is installed: apt-get install gcc")
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).parent / "nvml_standin.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", source], check=True)

@@ -145,3 +145,30 @@ def test_work_of_the_encoder_or_the_decoder_is_work_of_the_gpu():
     assert [percent for _, percent in join_engines(gpu, [encoder, decoder])] == [7, 7, 72, 7, 40]
     assert join_engines(gpu, []) == gpu
     assert join_engines([], [encoder]) == []
+
+
+def test_values_of_gpm_are_rounded_up_to_a_tenth_below_1_percent_and_leave_no_gap():
+    gpu = GpuActivity("GPU-a", since=1000.0, seen_until=1000.0)
+    for number, percent in enumerate([None, 0.0, 1e-9, 0.31, 0.99, 99.6, None, 12.0]):
+        gpu.add_activity(percent, [], 1000.0 + 5 * number, BOOT)
+    document = gpu.to_document(1035.0)
+    assert {percent: seconds for percent, seconds, _ in document["percents"]} == {
+        0.0: 5.0,
+        0.1: 5.0,
+        0.4: 5.0,
+        1.0: 5.0,
+        12: 5.0,
+        100: 5.0,
+    }
+    assert (document["unseen"], document["since"]) == (5.0, 1030.0), "of one time the activity is unknown"
+
+
+def test_with_gpm_only_samples_since_the_last_look_count():
+    gpu = GpuActivity("GPU-a", since=1000.0, seen_until=1000.0)
+    driver = Driver((990.0, 999.0), (1006.0, 1007.0))
+    for uptime in (1005.0, 1010.0, 1015.0):
+        gpu.add_activity(0.0, driver.until(uptime), uptime, BOOT + uptime)
+    assert [(percent, last) for percent, _, last in gpu.to_document(1015.0)["percents"]] == [
+        (0.0, 1015.0),
+        (100, 1010.0),
+    ]

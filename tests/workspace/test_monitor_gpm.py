@@ -38,6 +38,13 @@ print(before, pynvml.nvmlLib.standinOpenSamples())
 """
 
 
+FEWER = """
+from gpuspawner.workspace import nvml
+nvml.MOST_GPUS = 2
+print(*nvml.Nvml(None).uuids)
+"""
+
+
 class Observed:
     """A machine with one GPU, and the document of a monitor there."""
 
@@ -61,6 +68,10 @@ class Observed:
         with self.log.open("w") as log:
             command = [sys.executable, "-c", KEEPER, str(self.file), *names]
             self.keepers.append(subprocess.Popen(command, env=self.environment, stderr=log))
+
+    def run(self, code):
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
 
     def until(self, met, uuid=GPU):
         """Wait until the report of a GPU meets a condition, and return it."""
@@ -105,6 +116,13 @@ def test_gpm_is_the_first_source_and_tells_fractions_and_the_decoder(machine):
     machine.until(lambda gpu: 80 in percents(gpu))
     (machine.folder / "decoder").unlink()
     machine.until(lambda gpu: 37 in percents(gpu))
+
+
+def test_what_the_drivers_samples_show_counts_where_gpm_is_stuck_at_0(machine):
+    machine.set(gpm=0, encoder=40)
+    machine.follow(GPU)
+    gpu = machine.until(lambda gpu: 40 in percents(gpu))
+    assert (gpu["source"], gpu["unseen"]) == ("gpm", pytest.approx(0.0, abs=0.2))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +197,7 @@ def test_a_lost_mig_device_is_unknown_until_it_answers_again(machine):
     assert lost["since"] > begun["since"] + 0.2, "nothing is known of it now"
     machine.set(gpm=0, activity_3=50)
     machine.until(lambda gpu: not gpu["problem"] and 50 in percents(gpu), MIG[0])
+    assert "(GPM: " not in machine.log.read_text()
 
 
 def test_a_mig_device_whose_activity_is_not_known_for_a_time_is_missed_for_this_time_only(machine):
@@ -194,6 +213,9 @@ def test_a_mig_device_whose_activity_is_not_known_for_a_time_is_missed_for_this_
 
 def test_samples_are_freed(machine):
     machine.set(gpm=0)
-    command = [sys.executable, "-c", FREED]
-    told = subprocess.run(command, env=machine.environment, capture_output=True, text=True, check=True)
-    assert told.stdout == "2 0\n"
+    assert machine.run(FREED) == "2 0\n"
+
+
+def test_no_more_mig_devices_are_reported_than_the_service_reads(machine):
+    machine.set(mig=f"{MIG[0]} 3 2 2\n{MIG[1]} 5 1 1\n")
+    assert machine.run(FEWER) == f"{GPU} {MIG[0]}\n"

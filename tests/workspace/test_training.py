@@ -9,7 +9,7 @@ import time
 import pytest
 from harness import pages
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
 
 def test_training_saves_before_an_announced_end_and_resumes(tmp_path):

@@ -24,8 +24,8 @@ from gpuspawner.backends.local.nvidia import MigDevice
 from gpuspawner.backends.machine import find_listener, is_own_address
 from gpuspawner.catalog import Catalog, load_catalog
 from gpuspawner.cli import base
-from gpuspawner.cli.client import read_token
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
+from gpuspawner.cli.logins import read_token
 from gpuspawner.cli.output import print_json, say
 from gpuspawner.core.authentication import derive_hub_token
 from gpuspawner.core.errors import CatalogError, Unavailable
@@ -120,6 +120,9 @@ def _examined(arguments: DoctorOptions, token: str) -> Iterator[Finding]:
     version = fetch_answer(f"{service}{base}/services/gpu/api/v1/", token) if ready.status else Answer(0)
     yield from hub_checks.below_prefix(base, version) if ready.ok else ()
     yield from hub_checks.public_address(version)
+    if ready.ok:
+        counted = fetch_answer(f"{service}{base}/services/gpu/api/v1/admin/secrets", token)
+        yield from hub_checks.secrets_readable(counted)
     catalog: Catalog | None = None
     if arguments.catalog:
         try:

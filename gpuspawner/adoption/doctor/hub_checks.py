@@ -162,6 +162,20 @@ def public_address(answer: Answer) -> Iterable[Finding]:
     yield unknown("public address", words, remedy)
 
 
+def secrets_readable(answer: Answer) -> Iterable[Finding]:
+    """Check whether the service can decrypt the secrets of users. ``answer`` is the service's count of them."""
+    body = answer.body if answer.ok and isinstance(answer.body, dict) else {}
+    unreadable, count = body.get("unreadable"), body.get("secrets")
+    if not isinstance(unreadable, int) or not isinstance(count, int):
+        remedy = "Ask with an administrator's token: --token-file."
+        yield unknown("secrets", "The service did not say whether it can decrypt the secrets of users.", remedy)
+    elif unreadable:
+        words = f"The service cannot decrypt {unreadable} of {count} secrets of users: they have another key."
+        yield bad("secrets", words, "Encrypt them again: docs/how-to/administrators/change-the-secret.md.")
+    elif count:
+        yield good("secrets", f"The service can decrypt the secrets of users ({count}).")
+
+
 def versions(own: str, hub: Answer, service: Answer, kubernetes: Answer | None) -> Iterable[Finding]:
     """Yield versions that do not fit together, or one finding that all fit."""
     found: list[Finding] = []

@@ -176,7 +176,7 @@ def judge_queue(found: Queue, cluster_queue: Mapping[str, Any]) -> Finding:
     if active.get("status") != "True":
         why = active.get("message") or "it gives no reason"
         words = f"The ClusterQueue {found.cluster_queue} is not active: {why}."
-        return bad(check, words, "Correct what it names: kubectl describe clusterqueue shows more.")
+        return bad(check, words, "Correct the fault that it names. kubectl describe clusterqueue shows more.")
     return good(check, f"The queue {found.name} belongs to the ClusterQueue {found.cluster_queue}, which is active.")
 
 

@@ -16,7 +16,7 @@ from gpuspawner.adoption.doctor.findings import Answer, Finding, bad, good, unkn
 from gpuspawner.backends.kubernetes.fleet import cluster_kinds, gpus_of_node
 from gpuspawner.backends.kubernetes.nodes import to_node
 from gpuspawner.catalog import Catalog, Exporter, HttpSchedulerAddress
-from gpuspawner.catalog.models import MONITOR
+from gpuspawner.catalog.template_models import MONITOR
 from gpuspawner.cli.output import counted
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.core.gpus.fleet import is_at_least, version_numbers
@@ -89,7 +89,7 @@ def of_driver(
         supported: the highest CUDA version that it supports.
         catalog: the catalog.
         kinds: the kinds of its GPUs, by their names alone.
-        more: CUDA versions that are needed besides, by a description.
+        more: further CUDA versions that are needed, by a description of what needs them.
         where: the location as shown to users.
     """
     if not driver:

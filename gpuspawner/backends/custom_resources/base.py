@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gpuspawner.core.errors import GpuspawnerError
+
 ENDED, REFUSED = "Ended", "Refused"
 WAITS = "Pending"
 """The phase before a workspace is requested."""
@@ -21,7 +23,7 @@ class Resource:
     """One custom resource. ``held``: it is kept until its workspace has ended. ``of_lease`` is the lease on its label.
 
     ``section`` is the catalog section of an entry, or "" for a request. A ``cluster_wide`` entry is in no namespace,
-    and ``status`` is that for this hub.
+    and ``status`` is that for this hub. ``managed_by`` is the tool that writes it, for example Argo CD, or "".
     """
 
     name: str
@@ -34,6 +36,7 @@ class Resource:
     of_lease: str = ""
     section: str = ""
     cluster_wide: bool = False
+    managed_by: str = ""
     finalizers: tuple[str, ...] = ()
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -83,6 +86,10 @@ class Resource:
         return next((one for one in self.status.get("conditions") or () if one.get("type") == name), {})
 
 
+class EntryRefused(GpuspawnerError):
+    """The cluster refused to write an entry, for example because of its schema or of a missing right."""
+
+
 class Resources(Protocol):
     """The requests in one namespace of a cluster. Each call raises Unavailable if the cluster does not answer.
 
@@ -118,6 +125,26 @@ class Resources(Protocol):
 
     async def delete(self, resource: Resource) -> None:
         """Delete the resource."""
+
+    async def may_write_entries(self) -> bool:
+        """Return whether the service has the right to write entries."""
+
+    async def write_entry(
+        self, section: str, name: str, spec: Mapping[str, Any] | None, before: Resource | None, *, dry_run: bool
+    ) -> Resource | None:
+        """Create, change or delete an entry, and return it, None once it is deleted.
+
+        Args:
+            section: the section of the catalog.
+            name: its name.
+            spec: the whole spec, None to delete the entry.
+            before: the entry as it was read, None to create one.
+            dry_run: whether the cluster only checks the write.
+
+        Raises:
+            Conflict: the entry has changed since it was read. Nothing was written.
+            EntryRefused: the cluster does not accept the spec.
+        """
 
     async def close(self) -> None:
         """Stop watching the cluster."""

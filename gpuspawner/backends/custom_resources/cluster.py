@@ -14,7 +14,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from gpuspawner.backends.custom_resources.base import LIFETIME, REFUSED, Resource
+from gpuspawner.backends.custom_resources.base import LIFETIME, REFUSED, EntryRefused, Resource
+from gpuspawner.backends.custom_resources.managers import tool_of
 from gpuspawner.backends.kubernetes.api import APPLY, MERGE, Api, ApiRefused
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
 from gpuspawner.backends.kubernetes.settings import ClusterSettings
@@ -29,7 +30,7 @@ from gpuspawner.catalog.resources.definitions import (
     admission,
     definition,
 )
-from gpuspawner.core.errors import Unavailable
+from gpuspawner.core.errors import Conflict, Unavailable
 
 log = logging.getLogger("gpuspawner.events")
 
@@ -111,6 +112,10 @@ class Events:
 FINALIZER = f"{API_GROUP}/workspace"
 MANAGER = "gpuspawner"
 """The field manager of all writes of the service."""
+CONSOLE = f"{MANAGER}-console"
+"""The field manager of entries that administrators write in the console."""
+CHANGED = "The custom resource was changed in the cluster meanwhile. Nothing was saved. Load the catalog again."
+RIGHTS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 FIRST_LIST_SECONDS = 10.0
 CHART = "install the chart gpuspawner-crds, or gpuspawner kube crd | kubectl apply --server-side --filename -"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -215,7 +220,7 @@ class CustomResources:
     async def tell(self, resource: Resource, status: Mapping[str, Any]) -> None:
         """Write the whole status by server-side apply, which overrules other writers, and the Events of a request.
 
-        Of a resource of the cluster, each hub writes its own part, as a manager of its own.
+        Each hub writes its own part of a resource of the cluster, as a field manager of its own.
         """
         kind, hub = BY_SECTION[resource.section, resource.cluster_wide], self._settings.custom_resources
         metadata, path = {"name": resource.name, "uid": resource.uid}, self._watches[kind.plural].path
@@ -239,6 +244,39 @@ class CustomResources:
         """Delete this resource, but not a newer one with its name."""
         with _ignore_conflicts():
             await self._api.delete(f"{self._path}/{resource.name}", {"preconditions": {"uid": resource.uid}})
+
+    async def may_write_entries(self) -> bool:
+        """Return whether the service has the right to write entries. The chart gives all or none of them."""
+        about = {"group": API_GROUP, "resource": ENTRIES[0].plural, "namespace": self._settings.custom_resources}
+        review = {"spec": {"resourceAttributes": {**about, "verb": "patch"}}}
+        try:
+            answer = await self._api.write("POST", RIGHTS, review)
+        except ApiRefused:
+            return False
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    async def write_entry(
+        self, section: str, name: str, spec: Mapping[str, Any] | None, before: Resource | None, *, dry_run: bool
+    ) -> Resource | None:
+        """Create, change or delete an entry. Its version guards it against other writers."""
+        kind = BY_SECTION[section, False]
+        path = self._watches[kind.plural].path
+        query = {"fieldManager": CONSOLE, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+        try:
+            if before is None:
+                body = _body({"metadata": {"name": name}, "spec": dict(spec or {})}, kind)
+                return to_resource(await self._api.write("POST", path, body, query), kind)
+            guard = {"uid": before.uid, "resourceVersion": before.version}
+            if spec is None:
+                options: dict[str, Any] = {"preconditions": guard} | ({"dryRun": ["All"]} if dry_run else {})
+                await self._api.delete(f"{path}/{name}", options)
+                return None
+            patch = {"metadata": guard, "spec": merge_patch(before.spec, spec)}
+            return to_resource(await self._api.write("PATCH", f"{path}/{name}", patch, query, MERGE), kind)
+        except ApiRefused as error:
+            if error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+                raise Conflict(CHANGED) from error
+            raise EntryRefused(f"The cluster refused it: {error}") from error
 
     async def close(self) -> None:
         """Stop watching and close the connections."""
@@ -288,10 +326,24 @@ def to_resource(data: Mapping[str, Any], kind: Kind = KIND, hub: str = "") -> Re
         of_lease=(metadata.get("labels") or {}).get(LEASE_LABEL, ""),
         section=kind.section,
         cluster_wide=kind.cluster_wide,
+        managed_by=tool_of(metadata) if kind.section else "",
         finalizers=finalizers,
         spec=data.get("spec") or {},
         status=(status.get("hubs") or {}).get(hub) or {} if kind.cluster_wide else status,
     )
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch (RFC 7386) that makes one object of another."""
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if inner := merge_patch(old, value):
+                patch[key] = inner
+        elif key not in before or value != old:
+            patch[key] = value
+    return patch
 
 
 def _body(data: Mapping[str, Any], kind: Kind = KIND) -> dict[str, Any]:

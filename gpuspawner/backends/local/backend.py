@@ -62,7 +62,8 @@ class LocalBackend:
         self._probing: set[tuple[str, int]] = set()
         self._parents: dict[str, str] = {}
         self._domains: tuple[list[str], Mapping[str, tuple[str, ...]]] = [], {}
-        """The GPUs' UUIDs, and their NVLink and NUMA domains by UUID. Both change only with the hardware."""
+        """The GPUs' UUIDs, and their NVLink and NUMA domains by UUID, once all are known. Both change only with the
+        hardware."""
         self._vendors: dict[str, Vendor] = {}
         """Vendors of the simulated GPUs by UUID. Real ones of this machine are NVIDIA's."""
 
@@ -206,6 +207,7 @@ class LocalBackend:
         return vendor_of(self._of_simulated[gpu.pool].resource) or NVIDIA
 
     async def _real(self) -> tuple[Gpu, ...]:
+        self._command = nvidia.find() or self._command  # a new driver may have it elsewhere
         if self._command is None:
             if nvidia.has_devices():
                 raise Unavailable("This machine has NVIDIA devices but no nvidia-smi to read them. Nothing is granted.")
@@ -218,9 +220,17 @@ class LocalBackend:
         is_asked = any(kind.driver or kind.cuda for kind in kinds)
         driver = await nvidia.driver_version(self._command) if is_asked else nvidia.UNKNOWN_DRIVER
         gpus = nvidia.to_gpus(rows, apps, found, kinds, platform.node(), mig, driver)
-        if self._domains[0] != (uuids := [row.uuid for row in rows]):
-            self._domains = uuids, await nvidia.read_domains(self._command, rows) if len(rows) > 1 else {}
-        return tuple(replace(gpu, domains=self._domains[1].get(gpu.id, ())) for gpu in gpus)
+        domains = await self._read_domains(self._command, rows) if len(rows) > 1 else {}
+        return tuple(replace(gpu, domains=domains.get(gpu.id, ())) for gpu in gpus)
+
+    async def _read_domains(self, command: str, rows: list[nvidia.Row]) -> Mapping[str, tuple[str, ...]]:
+        """Return the domains of GPUs by UUID. Unknown ones are read again at the next look."""
+        if self._domains[0] == (uuids := [row.uuid for row in rows]):
+            return self._domains[1]
+        found = await nvidia.read_domains(command, rows)
+        if found.keys() >= set(uuids):
+            self._domains = uuids, found
+        return found
 
     def _parameters(
         self, own: list[Process], leased: tuple[str, ...], vendor: Vendor, deadline_seconds: float

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuspawner.backends.local.processes import Process, kill_group
+from gpuspawner.backends.local.processes import MAX_OUTPUT_BYTES, Process, TooMuchOutputError, kill_group, read_stream
 from gpuspawner.backends.local.records import GPUS
 from gpuspawner.backends.probes.gpu_tools import UUID, is_whole
 from gpuspawner.core.errors import Unavailable, quoted
@@ -243,7 +243,7 @@ def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
     """Return the NVLink domain and the NUMA domain of each GPU by index, from the output of ``nvidia-smi topo -m``.
 
     All GPUs of an NVLink domain are linked to each other directly. Where links form a mesh without all pairs, a GPU is
-    in the first domain whose GPUs it is linked to. What is not printed is unknown.
+    in the first domain whose GPUs it is linked to. A link that is not printed is unknown.
     """
     header, *lines = _TERMINAL_STYLE.sub("", text).splitlines() or [""]
     columns = [cell.strip() for cell in header.split("\t")]
@@ -267,7 +267,7 @@ def domains_of(text: str) -> Mapping[int, tuple[str, ...]]:
 
 
 async def read_domains(command: str, rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
-    """Return the NVLink and NUMA domains of each GPU by UUID. They are unknown if ``nvidia-smi`` fails."""
+    """Return the NVLink and NUMA domains by UUID, without the GPUs that ``nvidia-smi`` does not print."""
     try:
         found = domains_of(await _run(command, "topo", "-m"))
     except Unavailable:
@@ -358,19 +358,24 @@ def _gpu(
 
 
 async def _run(command: str, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        command,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "LC_ALL": "C"},
-        start_new_session=True,
-    )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_SECONDS)
+        process = await asyncio.create_subprocess_exec(
+            command,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError as error:  # the driver is being replaced
+        raise Unavailable(f"nvidia-smi could not be started ({error.strerror}). Nothing is granted.") from None
+    try:
+        output = await asyncio.wait_for(_output_of(process), TIMEOUT_SECONDS)
     except asyncio.TimeoutError:
         raise Unavailable(f"nvidia-smi did not answer in {TIMEOUT_SECONDS:.0f} s. Nothing is granted.") from None
+    except TooMuchOutputError:
+        raise Unavailable(f"nvidia-smi printed more than {MAX_OUTPUT_BYTES} bytes. Nothing is granted.") from None
     finally:
         await kill_group(process)
     text = output.decode(errors="replace")
@@ -378,6 +383,13 @@ async def _run(command: str, *arguments: str) -> str:
         said = quoted(text.strip().split("\n")[0])
         raise Unavailable(f"nvidia-smi failed with exit code {process.returncode}: {said}. Nothing is granted.")
     return text
+
+
+async def _output_of(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    output = await read_stream(process.stdout)
+    await process.wait()
+    return output
 
 
 def _plain(name: str) -> str:

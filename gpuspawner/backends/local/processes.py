@@ -199,8 +199,8 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 """More output than this is a fault. 16 GPUs and 1,000 processes print a tenth of it."""
 
 
-class _TooMuchOutputError(Exception):
-    pass
+class TooMuchOutputError(Exception):
+    """A program printed more than MAX_OUTPUT_BYTES."""
 
 
 async def run_script(
@@ -229,7 +229,7 @@ async def run_script(
         printed, said = await asyncio.wait_for(_talk(process, text), deadline_seconds)
     except asyncio.TimeoutError:
         return ProbeResult(problem=f"{what} did not end within {deadline_seconds:g} s")
-    except _TooMuchOutputError:
+    except TooMuchOutputError:
         return ProbeResult(problem=f"{what} printed more than {MAX_OUTPUT_BYTES} bytes")
     finally:
         await kill_group(process)
@@ -246,18 +246,19 @@ async def _talk(process: asyncio.subprocess.Process, text: bytes) -> tuple[str, 
         process.stdin.write(text)
         await process.stdin.drain()
     process.stdin.close()
-    output, said = await asyncio.gather(_read_stream(process.stdout), _read_stream(process.stderr))
+    output, said = await asyncio.gather(read_stream(process.stdout), read_stream(process.stderr))
     await process.wait()
     return output.decode(errors="replace"), said.decode(errors="replace")
 
 
-async def _read_stream(stream: asyncio.StreamReader) -> bytes:
+async def read_stream(stream: asyncio.StreamReader) -> bytes:
+    """Return all that a program prints. Raises TooMuchOutputError."""
     chunks, size = [], 0
     while chunk := await stream.read(65536):
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_OUTPUT_BYTES:
-            raise _TooMuchOutputError
+            raise TooMuchOutputError
     return b"".join(chunks)
 
 

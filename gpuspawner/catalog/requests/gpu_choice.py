@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gpuspawner.catalog.models import ANY_GPU, NO_GPU, Catalog, Template
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.visibility import listed
+from gpuspawner.catalog.template_models import ANY_GPU, NO_GPU, Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.units import BadValue, OutOfRange, parse_count, parse_form_bytes, show_bytes
 
@@ -176,7 +177,7 @@ def _substitutes(
         return usual
     names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
     limit = listed(others) or "none"
-    remedy = "Choose from them, or leave it out." if others else f"Leave it out: nothing else stands in for {title}."
+    remedy = "Choose from them, or leave it out." if others else f"Leave it out: no other kind can replace {title}."
     if not isinstance(names, (list, tuple)):
         raise RequestRefused("substitutes", quoted(value), limit, remedy)
     for name in names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from gpuspawner.catalog.models import Catalog, Guarantee, Template
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.gpu_choice import choose_gpus, kinds_instead, range_words, refuse_value
 from gpuspawner.catalog.requests.profile_options import PROFILE, Menu, check_choices
 from gpuspawner.catalog.requests.start_options import (
@@ -24,6 +24,7 @@ from gpuspawner.catalog.requests.start_options import (
     unknown_option,
 )
 from gpuspawner.catalog.requests.visibility import choose_team, listed, visible
+from gpuspawner.catalog.template_models import Guarantee, Template
 from gpuspawner.core.errors import Conflict, RequestRefused, TooLarge, label_of, quoted
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.class_holds import classes_of

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gpuspawner.catalog.keys import keys_of
-from gpuspawner.catalog.models import NO_GPU, Catalog, Template
+from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.profile_options import field_of
 from gpuspawner.catalog.requests.visibility import listed
-from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, quoted
+from gpuspawner.catalog.template_models import NO_GPU, Template
+from gpuspawner.core.errors import LARGEST_REQUEST_BYTES, RequestRefused, TooLarge, closest_name, quoted
 from gpuspawner.core.fields import Reader, list_reader, section, text_reader, whole_number_reader
 from gpuspawner.core.leases.request import Request
-from gpuspawner.core.text_fields import GROUP, IMAGE, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS, closest_name
+from gpuspawner.core.text_fields import GROUP, IMAGE, LONGEST_IMAGE, NAME, REQUESTED_KIND, REQUESTED_KINDS
 from gpuspawner.core.units import BadValue, show_cpu
 
 LONGEST_ADDRESS = 300

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from gpuspawner.catalog.models import Catalog, Template
+from gpuspawner.catalog.models import Catalog
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.gpus.fleet import GpuKind, catalog_kind_name
 from gpuspawner.core.leases.request import Request

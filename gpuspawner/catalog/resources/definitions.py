@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from gpuspawner.catalog.keys import keys_of, schema_of
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.quota_models import QuotaLimits
 from gpuspawner.catalog.requests.start_options import StartOptions
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.fields import SchemaDefault, section, text_reader
 from gpuspawner.core.idle.policies import LifecyclePolicy
 from gpuspawner.core.text_fields import GroupName

@@ -28,7 +28,8 @@ MARKS = {"good": "✓", "warn": "!", "bad": "✗", "info": "·"}
 def catalog() -> None:
     """Show, compare and change the catalog, or go back to an earlier version.
 
-    A change is checked first, and its effect is shown. It is written to the catalog's file as a new version.
+    A change is checked first, and its effect is shown. It is written as a new version to the catalog's file, or to the
+    cluster if the entry is a custom resource.
     """
 
 
@@ -81,7 +82,8 @@ gpuspawner admin catalog save small.yaml --entry templates.small --base 11 --rea
 def save(session: Session, file: str, base_version: int, entry: str, reason: str, *, yes: bool, dry_run: bool) -> None:
     """Save a changed catalog as a new version.
 
-    FILE is YAML. With - it is read from standard input.
+    FILE is YAML. With - it is read from standard input. For an entry that is a custom resource, N is its newest
+    version, and 0 for a new one.
     """
     change = {"base": base_version, "entry": entry, "text": _read(file)}
     _save(session, change, reason, confirmed=yes, dry_run=dry_run)
@@ -112,8 +114,8 @@ def edit(session: Session, reason: str, *, yes: bool, dry_run: bool) -> None:
 @base.session_options
 def restore(session: Session, version: int, reason: str, *, yes: bool, dry_run: bool) -> None:
     """Go back to an earlier version. It is saved again as the newest."""
-    newest = ask_admin(session, "/catalog/versions?limit=1")["versions"]
-    change = {"base": newest[0]["number"] if newest else 0, "version": version}
+    newest = ask_admin(session, f"/catalog/versions/{version}")["version"]["newest"]
+    change = {"base": newest, "version": version}
     _save(session, change, reason, confirmed=yes, dry_run=dry_run)
 
 

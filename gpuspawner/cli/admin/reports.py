@@ -17,8 +17,9 @@ import click
 
 from gpuspawner.cli import base
 from gpuspawner.cli.admin.actions import ask_admin
-from gpuspawner.cli.client import Session, call, fetch, query_of, read_token
+from gpuspawner.cli.client import Session, call, fetch, query_of
 from gpuspawner.cli.errors import InvalidError
+from gpuspawner.cli.logins import read_token
 from gpuspawner.cli.output import (
     Column,
     escape,

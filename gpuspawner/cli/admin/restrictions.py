@@ -200,7 +200,7 @@ def conflict_lines(answer: dict[str, Any]) -> list[str]:
     """Return the conflicts of a reservation, and what fits instead, as lines."""
     conflicts, choices = answer["conflicts"], answer["choices"]
     title = [f"{counted(len(conflicts), 'conflict')}:"] if conflicts else []
-    fits = ["What fits instead:", *(f"  {one['words']}" for one in choices)] if choices else []
+    fits = ["These fit instead:", *(f"  {one['words']}" for one in choices)] if choices else []
     return [*title, *(f"  {one['words']}" for one in conflicts), *fits]
 
 

@@ -1,4 +1,4 @@
-"""``gpuspawner server store``: backup, restore, check and copy, where the folder of the service is."""
+"""``gpuspawner server store``: backup, restore, check, copy and reencrypt, where the folder of the service is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from gpuspawner.cli import base
 from gpuspawner.cli.errors import INVALID, InvalidError, RefusedError
 from gpuspawner.cli.output import print_json, say, say_lines, say_progress
 from gpuspawner.core.errors import Conflict, Unavailable
-from gpuspawner.core.units import show_bytes
+from gpuspawner.core.units import show_bytes, show_count
+from gpuspawner.service.process.serve_options import StartError, secret_in
 from gpuspawner.service.process.standby import LOOK_SECONDS, SILENT_SECONDS
 from gpuspawner.service.store import Store
 from gpuspawner.service.store.database.backup import (
@@ -28,11 +29,14 @@ from gpuspawner.service.store.database.backup import (
     SECRET,
     back_up,
     check_not_elsewhere,
+    check_there,
     condition_of_folder,
     restore,
 )
 from gpuspawner.service.store.database.copying import copy_store
+from gpuspawner.service.store.database.dialects import database_of
 from gpuspawner.service.store.database.schema import Condition, condition_of_server, newer_words
+from gpuspawner.service.store.sealing import reencrypt
 from gpuspawner.spawner.hub.settings import describe_lock_holder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,7 +111,7 @@ def _errors() -> Iterator[None]:
 
 @click.group("store")
 def store() -> None:
-    """Back up, restore, check or copy the service's store."""
+    """Back up, restore, check, copy or re-encrypt the service's store."""
 
 
 @store.command("backup", cls=base.Command, examples="gpuspawner server store backup gpu.tar --data gpuspawner-data")
@@ -239,6 +243,38 @@ def copy(address: StoreAddress) -> None:
         f"Copied and compared: {copied or 'the store was empty'}. Start the service with --store {address.url}, or "
         f"configure(store=...). {address.data / DATABASE} is unchanged. Keep the folder, which has hub id and secret."
     )
+
+
+@store.command(
+    "reencrypt",
+    cls=base.Command,
+    examples="gpuspawner server store reencrypt --old-secret-file secret.old --data gpuspawner-data",
+)
+@click.option("--old-secret-file", metavar="FILE", type=base.PATH, required=True, help="The secret until now.")
+@click.option("--secret-file", metavar="FILE", type=base.PATH, help="The secret from now on. Default: that of --data.")
+@address_options
+def reencrypt_secrets(address: StoreAddress, old_secret_file: Path, secret_file: Path | None) -> None:
+    """Encrypt the secrets of users with the key of a new secret, also while the service runs."""
+    old = _read_secret("--old-secret-file", old_secret_file)
+    new = _read_secret("--secret-file", secret_file or address.data / SECRET)
+    with _errors():
+        if not address.url:
+            check_there(address.data / DATABASE)
+        url = address.url or f"sqlite:///{address.data / DATABASE}"
+        done = reencrypt(database_of(url, address.password_file), old, new)
+    say(f"Encrypted {show_count(done.changed, 'secret')} with the new key. {done.unchanged} had it already.")
+    if done.unreadable:
+        say(
+            f"{show_count(done.unreadable, 'secret')} can be decrypted by neither key. Their users must save them "
+            "again. The page Secrets says so."
+        )
+
+
+def _read_secret(option: str, path: Path) -> bytes:
+    try:
+        return secret_in(path)
+    except StartError as error:
+        raise InvalidError(str(error).replace("--secret-file", option, 1)) from error
 
 
 class _Progress:

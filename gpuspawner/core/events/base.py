@@ -144,9 +144,11 @@ class IdleEvent(Event):
         if not self.gpus:
             return f"Nothing has run in it for {seconds} ({self.because})."
         which = {1: "The GPU has", 2: "Both GPUs have"}.get(self.gpus, f"All {self.gpus} GPUs have")
-        held = ", held by no process: reading a GPU may wake it" if self.unheld else ""
-        peak = "" if self.peak_percent is None else f" (highest {self.peak_percent:g} %{held})"
-        return f"{which} been idle for {seconds}{peak}."
+        words = f"{which} been idle for {seconds}."
+        if self.peak_percent is None:
+            return words
+        words = f"{words} {'Its' if self.gpus == 1 else 'Their'} highest use was {self.peak_percent:g} %"
+        return f"{words}, but no process held a GPU. Reading a GPU can wake it." if self.unheld else f"{words}."
 
 
 @dataclass(frozen=True)

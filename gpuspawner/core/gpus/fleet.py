@@ -264,7 +264,7 @@ def is_at_least(version: str, needed: str) -> bool:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: (570, 86, 15). "" has none."""
+    """Return the numbers of a version: (570, 86, 15). "" has no numbers."""
     return tuple(int(part) for part in takewhile(str.isdecimal, version.split(".")))
 
 

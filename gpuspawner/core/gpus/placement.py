@@ -348,5 +348,5 @@ def describe_memory(kind: GpuKind) -> Iterator[str]:
     if kind.own_memory_bytes or not kind.is_shared:
         yield f"{show_bytes(kind.memory_bytes)} each"
     else:
-        yield f"{show_bytes(kind.memory_bytes)} each (not enforced)"
+        yield f"{show_bytes(kind.memory_bytes)} each"
         yield SHARED_MEMORY_NOTE

@@ -38,7 +38,7 @@ def largest_domain(gpus: Iterable[Gpu]) -> int:
 
 
 def shared_domain(gpus: Sequence[Gpu]) -> str:
-    """Return the first domain that all these GPUs of one node share, or "" if they share none or none is known."""
+    """Return the first domain that all these GPUs of one node share, or "" without a known shared domain."""
     return next((name for name, own in group_by_domain(gpus).items() if len(own) == len(gpus)), "")
 
 

@@ -151,12 +151,12 @@ def classify(streak: Streak, evidence: Evidence, policy: IdlePolicy) -> tuple[Sa
     if unknown:
         return SampleKind.UNKNOWN, list_readings(unknown)
     idle = [gpu.words for gpu in evidence.gpus]
-    counts = by_activity or since_busy_seconds <= policy.soft_seconds
-    if counts and (active or evidence.may_work(GpuState.IDLE)):
+    soft_counts = by_activity or since_busy_seconds <= policy.soft_seconds
+    if soft_counts and (active or evidence.may_work(GpuState.IDLE)):
         return SampleKind.SOFT, list_readings([*active, *idle])
-    if counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
+    if soft_counts and (unread := [describe_unreadable(one) for one in soft if one.active is None]):
         return SampleKind.UNKNOWN, ", ".join(unread)
-    return SampleKind.IDLE, list_readings([*idle, *_describe_soft(soft, by_activity=by_activity, counts=counts)])
+    return SampleKind.IDLE, list_readings([*idle, *_describe_soft(soft, by_activity=by_activity, counts=soft_counts)])
 
 
 def list_readings(words: Sequence[str]) -> str:
@@ -176,7 +176,7 @@ def _describe_soft(soft: tuple[SoftReading, ...], *, by_activity: bool, counts: 
 
 
 def is_grace_valid(streak: Streak, policy: IdlePolicy, mode: Mode) -> bool:
-    """Return whether a grace would begin under this policy too. The catalog may have changed since."""
+    """Return whether a grace goes on under this policy and mode. The catalog may have changed since it began."""
     return mode is streak.mode and streak.idle_seconds >= policy.for_seconds
 
 

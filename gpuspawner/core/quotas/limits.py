@@ -284,20 +284,23 @@ def share_sentence(bound: EffectiveLimit, use: LimitUsage, kinds: Kinds) -> str:
 
 
 def limit_line(bound: EffectiveLimit, held: Amount, waiting: Amount, kinds: Kinds) -> str:
-    """Return the usage of a limit for a form: ``1 of 2 GPUs (up to 4 if available), 3 waiting``."""
+    """Return the usage of a limit for a form: ``1 of 4 GPUs used, share 2, 3 waiting``."""
     limit, soft, hard = bound.limit, bound.soft, bound.hard
-    most = hard if soft is None else soft
-    if most is None:
+    if soft is None and hard is None:
         return ""
-    more = " (more if available)" if hard is None else ""
-    if soft is not None and hard is not None and hard > soft:
-        more = f" (up to {_plain(limit, hard)} if available)"
     whose = SHARED_PREFIXES.get(bound.entry.whom, "").format(bound.entry.subject)
     in_team = f" for team {bound.entry.subject}" if bound.entry.whom is QuotaScope.EACH_OF_TEAM else ""
-    line = f"{whose}{_plain(limit, held)} of {show_amount(limit, most, kinds)}{in_team}{more}"
-    if hard is not None and most == hard and held > hard:
-        line = f"{whose}{show_amount(limit, held, kinds)}{in_team}, above the limit of {_plain(limit, hard)}"
-    return f"{line}, {_plain(limit, waiting)} waiting" if waiting else line
+    used = show_amount(limit, held, kinds)
+    if hard is not None and held <= hard:
+        used = f"{_plain(limit, held)} of {show_amount(limit, hard, kinds)}"
+    words = [f"{whose}{used} used{in_team}"]
+    if hard is not None and held > hard:
+        words.append(f"above the limit of {_plain(limit, hard)}")
+    if soft is not None and soft != hard:
+        words.append(f"share {_plain(limit, soft)}")
+    if waiting:
+        words.append(f"{_plain(limit, waiting)} waiting")
+    return ", ".join(words)
 
 
 def _plain(limit: Limit, amount: Amount) -> str:

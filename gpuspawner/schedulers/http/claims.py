@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from gpuspawner.core.gpus.fleet import Fleet, Gpu, GpuKind, Kinds, Slot, catalog_kind_name
-from gpuspawner.core.gpus.placement import accepted_kinds
+from gpuspawner.core.gpus.placement import accepted_kinds, is_grantable
+from gpuspawner.core.gpus.topology import applicable_topology, shared_domain, smallest_sufficient_domain
 from gpuspawner.core.leases.lease import HOLDING, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.request import Request
 from gpuspawner.core.queue.decisions import BlockingRule
@@ -86,7 +87,8 @@ def is_up_to_date(lease: Lease, state: State | None, revision: int) -> bool:
 
 def claim_body(claim: Claim, revision: int, write_time: Clock, names: ClusterNames) -> dict[str, Any]:
     """Return the body of a waiting claim."""
-    request, accepted = claim.request, names.accepted(claim.request)
+    request, accepted, asked = claim.request, names.accepted(claim.request), names.kinds.get(claim.request.gpu or "")
+    topology = "" if asked is None else applicable_topology(request.topology, request.count, asked)
     kind = None if request.gpu is None else catalog_kind_name(request.gpu)
     substitutes = dict.fromkeys(map(catalog_kind_name, request.substitutes))
     return {
@@ -100,6 +102,7 @@ def claim_body(claim: Claim, revision: int, write_time: Clock, names: ClusterNam
         "count": request.count,
         "substitutes": [one for one in substitutes if one != kind],
         **({"accepts": accepted} if accepted else {}),
+        **({"topology": topology} if topology else {}),
         "cpu_cores": request.cpu_cores,
         "memory_bytes": request.memory_bytes,
         "lifetime_seconds": request.lifetime_seconds,
@@ -171,21 +174,28 @@ AT_ONCE_SECONDS = 5.0
 """Earliest starts within this time count as now, because two clocks differ. Arbitrary."""
 
 
-def find_slots(grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction]) -> tuple[Slot, ...] | None:
-    """Return a grant as slots of observed free GPUs, None if there are not enough.
+def find_slots(
+    grant: Grant, kind: GpuKind, fleet: Fleet, used: Mapping[str, Fraction], *, one_domain: bool = False
+) -> tuple[Slot, ...] | None:
+    """Return a grant as slots of observed free GPUs of one node, None if there are not enough.
 
-    ``used`` is the used share of each GPU.
+    ``used`` is the used share of each GPU. With ``one_domain`` all are in one NVLink or NUMA domain.
     """
+    if len({slot.node for slot in grant.slots}) > 1:
+        return None
     found, used = list[Slot](), dict(used)
     for slot in grant.slots:
         here = [gpu for gpu in fleet.gpus if gpu.node_in_cluster == slot.node and gpu.cluster in {"", grant.cluster}]
         free = _free_gpus(here, kind, used)
-        gpus = free if slot.gpus is None else _select(free, slot.gpus)
+        fitting = smallest_sufficient_domain(free, slot.count) if one_domain else free
+        gpus = fitting if slot.gpus is None else _select(free, slot.gpus)
         if len(gpus) < slot.count:
             return None
         taken = [Slot(gpu.id, kind.share) for gpu in gpus[: slot.count]]
         use_slots(used, taken)
         found += taken
+    if one_domain and not shared_domain([fleet.by_id[slot.gpu] for slot in found]):
+        return None
     return tuple(found) or None
 
 
@@ -195,7 +205,11 @@ def _select(here: Iterable[Gpu], names: Iterable[str]) -> list[Gpu]:
 
 
 def _free_gpus(here: Iterable[Gpu], kind: GpuKind, used: Mapping[str, Fraction]) -> list[Gpu]:
-    fit = [gpu for gpu in here if gpu.pool == kind.pool and used.get(gpu.id, Fraction(0)) + kind.share <= 1]
+    fit = [
+        gpu
+        for gpu in here
+        if gpu.pool == kind.pool and is_grantable(gpu) and used.get(gpu.id, Fraction(0)) + kind.share <= 1
+    ]
     return sorted(fit, key=lambda gpu: (-used.get(gpu.id, Fraction(0)), gpu.index, gpu.id))
 
 

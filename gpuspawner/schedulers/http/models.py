@@ -33,6 +33,14 @@ Timestamp = Annotated[
 ]
 
 
+MOST = 10**9
+"""The highest number of an answer. Arbitrary: pages can show it."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Position = Annotated[int, Field(ge=1, le=MOST)]
+Amount = Annotated[float, Field(ge=0, le=MOST)]
+ClusterName = Annotated[PlainText, Field(max_length=100)]
+
+
 class ContractModel(BaseModel):
     """Base of all answers. Numbers are finite."""
 
@@ -48,8 +56,8 @@ class Capabilities(ContractModel):
     positions: bool
     estimates: bool
     substitutes: bool
-    preemption_notice_seconds: float | None
-    hold_seconds: float
+    preemption_notice_seconds: Amount | None
+    hold_seconds: Amount
     callbacks: bool
 
 
@@ -57,10 +65,10 @@ class Stock(ContractModel):
     """The GPUs of a kind in a cluster. None means unknown."""
 
     kind: str
-    cluster: str
-    total: int | None
-    free: int | None
-    waiting: int | None
+    cluster: ClusterName
+    total: Count | None
+    free: Count | None
+    waiting: Count | None
     as_of: Timestamp
 
 
@@ -81,13 +89,13 @@ class Offer(ContractModel):
     """GPUs that a claim would get."""
 
     kind: str | None
-    count: int
-    cluster: str
-    cost_per_hour: float | None
+    count: Count
+    cluster: ClusterName
+    cost_per_hour: Amount | None
     earliest_start: Timestamp | None
     latest_start: Timestamp | None
-    notice_seconds: float | None
-    position: int | None
+    notice_seconds: Amount | None
+    position: Position | None
     reason: Reason | None
 
 
@@ -123,7 +131,7 @@ class Grant(ContractModel):
     """The GPUs of a claim."""
 
     kind: str | None
-    cluster: str
+    cluster: ClusterName
     slots: list[Slot]
     expires_at: Timestamp | None
     latest_end: Timestamp | None
@@ -153,10 +161,10 @@ class State(ContractModel):
     """The state of a claim at a revision."""
 
     id: str
-    revision: int
+    revision: Annotated[int, Field(ge=1, le=2**53 - 1)]
     state: ClaimPhase
-    position: int | None
-    of: int | None
+    position: Position | None
+    of: Position | None
     earliest_start: Timestamp | None
     latest_start: Timestamp | None
     reason: Reason | None

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.gpus.fleet import Fleet, GpuKind
+from gpuspawner.core.gpus.topology import requires_domain
 from gpuspawner.core.leases.lease import UP, WAITING, Lease
 from gpuspawner.core.queue.estimates import QueuePosition
 from gpuspawner.core.queue.snapshot import Claim, Snapshot, claim_of
@@ -20,7 +21,6 @@ from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Grant,
     Offer,
     Preempted,
@@ -32,6 +32,7 @@ from gpuspawner.schedulers.base import (
     unknown_position,
     without_gpu_claims,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 from gpuspawner.schedulers.http.claims import (
     ClusterNames,
     claim_body,
@@ -256,10 +257,15 @@ class HttpScheduler(DelegatingScheduler):
             log.warning("%s granted %s, which its user did not consent to", self._client.name, where)
             self.states.raise_revision(claim)  # This returns the grant.
             return None
-        slots = find_slots(state.grant, kind, seen.fleet, used)
+        one_domain = requires_domain(claim.request, kind)
+        slots = find_slots(state.grant, kind, seen.placement_fleet, used, one_domain=one_domain)
         if slots is None or len(slots) != claim.request.count:
             nodes = ", ".join(slot.node for slot in state.grant.slots)
-            log.warning("%s granted GPUs of %s that do not exist here or are in use", self._client.name, nodes)
+            of_one = "one NVLink or NUMA domain of a node" if one_domain else "one node"
+            log.warning(
+                "%s granted GPUs of %s that are not free here, do not work, or are not of %s",
+                self._client.name, nodes, of_one,
+            )  # fmt: skip
             return None
         expires, latest = state.grant.expires_at, state.grant.latest_end
         return Grant(

@@ -19,7 +19,6 @@ from gpuspawner.schedulers.base import (
     SCHEDULER,
     Answer,
     Capabilities,
-    DelegatingScheduler,
     Grant,
     Preempted,
     Preview,
@@ -29,6 +28,7 @@ from gpuspawner.schedulers.base import (
     unknown_position,
     without_gpu_claims,
 )
+from gpuspawner.schedulers.delegation import DelegatingScheduler
 from gpuspawner.schedulers.kueue.cluster import KueueCluster
 from gpuspawner.schedulers.kueue.models import VERSION, Pending, Queue, Workload, Write
 from gpuspawner.schedulers.kueue.workloads import (

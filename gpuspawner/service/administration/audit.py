@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuspawner.core.calendar import day_end, day_start, parse_day
 from gpuspawner.core.errors import RequestRefused, quoted
 from gpuspawner.core.events import EVENTS, ActionRefused, Stopped, StopperNamed, fields_of
+from gpuspawner.core.leases.lease import DEFAULT_NAME
 from gpuspawner.service.administration.models import AuditEntry, AuditPage, AuditQuery
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.audit_log import AuditFilter, NumberedLine
@@ -19,7 +20,23 @@ from gpuspawner.service.web.permissions import Permission
 
 router = Router()
 
-WHAT = tuple(sorted((name, f"{kind.words} ({name})") for name, kind in EVENTS.items() if kind is not StopperNamed))
+SAME_WORDS = {
+    "warned": "Warned as idle",
+    "warned of end": "Warned of its end",
+    "warned of claim": "Warned of a request with priority",
+    "warned nobody came": "Warned that nobody has opened it",
+    "parked": "Back in the queue, as the hub did not start it",
+    "back in the queue": "Back in the queue at its old place",
+    "claim gone": "Left running, as nobody needs its GPUs any more",
+    "spared": "Left running by the cluster",
+}
+"""The words in the filter for events that have the same words in the rows."""
+WHAT = tuple(
+    sorted(
+        ((name, SAME_WORDS.get(name, kind.words)) for name, kind in EVENTS.items() if kind is not StopperNamed),
+        key=lambda choice: choice[1],
+    )
+)
 BY = (("people", "People"), ("parts", "gpuspawner, hub and cluster"))
 CURSOR = "before"
 AUDIT = Table(
@@ -71,10 +88,10 @@ EVENT_ICONS = {
     "quota taken back": ("gift", ""),
     "usage corrected": ("edit", ""),
     "month closed": ("calendar", ""),
-    "budget reached": ("coin", "warn"),
-    "waste found": ("pause", "warn"),
+    "budget reached": ("coin", "gs-warn"),
+    "waste found": ("pause", "gs-warn"),
     "statement mailed": ("mail", ""),
-    "person forgotten": ("trash", "bad"),
+    "person forgotten": ("trash", "gs-bad"),
     "person exported": ("download", ""),
     "drained": ("wrench", ""),
     "quarantined": ("ban", "gs-bad"),
@@ -142,6 +159,15 @@ async def find_entries(
     found = await state.store.read(state.store.audit_log.search, filters, before, limit + 1)
     entries = await asyncio.to_thread(lambda: [present_entry(state.prefix, one) for one in found[:limit]])
     return entries, found[limit - 1].number if len(found) > limit else None
+
+
+async def workspace_names(state: Parts, entries: Sequence[AuditEntry]) -> dict[str, str]:
+    """Return the names of the workspaces of these entries, by their leases."""
+    leases = [one.target for one in entries if one.page]
+    servers = await state.store.read(state.store.leases.servers, leases)
+    names = {lease: server or DEFAULT_NAME for lease, server in servers.items()}
+    live = filter(None, map(state.registry.get, leases))
+    return names | {lease.id: lease.name for lease in live}
 
 
 def present_entry(prefix: str, one: NumberedLine) -> AuditEntry:

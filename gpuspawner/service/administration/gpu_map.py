@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuspawner.core.administration import RestrictionKind
 from gpuspawner.core.gpus.fleet import GpuKind, NodeName
+from gpuspawner.core.leases.lease import Lease
 from gpuspawner.service.administration import models
 from gpuspawner.service.administration.problems import is_unmeasured
 from gpuspawner.service.administration.restriction_effects import present_restriction
@@ -283,7 +284,14 @@ def _note(state: Parts, one: ObservedGpu, closed: Mapping[str, models.Restrictio
     if one.state == "unmeasured" and one.holders:
         newest = state.sampler.newest(one.holders[0].id).get(one.gpu.id)
         notes.append(newest.because if newest else "No reading yet")
+    elif one.state == "unmeasured" and (lease := _held_for(state, one.gpu.id)) is not None:
+        notes.append(f"Held until {lease.user}'s workspace restarts with its new size. Nobody is charged for it")
     return ". ".join(note.rstrip(".") for note in notes if note)
+
+
+def _held_for(state: Parts, gpu: str) -> Lease | None:
+    """Return the lease for whose change of size a GPU is held, None if it is not held for any."""
+    return next((lease for lease in state.registry if any(slot.gpu == gpu for slot in lease.assigned)), None)
 
 
 def find_nodes(seen: Iterable[ObservedGpu], kinds: Mapping[str, GpuKind], filters: Mapping[str, str]) -> list[NodeGpus]:

@@ -16,6 +16,7 @@ from gpuspawner.service.administration.audit import (
     find_entries,
     parse_cursor,
     parse_filters,
+    workspace_names,
 )
 from gpuspawner.service.administration.gpu_health import HealthPage
 from gpuspawner.service.administration.gpu_map import GpusPage
@@ -119,6 +120,7 @@ class AuditPage(AdminPage):
                 older=None if following is None else wanted.query(**{CURSOR: following}),
                 newest=wanted.query(**{CURSOR: ""}) if before is not None else None,
                 icons=EVENT_ICONS,
+                names=await workspace_names(self.parts, entries),
             )
 
 

@@ -23,6 +23,14 @@ from gpuspawner.core.rules import Budget, Limit, LimitedResource, Quota, QuotaSc
 from gpuspawner.core.units import show_count, show_money
 from gpuspawner.service.administration.restriction_effects import lease_title
 from gpuspawner.service.catalog_editor.editor import (
+    Draft,
+    compare,
+    draft_of,
+    newest_version,
+    why_not_editable,
+    write_source,
+)
+from gpuspawner.service.catalog_editor.models import (
     LAST_NUMBER,
     CatalogChange,
     CatalogEffect,
@@ -30,18 +38,21 @@ from gpuspawner.service.catalog_editor.editor import (
     CatalogSave,
     CatalogState,
     ComparisonQuery,
-    Draft,
     EffectKind,
     Version,
     VersionList,
     VersionsQuery,
     VersionText,
-    compare,
-    draft_of,
-    newest_version,
-    why_not_editable,
-    write_source,
 )
+from gpuspawner.service.catalog_editor.resources import (
+    draft_of_resource,
+    is_resource,
+    list_resources,
+    may_write,
+    save_resource,
+    section_and_name,
+)
+from gpuspawner.service.custom_resources.history import text_of
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.rules_page import entry_words
 from gpuspawner.service.rules.policies import policy_of
@@ -233,13 +244,15 @@ async def read_catalog(actor: Actor) -> CatalogState:
     """Return the newest version with its text, and whether it can be changed here."""
     state = actor.state
     newest = await state.store.read(state.store.catalog_versions.newest)
-    why_not = why_not_editable(state)
+    why_not, may = why_not_editable(state), await may_write(state)
     return CatalogState(
-        version=None if newest is None else present_version(state, newest),
+        version=None if newest is None else (await _present_versions(state, [newest]))[0],
         text="" if newest is None else newest.text,
         editable=not why_not and newest is not None,
         why_not=why_not,
         kept_in=state.catalog.console.kept_in,
+        resources=await list_resources(state, may=may),
+        adds_resources=may,
     )
 
 
@@ -249,20 +262,23 @@ async def list_versions(actor: Actor, *, query: VersionsQuery) -> VersionList:
     state = actor.state
     found = await state.store.read(state.store.catalog_versions.below, query.before, query.limit + 1)
     following = found[query.limit - 1].number if len(found) > query.limit else None
-    versions = [present_version(state, one) for one in found[: query.limit]]
+    versions = await _present_versions(state, found[: query.limit])
     return VersionList(versions=versions, next=following, now=actor.now)
 
 
 @router.get("/api/v1/admin/catalog/versions/{number}", Permission.SEE_CATALOG)
 async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> VersionText:
     """Return a version with its text, and its comparison with the version before or another one."""
-    version = await find_version(actor.state, number)
-    asked = version.number - 1 if query.against is None else query.against
-    other = await actor.state.store.read(actor.state.store.catalog_versions.get, asked)
+    version, versions = await find_version(actor.state, number), actor.state.store.catalog_versions
+    asked = query.against
+    if asked is None:
+        before = await actor.state.store.read(versions.below, version.number, 1, version.entry)
+        asked = before[0].number if before else 0
+    other = await actor.state.store.read(versions.get, asked)
     if other is None and query.against is not None:
         raise HTTPError(404, reason=f"Version {asked} of the catalog does not exist or is not kept any more.")
     return VersionText(
-        version=present_version(actor.state, version),
+        version=(await _present_versions(actor.state, [version]))[0],
         text=version.text,
         against=None if other is None else other.number,
         diff=[] if other is None else await asyncio.to_thread(compare, other.text, version.text),
@@ -272,13 +288,37 @@ async def read_version(actor: Actor, number: str, *, query: ComparisonQuery) -> 
 @router.post("/api/v1/admin/catalog/preview", Permission.EDIT_CATALOG, idempotent=False)
 async def preview_catalog(actor: Actor, *, body: CatalogChange) -> CatalogPreview:
     """Return the effects of a change, and its problems. Nothing is saved."""
-    return await present_draft(actor.state, await draft_of(actor.state, body))
+    return await present_draft(actor.state, await _draft_of(actor.state, body))
+
+
+async def _draft_of(state: Parts, change: CatalogChange) -> Draft:
+    """Return a changed catalog: with another custom resource, or another file."""
+    entry = change.entry
+    if change.version is not None:
+        version = await state.store.read(state.store.catalog_versions.get, change.version)
+        entry = "" if version is None else version.entry
+        is_of_resource = bool(entry)
+    else:
+        is_of_resource = is_resource(state, entry) or await _adds_resource(state, entry)
+    return await draft_of_resource(state, change, entry) if is_of_resource else await draft_of(state, change)
+
+
+async def _adds_resource(state: Parts, entry: str) -> bool:
+    """Return whether a new entry becomes a custom resource, because the console can't write the file."""
+    (section, name), catalog = section_and_name(entry), state.catalog
+    present = {
+        "templates": [*catalog.templates],
+        "policies": [*catalog.policies],
+        "quotas": [one.name for one in catalog.rules.quotas],
+    }
+    is_new = section in present and name and name not in present[section]
+    return bool(is_new and why_not_editable(state)) and await may_write(state)
 
 
 @router.post("/api/v1/admin/catalog", Permission.EDIT_CATALOG, status=201, audit="save catalog")
 async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
     """Save a change as a new version, which is in force some seconds later. A catalog with a problem is refused."""
-    state, draft = actor.state, await draft_of(actor.state, body)
+    state, draft = actor.state, await _draft_of(actor.state, body)
     if draft.catalog is None:
         shown = " ".join(one.words for one in draft.problems[:PROBLEMS_SHOWN])
         limit = "a catalog without problems"
@@ -286,10 +326,12 @@ async def save_catalog(actor: Actor, *, body: CatalogSave) -> Version:
     if draft.text == draft.base.text:
         raise RequestRefused("text", "the catalog as it is", "a change", "Change something, and save then.")
     raw, changes = draft.text.encode(), changes_of(draft)
-    number, author = draft.base.number + 1, actor.person.name
+    if draft.entry:
+        return _present_version(state, await save_resource(actor, draft, changes, body.reason), {})
+    author, number = actor.person.name, draft.number
     version = CatalogVersion(number, actor.now, author, body.reason, changes, fingerprint_of(raw), draft.text)
     entry = actor.audit_entry(CatalogChanged(changes, number, body.reason), target=version.fingerprint)
-    saved = present_version(state, version)
+    saved = _present_version(state, version, {})
     actor.store_answer(saved)
     write = partial(write_source, state, draft.base.fingerprint, raw)
     await state.store.write(state.store.catalog_versions.add, version, [entry], write)
@@ -307,8 +349,15 @@ async def find_version(state: Parts, number: str) -> CatalogVersion:
     return found
 
 
-def present_version(state: Parts, one: CatalogVersion) -> Version:
-    """Return a version without its text."""
+async def _present_versions(state: Parts, versions: Iterable[CatalogVersion]) -> list[Version]:
+    """Return versions without their texts."""
+    numbers = await state.store.read(state.store.catalog_versions.newest_numbers)
+    return [_present_version(state, one, numbers) for one in versions]
+
+
+def _present_version(state: Parts, one: CatalogVersion, newest: Mapping[str, int]) -> Version:
+    """Return a version without its text. ``newest`` are the numbers of the newest versions by entry."""
+    in_force = {f"{x.section}.{x.name}": fingerprint_of(text_of(x.spec).encode()) for x in state.in_force.used}
     return Version(
         number=one.number,
         saved_at=one.at,
@@ -316,7 +365,9 @@ def present_version(state: Parts, one: CatalogVersion) -> Version:
         reason=one.reason,
         changes=one.changes,
         fingerprint=one.fingerprint,
-        in_force=one.fingerprint == state.in_force.version,
+        in_force=one.fingerprint == (in_force.get(one.entry) if one.entry else state.in_force.version),
+        entry=one.entry,
+        newest=newest.get(one.entry, one.number),
     )
 
 
@@ -324,7 +375,7 @@ async def present_draft(state: Parts, draft: Draft) -> CatalogPreview:
     """Return the preview of a change."""
     catalog = draft.catalog
     return CatalogPreview(
-        number=draft.base.number + 1,
+        number=draft.number,
         changes=changes_of(draft),
         problems=list(draft.problems),
         effects=[] if catalog is None else await effects_of(state, draft.before, catalog, draft.waits),

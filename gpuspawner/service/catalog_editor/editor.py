@@ -1,4 +1,4 @@
-"""Read, check and write the catalog's file. The models of its versions and changes."""
+"""Read, check, compare and write the catalog's file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from difflib import Match
-from typing import Literal
 
-from pydantic import Field
-
+from gpuspawner.backends.custom_resources.base import Resource
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.document import LARGEST_BYTES, read_raw
 from gpuspawner.catalog.edits import with_value
@@ -22,137 +20,9 @@ from gpuspawner.catalog.watched_file import CatalogFile, fingerprint_of
 from gpuspawner.core.calendar import date_of, milliseconds
 from gpuspawner.core.errors import CatalogError, Conflict, Problem, RequestRefused, quoted
 from gpuspawner.core.units import BadValue
-from gpuspawner.service.api.rest.models import Answer, Body, Query
+from gpuspawner.service.catalog_editor.models import CatalogChange, CatalogProblem, DiffLine
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.store.administration import CatalogVersion
-from gpuspawner.service.web.inputs import Reason, allows
-
-EffectKind = Literal["good", "warn", "bad", "info"]
-SECTIONS = "templates, policies, quotas, gpus or teams"
-LAST_NUMBER = 2**31 - 1
-"""The highest number of a version that every database holds."""
-
-
-class CatalogChange(Body):
-    """A change of the catalog: of one entry, of the whole file, or back to an earlier version."""
-
-    base: int = allows("the number of the version that you change", "Read the catalog again, and send its version.")
-    """The version that the change was made from. Another newest version is a conflict."""
-    entry: str = Field(default="", max_length=200)
-    """The entry to change: its section, a dot and its name. Empty: the whole file."""
-    text: str | None = None
-    """The entry, or the whole file, as YAML. Null removes the entry."""
-    version: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
-    """The earlier version to go back to, instead of ``entry`` and ``text``. The service saves it as a new version."""
-
-
-class CatalogSave(CatalogChange):
-    """A change of the catalog to save, and why."""
-
-    reason: Reason
-
-
-class CatalogProblem(Answer):
-    """One problem of the changed catalog: its line and entry, what is wrong, and what would be right."""
-
-    line: int | None
-    entry: str
-    wrong: str
-    right: str
-
-    @property
-    def words(self) -> str:
-        """The problem in sentences."""
-        place = "" if self.line is None else f"Line {self.line}, "
-        return f"{place}{self.entry}: {self.wrong}. {self.right}"
-
-
-class DiffLine(Answer):
-    """A line of a comparison. ``sign`` is - for a removed line, + for an added one, and empty for a common one."""
-
-    sign: Literal["", "-", "+"]
-    text: str
-
-
-class CatalogEffect(Answer):
-    """An effect of a change on workspaces, requests or people."""
-
-    kind: EffectKind
-    words: str
-
-
-class CatalogPreview(Answer):
-    """The effects of a change that is not saved."""
-
-    number: int
-    """The number that it would get."""
-    changes: str
-    """The entries that differ, or empty if nothing differs."""
-    problems: list[CatalogProblem]
-    """The problems of the change. It can't be saved until this list is empty."""
-    effects: list[CatalogEffect]
-    diff: list[DiffLine]
-    text: str
-    """The whole file with the change."""
-
-
-class Version(Answer):
-    """A version of the catalog. ``by`` is empty if the file was changed outside of the console."""
-
-    number: int
-    saved_at: float
-    by: str
-    reason: str
-    changes: str
-    """The entries that differ from the version before."""
-    fingerprint: str
-    in_force: bool
-
-
-class VersionList(Answer):
-    """Versions, the newest first. ``next`` is the ``before`` of the next part, null for the last part."""
-
-    versions: list[Version]
-    next: int | None
-    now: float
-
-
-class VersionText(Answer):
-    """A version with its text, and the comparison with another version."""
-
-    version: Version
-    text: str
-    against: int | None
-    """The version that it is compared with, null without one."""
-    diff: list[DiffLine]
-
-
-class CatalogState(Answer):
-    """The newest version with its text, and whether the console may change it."""
-
-    version: Version | None
-    text: str
-    editable: bool
-    why_not: str
-    """Why it can't be changed here, and where to change it. Empty if it can."""
-    kept_in: str
-    """The address of the place where the catalog is kept, as its key ``console.kept_in`` says."""
-
-
-class VersionsQuery(Query):
-    """The versions to list."""
-
-    limit: int = Field(default=50, ge=1, le=100)
-    before: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
-    """``next`` of the previous part."""
-
-
-class ComparisonQuery(Query):
-    """The version to compare with."""
-
-    against: int | None = Field(default=None, ge=1, le=LAST_NUMBER)
-    """Its number. Default: the version before."""
-
 
 CONTEXT_LINES = 3
 MAX_PAIRS = 12_000_000
@@ -164,23 +34,33 @@ STARTING = "The service has just started. Try again in some seconds."
 
 @dataclass(frozen=True)
 class Draft:
-    """A changed catalog. ``before`` is that of the base. ``catalog`` is None if it has problems."""
+    """A changed catalog. ``before`` is that of the base. ``catalog`` is None if it has problems.
+
+    ``number`` is that of the next version. ``text`` is the whole file, or the spec of a custom resource.
+    """
 
     base: CatalogVersion
+    number: int
     before: Catalog
     text: str
     catalog: Catalog | None
     waits: tuple[str, ...] = ()
     """Sentences about changes that need a restart."""
     problems: tuple[CatalogProblem, ...] = ()
+    resource: Resource | None = None
+    """The custom resource that it changes. None for a new one, and for the file."""
+
+    @property
+    def entry(self) -> str:
+        """The entry that is a custom resource, "" for the file."""
+        return self.base.entry
 
 
 def why_not_editable(state: Parts) -> str:
     """Return why the console may not change the catalog and where to change it, "" if it may."""
-    file, console = state.in_force, state.catalog.console
-    if not console.edit:
-        where = f"at {console.kept_in}" if console.kept_in else "in its file"
-        return f"Changes here are switched off by console.edit in the catalog. Change it {where}."
+    file = state.in_force
+    if why := why_switched_off(state):
+        return why
     if not isinstance(file, CatalogFile) or file.source is None:
         return NOT_A_FILE
     path = file.source.resolve()
@@ -195,6 +75,15 @@ def why_not_editable(state: Parts) -> str:
             f"The catalog's file has an error that was made outside of the console. Mend it there. {file.sentences[0]}"
         )
     return ""
+
+
+def why_switched_off(state: Parts) -> str:
+    """Return that the catalog itself switches changes in the console off, and where to change it, or ""."""
+    console = state.catalog.console
+    if console.edit:
+        return ""
+    where = f"at {console.kept_in}" if console.kept_in else "in its file"
+    return f"Changes here are switched off by console.edit in the catalog. Change it {where}."
 
 
 async def newest_version(state: Parts) -> CatalogVersion:
@@ -215,12 +104,7 @@ async def draft_of(state: Parts, change: CatalogChange) -> Draft:
     if why_not := why_not_editable(state):
         raise Conflict(why_not)
     base = await newest_version(state)
-    if change.base != base.number:
-        by = f"by {base.author}" if base.author else "outside of the console"
-        raise Conflict(
-            f"Version {base.number} was saved {by} after you loaded version {change.base}: "
-            f"{base.reason or base.changes}. Nothing was saved. Compare it with your change, and save again."
-        )
+    check_base(base, change.base)
     text = await _changed_text(state, base, change)
     try:
         size_bytes = len(text.encode())
@@ -229,7 +113,23 @@ async def draft_of(state: Parts, change: CatalogChange) -> Draft:
     if size_bytes > LARGEST_BYTES:
         limit = f"up to {LARGEST_BYTES // 1024} KiB"
         raise RequestRefused("text", f"a catalog of {size_bytes:,} bytes", limit, "Shorten it.")
-    return await asyncio.to_thread(_checked, state, base, text)
+    return await asyncio.to_thread(_checked, state, base, await next_number(state), text)
+
+
+def check_base(base: CatalogVersion, loaded: int) -> None:
+    """Raise Conflict if a change was not made from the newest version."""
+    if loaded != base.number:
+        by = f"by {base.author}" if base.author else "outside of the console"
+        raise Conflict(
+            f"Version {base.number} was saved {by} after you loaded version {loaded}: "
+            f"{base.reason or base.changes}. Nothing was saved. Compare it with your change, and save again."
+        )
+
+
+async def next_number(state: Parts) -> int:
+    """Return the number of the next version."""
+    newest = await state.store.read(state.store.catalog_versions.newest, None)
+    return 1 if newest is None else newest.number + 1
 
 
 async def _changed_text(state: Parts, base: CatalogVersion, change: CatalogChange) -> str:
@@ -254,18 +154,23 @@ async def _changed_text(state: Parts, base: CatalogVersion, change: CatalogChang
         raise RequestRefused("text", error.wrong, "YAML of one entry", right) from error
 
 
-def _checked(state: Parts, base: CatalogVersion, text: str) -> Draft:
+def today_of(state: Parts) -> date:
+    """Return the day in the catalog's time zone."""
+    return date.fromisoformat(date_of(milliseconds(state.clock.now()), state.accounting.zone))
+
+
+def _checked(state: Parts, base: CatalogVersion, number: int, text: str) -> Draft:
     file = state.in_force
     assert isinstance(file, CatalogFile), "why_not_editable says so"
-    today = date.fromisoformat(date_of(milliseconds(state.clock.now()), state.accounting.zone))
-    before = file.catalog
+    today, before = today_of(state), file.catalog
     if base.fingerprint != file.version:  # it was saved some seconds ago
         before = with_prices_of(file.check(base.text.encode()).prepared[0], today)
     try:
         catalog, waits = file.check(text.encode()).prepared
     except CatalogError as error:
-        return Draft(base, before, text, None, problems=tuple(_present_problem(one) for one in error.problems))
-    return Draft(base, before, text, with_prices_of(catalog, today), waits)
+        problems = tuple(_present_problem(one) for one in error.problems)
+        return Draft(base, number, before, text, None, problems=problems)
+    return Draft(base, number, before, text, with_prices_of(catalog, today), waits)
 
 
 def _present_problem(one: Problem) -> CatalogProblem:

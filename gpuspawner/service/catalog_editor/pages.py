@@ -6,7 +6,6 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
-import yaml
 from tornado.web import HTTPError
 
 from gpuspawner.catalog.document import read_text
@@ -20,8 +19,8 @@ from gpuspawner.service.catalog_editor.api import (
     read_version,
     save_catalog,
 )
-from gpuspawner.service.catalog_editor.editor import CatalogPreview
 from gpuspawner.service.catalog_editor.form import PARTS, common_keys, fields_of, with_fields
+from gpuspawner.service.catalog_editor.models import CatalogPreview
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.admin_page import AdminPage
 from gpuspawner.service.web.permissions import Permission
@@ -38,6 +37,8 @@ EFFECT_ICONS = {
     "bad": ("x", "gs-bad"),
     "info": ("info", ""),
 }
+RESOURCES = frozenset({"templates", "policies", "quotas"})
+"""The parts whose entries may be custom resources."""
 ARGUMENTS = frozenset({"part", "entry", "compare", "saved", "before"})
 
 
@@ -128,6 +129,7 @@ class CatalogPage(AdminPage):
         """Answer the page. ``text`` is what was typed, ``since`` the version that another one has overtaken."""
         actor = self.actor(ORIGIN)
         state = await read_catalog.act(actor)
+        newest = state.version
         arguments = {"before": before} if (before := self.get_query_argument("before", "")) else {}
         versions = await list_versions.act(actor, arguments={"limit": "10", **arguments})
         data = _mapping(read_text(state.text).data)
@@ -137,10 +139,11 @@ class CatalogPage(AdminPage):
         )
         if part != FILE and not entry and not is_new and entries:
             entry = next(iter(entries))
-        resources = {one.name: one.spec for one in self.parts.in_force.used if one.section == part}
+        resources = {one.entry.partition(".")[2]: one for one in state.resources if one.entry.startswith(f"{part}.")}
+        resource = resources.get(entry) if entry not in entries else None
         written = state.text if part == FILE else text_at(state.text, (part, entry)) if entry in entries else ""
-        if (is_resource := entry in resources and text is None) and not written:
-            written = yaml.safe_dump(dict(resources[entry]), sort_keys=False, allow_unicode=True)
+        written = resource.text if resource else written
+        adds = state.adds_resources and not state.editable and part in RESOURCES
         shown = written if text is None else text
         fields = [] if part == FILE else fields_of(part, shown)
         common = common_keys(part, entries) if fields else frozenset()
@@ -148,12 +151,19 @@ class CatalogPage(AdminPage):
             "admin_catalog.html",
             status,
             state=state,
-            may_edit=state.editable and self.viewer().reach(Permission.EDIT_CATALOG) is not None,
+            may_edit=self._may_edit(state.editable),
+            may_add=self._may_edit(state.editable or adds),
+            has_form=self._may_edit(resource.editable if resource else state.editable or (is_new and adds)),
+            base=resource.version if resource else 0 if is_new and adds else newest.number if newest else 0,
+            resource=resource,
+            is_new_resource=is_new and adds,
             part=part,
             parts=[(name, title, len(data.get(name) or {})) for name, title in PARTS.items()],
             entry=entry,
-            entries={name: _title_of(name, one) for name, one in (*entries.items(), *resources.items())},
-            is_resource=is_resource,
+            entries={
+                **{name: _title_of(name, _mapping(read_text(one.text).data)) for name, one in resources.items()},
+                **{name: _title_of(name, one) for name, one in entries.items()},
+            },
             is_too_long=part == FILE and len(shown) > LONGEST_FORM_CHARACTERS,
             is_new=is_new,
             is_missing=part != FILE and bool(entry) and entry not in {*entries, *resources} and not is_new,
@@ -171,20 +181,26 @@ class CatalogPage(AdminPage):
             comparison=await self._comparison(actor, since),
         )
 
+    def _may_edit(self, is_editable: bool) -> bool:
+        return is_editable and self.viewer().reach(Permission.EDIT_CATALOG) is not None
+
     async def _comparison(self, actor: Actor, since: int | None) -> Any:
         """Return the comparison that the address asks for, or of a conflict, None without one."""
         if since:
-            return await _read_or_none(actor, "newest", str(since))
-        if compared := self.get_query_argument("compare", ""):
-            return await read_version.act(actor, "newest", arguments={"against": compared})
-        return None
+            try:
+                return await _compare_with_newest(actor, str(since))
+            except HTTPError:
+                return None  # the version that the reader had is not kept
+        compared = self.get_query_argument("compare", "")
+        return await _compare_with_newest(actor, compared) if compared else None
 
 
-async def _read_or_none(actor: Actor, number: str, against: str) -> Any:
-    try:
-        return await read_version.act(actor, number, arguments={"against": against})
-    except HTTPError:
-        return None  # the version that the reader had is not kept
+async def _compare_with_newest(actor: Actor, number: str) -> Any:
+    """Return the comparison of the newest version of an entry with an earlier one."""
+    if not NUMBER.fullmatch(number):  # the input type says what is wrong with it
+        return await read_version.act(actor, "newest", arguments={"against": number})
+    newest = (await read_version.act(actor, number)).version.newest
+    return await read_version.act(actor, str(newest), arguments={"against": number})
 
 
 def _mapping(found: object) -> dict[str, Any]:
@@ -232,8 +248,7 @@ class RestorePage(AdminPage):
     async def _show(self, number: str, status: int = 200, problem: str = "") -> None:
         actor = self.actor(ORIGIN)
         target = (await read_version.act(actor, number)).version
-        state, found = await read_catalog.act(actor), None
-        base = 0 if state.version is None else state.version.number
+        base, found = target.newest, None
         try:
             found = await preview_catalog.act(actor, values={"base": base, "version": target.number})
         except (Conflict, RequestRefused) as error:

@@ -9,10 +9,12 @@ from typing import Any
 
 from gpuspawner.backends.custom_resources.base import REFUSED, Resource, Resources
 from gpuspawner.catalog.resources.merging import Added, MergeResult
-from gpuspawner.catalog.watched_file import CatalogFile
+from gpuspawner.catalog.watched_file import CatalogFile, NewCatalog
 from gpuspawner.core.errors import Unavailable
 from gpuspawner.service.clock import Clock
+from gpuspawner.service.custom_resources.history import ResourceHistory
 from gpuspawner.service.custom_resources.status import condition, status_without
+from gpuspawner.service.store import Store
 
 log = logging.getLogger("gpuspawner.operator")
 
@@ -20,15 +22,19 @@ FIRST_LOOKS, FIRST_SECONDS = 20, 3.0
 """How often and at what interval the service looks before it starts with the file alone: one minute."""
 IN_FORCE = "InForce"
 """The phase of a valid entry, and the condition that says whether a version of it is in force."""
+NEW_UID, NEWEST = "new", "9999"
+"""The identifier of an entry that is not created yet, and its time of creation, after that of all others."""
 THE_ONE_BEFORE = "The one before stays in force. "
 
 
 class Entries:
     """Passes the resources to the catalog, and writes the result into their status."""
 
-    def __init__(self, file: CatalogFile, resources: Resources, clock: Clock) -> None:
-        self._file, self._resources, self._clock = file, resources, clock
-        self._seen: tuple[Resource, ...] = ()
+    def __init__(self, file: CatalogFile, resources: Resources, clock: Clock, store: Store) -> None:
+        self._file, self.resources, self._clock = file, resources, clock
+        self.history = ResourceHistory(store, clock)
+        self.seen: tuple[Resource, ...] | None = None
+        """The entries at the last look, None if they were not seen."""
         self._said = ""
 
     async def first(self) -> None:
@@ -44,41 +50,62 @@ class Entries:
         If they are not seen, the catalog stays as it is. It also stays if their definitions or their namespace are
         being deleted, because no administrator removed the entries.
         """
-        self._seen = ()
+        self.seen = None
         try:
-            seen = await self._resources.entries()
+            seen = await self.resources.entries()
             gone = {one.uid for one in self._file.added} - {one.uid for one in seen}
-            if gone and await self._resources.going(entries=True):
+            if gone and await self.resources.going(entries=True):
                 return False
         except Unavailable as error:
             self._say(f"{error} The catalog stays as it is.")
             return False
-        self._seen = seen
+        self.seen = seen
         self._file.added = tuple(self._added(one) for one in seen)
         return True
+
+    def find(self, section: str, name: str) -> Resource | None:
+        """Return an entry of the last look. One of the namespace goes before one of the cluster."""
+        found = [one for one in self.seen or () if (one.section, one.name) == (section, name)]
+        return min(found, key=lambda one: one.cluster_wide, default=None)
+
+    def check(self, section: str, name: str, spec: Mapping[str, Any] | None) -> tuple[NewCatalog, str]:
+        """Return the catalog with another spec of an entry, None without the entry, and why the spec can't be used."""
+        before = self.find(section, name)
+        uid = NEW_UID if before is None else before.uid
+        others = tuple(one for one in self._file.added if one.uid != uid)
+        created = NEWEST if before is None else before.created
+        changed = () if spec is None else (Added(uid, section, name, spec, created),)
+        made = self._file.check(self._file.raw, others + changed)
+        return made, made.judged.refused.get(uid, "")
+
+    def why_refused(self, one: Resource) -> str:
+        """Return why an entry is not in force as it is, "" if it is."""
+        return self._file.judged.refused.get(one.uid, "")
 
     def _added(self, one: Resource) -> Added:
         good = self._file.judged.in_force.get(one.uid, one.status.get("inForce"))
         return Added(one.uid, one.section, one.name, one.spec, one.created, good if isinstance(good, Mapping) else None)
 
     async def tell(self) -> None:
-        """Write each status that has changed."""
+        """Store a version of each entry that others have changed, and write each status that has changed."""
+        if self.seen is not None:
+            await self.history.record(self.seen)
         try:
             await self._tell()
         except Unavailable as error:
             self._say(str(error))
         else:
-            if self._seen:
+            if self.seen:
                 self._said = ""
 
     async def _tell(self) -> None:
         judged = self._file.judged
-        for resource in self._seen:
+        for resource in self.seen or ():
             if resource.uid not in judged.refused.keys() | judged.in_force.keys():
                 continue  # it is judged at the next look
             told = status_of(resource, judged, self._clock.now())
             if told != dict(resource.status):
-                await self._resources.tell(resource, told)
+                await self.resources.tell(resource, told)
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._said:

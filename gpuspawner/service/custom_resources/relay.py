@@ -113,6 +113,16 @@ class Relay:
         """Add a deletion."""
         self._writes.append({"do": "delete", "uid": resource.uid})
 
+    async def may_write_entries(self) -> bool:
+        """Return whether the service has the right to write entries."""
+        return await self._own.may_write_entries()
+
+    async def write_entry(
+        self, section: str, name: str, spec: Mapping[str, Any] | None, before: Resource | None, *, dry_run: bool
+    ) -> Resource | None:
+        """Create, change or delete an entry. The service writes entries itself."""
+        return await self._own.write_entry(section, name, spec, before, dry_run=dry_run)
+
 
 OPERATOR_PATH = "/internal/operator"
 

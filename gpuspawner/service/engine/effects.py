@@ -17,7 +17,7 @@ from gpuspawner.backends.base import (
     on_stop_script,
     read_on_stop,
 )
-from gpuspawner.catalog.models import OnStop
+from gpuspawner.catalog.template_models import OnStop
 from gpuspawner.core.errors import Conflict, Unavailable
 from gpuspawner.core.leases import exits
 from gpuspawner.core.leases.exits import Exit

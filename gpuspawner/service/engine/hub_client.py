@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ SLUG = re.compile(r"[a-z](-?[a-z0-9])*")
 LONGEST_OLD_NAME = 60
 """The longest name of a server from an older hub. Arbitrary: it becomes part of addresses and of pod names."""
 NAME_RULE = f"at most {LONGEST_NAME} lower-case letters, digits and single hyphens, a letter first, no hyphen last"
+UNNAMED = "Leave the name out, or ask your administrator to allow named servers."
 LONGEST_MESSAGE = 300
 """Characters of a message of the hub. Arbitrary: a sentence or two."""
 
@@ -54,6 +56,7 @@ class HubClient:
     def __init__(self, api_url: str, token: str) -> None:
         """Talk to ``api_url`` (JUPYTERHUB_API_URL)."""
         self._api_url = api_url.rstrip("/")
+        self._has_named_servers = False
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json", "Accept": PAGE}
 
     async def servers(self) -> tuple[HubServer, ...]:
@@ -130,15 +133,35 @@ class HubClient:
         """Return the name of a user's server after a check.
 
         Raises:
-            RequestRefused: the hub does not accept this name.
+            RequestRefused: the hub does not accept this name, or it has no named servers.
             Unavailable: the hub does not say whether a server from before JupyterHub 6 has this name.
         """
-        if isinstance(name, str) and (not name or (len(name) <= LONGEST_NAME and SLUG.fullmatch(name))):
-            return name
+        if name == "":
+            return ""
+        fits = isinstance(name, str) and len(name) <= LONGEST_NAME and bool(SLUG.fullmatch(name))
         may_be_old = isinstance(name, str) and len(name) <= LONGEST_OLD_NAME and name.isprintable() and "/" not in name
-        if may_be_old and await self.accepts_name(user, str(name)):
-            return str(name)
-        raise RequestRefused("server", quoted(name), NAME_RULE, "Choose another name, or leave it out.")
+        if not (fits or (may_be_old and await self.accepts_name(user, str(name)))):
+            raise RequestRefused("server", quoted(name), NAME_RULE, "Choose another name, or leave it out.")
+        if not await self.has_named_servers(user):
+            raise RequestRefused("server", quoted(name), "no name, because this hub has no named servers", UNNAMED)
+        return str(name)
+
+    async def has_named_servers(self, user: str) -> bool:
+        """Return whether users may have servers with names, True while the hub does not answer.
+
+        No part of JupyterHub's API says so. It refuses to delete a server that does not exist by a 400 if it has no
+        named servers, else by a 404. A hub that has them is not asked again.
+        """
+        if not self._has_named_servers:
+            try:
+                await self._fetch("DELETE", _server_path(user, f"no-{uuid.uuid4().hex}"))
+            except _BadRequestError as error:
+                return not any(words in str(error).lower() for words in OF_NAMES)
+            except _NotFoundError:
+                self._has_named_servers = True
+            except Unavailable:
+                return True
+        return True
 
     async def accepts_name(self, user: str, name: str) -> bool:
         """Return whether the hub accepts a server name that JupyterHub 6 refuses for new servers.

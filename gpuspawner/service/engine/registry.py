@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -133,9 +132,16 @@ class LeaseRegistry:
 
         Wait for its unstored changes, because a reader must see no step that a crash could undo. If they can't be
         stored, the lease is as it was before.
+
+        Raises:
+            Unavailable: the store does not answer in time.
         """
-        with suppress(Unavailable):
-            await self.stored(lease_id)
+        if lease_id in self._newest:
+            try:
+                await self.store.answer_of(asyncio.ensure_future(self.stored(lease_id)))
+            except Unavailable:
+                if lease_id in self._newest:
+                    raise
         return self.get(lease_id) or await self.store.read(self.store.leases.get, lease_id)
 
     def save(

@@ -87,7 +87,7 @@ def choose_backend(
         http = HttpScheduler(SchedulerClient(address, hub_id), mine, home=home)
         return _with(chosen, http, http.connect)
     if address is not None and not chosen.makes_pods:
-        right = "they are on a Kubernetes cluster, and this hub has none"
+        right = "they are on a Kubernetes cluster, and this hub has no cluster"
         raise BackendError(f"The catalog names {address.title}'s queues: {right}.")
     try:
         return _with_owners(chosen, address, hub_id)

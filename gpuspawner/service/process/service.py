@@ -72,10 +72,10 @@ class Service:
     ) -> None:
         """Open nothing before :meth:`run`. ``resources`` are the custom resources, None without them."""
         self._options, self._settings = options, settings
-        self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler)
+        self.parts = wire(options, catalog, backend, settings, SteadyClock(), scheduler=scheduler, resources=resources)
         self._operator = None if resources is None else Operator(self.parts, resources)
         self._notices = Notices(self.parts, backend)
-        self._reload = reload_of(self.parts, resources)
+        self._reload = reload_of(self.parts)
         self.health = Health(self._waits_for)
         if self._operator:
             self.health.watch("the operator of custom resources", self._operator.stuck_seconds)

@@ -29,7 +29,7 @@ from gpuspawner.service.web.base import STALE, NotFound, PageHandler
 
 STARTING = "The GPU service is starting."
 GOES_ON = "Workspaces keep running meanwhile, and nothing is lost."
-TO_MEND = "Until it answers, workspaces keep running, and none is started or stopped. Tell an administrator."
+TO_MEND = "Until it answers, workspaces keep running, and no workspace starts or stops. Tell an administrator."
 AGAIN_SECONDS = 5
 """When clients ask again. Arbitrary: the service tries the store every second, and a page should not flicker."""
 LARGEST_SHOWN_BYTES = 32 * 2**20

@@ -273,7 +273,7 @@ async def _check_bounds(actor: Actor, one: _Corrected, number: float) -> None:
 
 
 async def _charged(actor: Actor, one: _Corrected, since: str, until: str, whose: Whose) -> float:
-    """Return the charges of some days to the team of the correction, or to all teams if it has none."""
+    """Return the charges of some days to the team of the correction, or to all teams if it names no team."""
     usage = await present_usage(actor.state, "team", since, until, whose)
     rows = [row for row in usage.rows if row.key == one.account.team or not one.account.team]
     hours = one.unit is BudgetUnit.GPU_HOURS

@@ -186,7 +186,7 @@ class UsageRow(Answer):
     credited_gpu_hours: float
     cost: float | None
     active_gpu_hours: float | None
-    """Allocated, and read as in use. Null but for your own workspaces and days."""
+    """Allocated, and read as in use. Null for usage that is not your own."""
     idle_gpu_hours: float | None
     """Allocated, and read as not in use."""
 

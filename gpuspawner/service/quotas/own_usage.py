@@ -13,7 +13,7 @@ from gpuspawner.core.quotas.limits import entries_in_force
 from gpuspawner.core.units import show_money
 from gpuspawner.service.parts import Parts
 from gpuspawner.service.quotas.models import Usage
-from gpuspawner.service.quotas.presenter import MEASURED_BY, present_quota, present_usage, title_usage, today_of
+from gpuspawner.service.quotas.presenter import present_quota, present_usage, title_usage, today_of
 from gpuspawner.service.quotas.rules_page import rules_of
 from gpuspawner.service.store.usage_sums import UsageAmounts
 from gpuspawner.service.web.base import PageHandler
@@ -21,7 +21,7 @@ from gpuspawner.service.web.lists import Column as CsvColumn
 from gpuspawner.service.web.lists import csv_text
 from gpuspawner.service.workspaces.home import meter_of
 
-PERIODS = ("day", "week", "month")
+PERIODS = ("day", "week", "month", "year")
 GROUPINGS = (("workspace", "Workspace"), ("kind", "GPU"), ("team", "Team"), ("day", "Day"))
 ORIGIN = "the page Usage"
 LEAST_HOURS = 0.005
@@ -30,7 +30,7 @@ LEAST_HOURS = 0.005
 
 @dataclass(frozen=True)
 class Period:
-    """A day, a week or a month, by its first and last day."""
+    """A day, a week, a month or a year, by its first and last day."""
 
     name: str
     first: date
@@ -40,6 +40,11 @@ class Period:
     def days(self) -> list[date]:
         """Its days."""
         return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    @property
+    def columns(self) -> list[date]:
+        """The days of the chart, of a year the first days of its months."""
+        return [day for day in self.days if self.name != "year" or day.day == 1]
 
     @property
     def before(self) -> date:
@@ -54,6 +59,8 @@ class Period:
     @property
     def words(self) -> str:
         """The period as people read it."""
+        if self.name == "year":
+            return f"{self.first:%Y}"
         if self.name == "month":
             return f"{self.first:%B %Y}"
         if self.first == self.last:
@@ -63,9 +70,11 @@ class Period:
 
 
 def period_of(name: str, at: date) -> Period:
-    """Return the day, week or month of a day. An unknown name is a week."""
+    """Return the day, week, month or year of a day. An unknown name is a week."""
     if name == "day":
         return Period("day", at, at)
+    if name == "year":
+        return Period("year", at.replace(month=1, day=1), at.replace(month=12, day=31))
     if name == "month":
         first = at.replace(day=1)
         return Period("month", first, (first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
@@ -75,7 +84,10 @@ def period_of(name: str, at: date) -> Period:
 
 @dataclass(frozen=True)
 class Column:
-    """A day of the chart: its hours, and the heights of its parts in percent of the chart."""
+    """A day or month of the chart: its hours, and the heights of its parts in percent of the chart.
+
+    ``day`` is the first day of a month.
+    """
 
     day: date
     hours: float
@@ -85,7 +97,7 @@ class Column:
 
     @property
     def text(self) -> str:
-        """The hours of the day as text, "" without hours."""
+        """The hours as text, "" without hours."""
         return hours_text(self.hours) if self.hours >= LEAST_HOURS else ""
 
 
@@ -94,15 +106,22 @@ def hours_text(hours: float) -> str:
     return f"{hours:.2f}" if 0 < abs(hours) < 1 else f"{hours:.1f}"
 
 
-def columns_of(days: list[date], amounts: Mapping[str, UsageAmounts]) -> tuple[list[Column], list[tuple[str, float]]]:
-    """Return the columns of a chart, and its grid lines: their labels and heights in percent."""
-    sums = [amounts.get(day.isoformat(), UsageAmounts()) for day in days]
-    top = max((one.allocated for one in sums), default=0.0)
+def columns_of(period: Period, amounts: Mapping[str, UsageAmounts]) -> tuple[list[Column], list[tuple[str, float]]]:
+    """Return the columns of a chart, and its grid lines: their labels and heights in percent.
+
+    ``amounts`` are the usage of each day in ISO 8601.
+    """
+    sums = {day: UsageAmounts() for day in period.columns}
+    for iso, one in amounts.items():
+        day = date.fromisoformat(iso)
+        column = day.replace(day=1) if period.name == "year" else day
+        sums[column] = sums[column].plus(one)
+    top = max((one.allocated for one in sums.values()), default=0.0)
     step = _step(top)
     whole = max(step, step * ceil(top / step)) * 1.1  # room for the numbers above the columns
     columns = [
         Column(day, one.allocated, *(round(100 * part / whole, 1) for part in (one.active, one.idle, one.not_measured)))
-        for day, one in zip(days, sums, strict=True)
+        for day, one in sums.items()
     ]
     return columns, [
         (f"{step * number:g}", round(100 * step * number / whole, 1)) for number in range(ceil(top / step) + 1)
@@ -144,7 +163,7 @@ class UsagePage(PageHandler):
         sentences = list(rules_of(visible(state.catalog, groups), applying, quota.now))
         order = {entry.name: number for number, entry in enumerate(rules.quotas)}
         bounds = sorted([*quota.limits, *quota.budgets], key=lambda one: order[one.entry])
-        columns, grid = columns_of(period.days, amounts)
+        columns, grid = columns_of(period, amounts)
         self.render_page(
             "quota.html",
             meters=[meter_of(one) for one in bounds],
@@ -153,6 +172,7 @@ class UsagePage(PageHandler):
             periods=PERIODS,
             is_now=period.first <= today <= period.last,
             by=by,
+            by_words=dict(GROUPINGS)[by],
             groupings=[one for one in GROUPINGS if one[0] != "team" or teams],
             columns=columns,
             grid=grid,
@@ -160,7 +180,6 @@ class UsagePage(PageHandler):
             usage=usage,
             hours=hours_text,
             least=LEAST_HOURS,
-            measured=by in MEASURED_BY,
             cost="" if usage.cost is None else show_money(usage.cost, rules.currency),
             currency=rules.currency,
             grants=quota.grants,
@@ -180,8 +199,7 @@ class UsagePage(PageHandler):
     def _answer_csv(self, usage: Usage) -> None:
         self.set_header("Content-Type", "text/csv; charset=UTF-8")
         self.set_header("Content-Disposition", f'attachment; filename="usage-{usage.since}-{usage.until}.csv"')
-        measured = ["active_gpu_hours", "idle_gpu_hours"] if usage.by in MEASURED_BY else []
-        names = ["name", *measured, "charged_gpu_hours", "credited_gpu_hours"]
+        names = ["name", "active_gpu_hours", "idle_gpu_hours", "charged_gpu_hours", "credited_gpu_hours"]
         names += ["cost"] if usage.cost is not None else []
         columns = [CsvColumn(name, name.replace("_", " "), "text" if name == "name" else "number") for name in names]
         self.finish(csv_text(columns, usage.rows))

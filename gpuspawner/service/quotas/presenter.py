@@ -257,8 +257,6 @@ def _bounds(entry: Quota, grant: QuotaGrant) -> bool:
 
 
 CORRECTIONS, OLD_WORKSPACES = "Corrections", "Older workspaces"
-MEASURED_BY = frozenset({"workspace", "day"})
-"""The groupings of which one's own active and idle hours are known."""
 
 
 @dataclass
@@ -321,14 +319,21 @@ async def present_usage(state: Parts, by: str, since: str, until: str, whose: Wh
 
 
 async def _measured(state: Parts, by: str, since: str, until: str, whose: Whose) -> dict[str, UsageAmounts]:
-    """Return the active and idle hours of a user's workspaces or days. They are not known by kind and team."""
-    if not isinstance(whose, Owner) or by not in MEASURED_BY:
+    """Return the active and idle hours of a user by key. They are known for one's own usage only."""
+    if not isinstance(whose, Owner):
         return {}
-    sums, created = state.store.usage_sums, whose.user_created
-    if by == "workspace":
-        return await state.store.read(sums.of_workspaces, created, since, until)
-    days = await state.store.read(sums.of_days, "user", since, until, daily=True, keys=[created])
-    return {one.day: one.amounts for one in days}
+    store, created = state.store, whose.user_created
+    if by in {"user", "day"}:
+        days = await store.read(store.usage_sums.of_days, "user", since, until, daily=by == "day", keys=[created])
+        return {one.day if by == "day" else one.key: one.amounts for one in days}
+    workspaces = await store.read(store.usage_sums.of_workspaces, created, since, until)
+    key_of = await store.read(store.ledger.groups_of_workspaces, by, since, until, whose)
+    key_of |= {line.lease: _key(line, by) for line in _running(state, whose)}
+    found: dict[str, UsageAmounts] = defaultdict(UsageAmounts)
+    for lease, amounts in workspaces.items():
+        if lease in key_of:
+            found[key_of[lease]] = found[key_of[lease]].plus(amounts)
+    return found
 
 
 async def _workspace_name(state: Parts, lease_id: str, *, named: bool) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from datetime import date
 
-from gpuspawner.backends.custom_resources.base import Resources
 from gpuspawner.catalog import Catalog
 from gpuspawner.catalog.watched_file import CatalogFile, changes_words
 from gpuspawner.core.calendar import date_of, milliseconds
@@ -32,6 +31,7 @@ class CatalogReload:
         self._version = self._in_force.version
         self._followed = self._in_force.catalog
         """The catalog that all parts follow. If a step fails, the next call applies all steps again."""
+        self._followed_saved = self._saved
 
     async def first(self) -> None:
         """Add the entries of custom resources and the prices of today, before the catalog is first used."""
@@ -69,11 +69,17 @@ class CatalogReload:
             return False
         if catalog is not before:
             await self._apply(before, catalog)
-        newest = await self._newest()
-        if newest is None or newest.fingerprint != version or version == self._version:
+        newest, saved = await self._newest(), self._saved
+        is_of_console = saved != self._followed_saved and version == self._version
+        if newest is None or newest.fingerprint != version or (version == self._version and not is_of_console):
             await self._audit(changes_words(before, catalog), newest)
-        self._followed, self._version = catalog, version
+        self._followed, self._version, self._followed_saved = catalog, version, saved
         return catalog is not before
+
+    @property
+    def _saved(self) -> int:
+        """How many custom resources the console has saved. Each is in the audit log already."""
+        return 0 if self._entries is None else self._entries.history.saved
 
     async def _apply(self, before: Catalog, catalog: Catalog) -> None:
         if catalog.gpus != before.gpus:
@@ -97,10 +103,12 @@ class CatalogReload:
         if not isinstance(file, CatalogFile) or (newest is not None and newest.fingerprint == file.version):
             await self._registry.save(audit=[line])
             return
-        number = 1 if newest is None else newest.number + 1
+        store = self._registry.store
+        last = await store.read(store.catalog_versions.newest, None)
+        number = 1 if last is None else last.number + 1
         text = file.raw.decode("utf-8-sig", "replace")
         version = CatalogVersion(number, now, "", "", words, file.version, text)
-        await self._registry.store.write(self._registry.store.catalog_versions.add, version, [line])
+        await store.write(store.catalog_versions.add, version, [line])
 
     async def audit_start(self) -> None:
         """Record in the audit log that the service started with a changed catalog."""
@@ -116,9 +124,6 @@ class CatalogReload:
         self._is_start_noted = True
 
 
-def reload_of(parts: Parts, resources: Resources | None = None) -> CatalogReload:
-    """Create the catalog reload of a service. ``resources`` are its second source, if it has one."""
-    file, entries = parts.in_force, None
-    if resources is not None and isinstance(file, CatalogFile):
-        entries = Entries(file, resources, parts.clock)
-    return CatalogReload(parts.allocator, parts.engine, entries)
+def reload_of(parts: Parts) -> CatalogReload:
+    """Create the catalog reload of a service."""
+    return CatalogReload(parts.allocator, parts.engine, parts.entries)

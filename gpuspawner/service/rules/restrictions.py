@@ -21,6 +21,17 @@ from gpuspawner.service.store import AuditLine, Store
 from gpuspawner.service.store.rows import RowWrite
 
 
+def _moved_back(one: Restriction, seconds: float) -> Restriction:
+    """Return a restriction that was made while the clock was ahead by this much, with the same length.
+
+    Otherwise a node that an administrator drained then would take workspaces until the date that the clock showed. The
+    stored times stay, because a later start may know the time better.
+    """
+    begins_at = one.begins_at - seconds if one.begins_at else 0.0
+    until = None if one.until is None else one.until - seconds
+    return replace(one, since=one.since - seconds, begins_at=begins_at, until=until)
+
+
 class Restrictions:
     """Restrictions that are in force or planned.
 
@@ -38,8 +49,10 @@ class Restrictions:
         self._rules: tuple[Rules, tuple[Restriction, ...], Rules] | None = None
 
     async def load(self) -> None:
-        """Read the restrictions in force from the store."""
-        self._live = tuple(await self._store.read(self._store.restrictions.in_force, self._clock.now()))
+        """Read the restrictions in force from the store. Those that were made in the future count from now on."""
+        now = self._clock.now()
+        stored = await self._store.read(self._store.restrictions.in_force, now)
+        self._live = tuple(_moved_back(one, one.since - now) if one.since > now else one for one in stored)
 
     def in_force(self) -> tuple[Restriction, ...]:
         """Return the restrictions in force, oldest first. It is the same object until a change."""

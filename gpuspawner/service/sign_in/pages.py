@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from tornado.web import HTTPError
 
 from gpuspawner import __version__
-from gpuspawner.catalog.models import SSH
+from gpuspawner.catalog.template_models import SSH
 from gpuspawner.core.authentication import CONFIRM_PATH, is_confirmed
 from gpuspawner.core.leases.lease import UP
 from gpuspawner.service.api.routes import document_of_all
@@ -36,7 +36,7 @@ from gpuspawner.service.sign_in.tokens import (
 )
 from gpuspawner.service.web.base import ErrorPages, PageHandler
 from gpuspawner.service.web.permissions import Person, Role
-from gpuspawner.service.workspaces.cards import ssh_line
+from gpuspawner.service.workspaces.links import ssh_line
 from gpuspawner.service.workspaces.presenter import opens_of
 
 UNKNOWN = (

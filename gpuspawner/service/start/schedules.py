@@ -184,7 +184,7 @@ async def find_schedule(state: Parts, owner: Owner, name: str) -> Schedule | Non
 
 
 async def _find(actor: Actor, name: str) -> Schedule:
-    """Return a schedule of the actor. Raises 404 if there is none of that id."""
+    """Return a schedule of the actor. Raises 404 if no schedule has that id."""
     one = await find_schedule(actor.state, actor.person.owner, name)
     if one is None:
         raise _missing(name)

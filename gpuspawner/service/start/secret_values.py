@@ -1,4 +1,4 @@
-"""Secrets of users: variables of their workspaces whose values nobody reads again.
+"""Secrets of users: variables of their workspaces. No page shows their values again.
 
 The store has them encrypted with a key that is derived from the service's secret. Only a workspace of the same user
 gets the values, by its own token, when it starts. They are in no option, log, page or audit entry.
@@ -6,11 +6,7 @@ gets the values, by its own token, when it starts. They are in no option, log, p
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
-from typing import TYPE_CHECKING
+import asyncio
 
 from pydantic import SkipValidation
 from tornado.web import HTTPError
@@ -18,15 +14,12 @@ from tornado.web import HTTPError
 from gpuspawner.catalog.requests.start_options import NO_TEXT, RESERVED_NAMES, RESERVED_WHOLE, VARIABLE_NAME
 from gpuspawner.core import events
 from gpuspawner.core.errors import RequestRefused, quoted
-from gpuspawner.core.leases.lease import Owner
 from gpuspawner.service.api.rest.models import Answer, Body
 from gpuspawner.service.store.personal import StoredSecret
+from gpuspawner.service.store.sealing import seal, unseal
 from gpuspawner.service.web.actor import Actor
 from gpuspawner.service.web.endpoint import Router
 from gpuspawner.service.web.permissions import Permission
-
-if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
 
 MAX_SECRETS, MAX_BYTES = 30, 8192
 """Secrets of one user, and bytes of a value. Arbitrary: a private key has half of that."""
@@ -48,6 +41,8 @@ class Secret(Answer):
 
     name: str
     changed_at: float
+    readable: bool
+    """Whether the service can decrypt it. If not, workspaces start without it, and its user must save it again."""
 
 
 class SecretList(Answer):
@@ -55,6 +50,16 @@ class SecretList(Answer):
 
     secrets: list[Secret]
     most: int
+
+
+class SecretCounts(Answer):
+    """The numbers of stored secrets of all users."""
+
+    secrets: int
+    unreadable: int
+    """The number of secrets that were encrypted with another key."""
+    users_affected: int
+    """The number of users who have an unreadable secret."""
 
 
 class SecretName(Answer):
@@ -69,30 +74,6 @@ class SecretValues(Answer):
     values: dict[str, str]
     unreadable: list[str]
     """The names of secrets that were encrypted with another key. Their user must save them again."""
-
-
-def _cipher(secret: bytes) -> Fernet:
-    from cryptography.fernet import Fernet  # noqa: PLC0415 - most starts of the service need no cipher
-
-    key = hmac.new(secret, b"secrets of users", hashlib.sha256).digest()
-    return Fernet(base64.urlsafe_b64encode(key))
-
-
-def seal(secret: bytes, owner: Owner, name: str, value: str) -> str:
-    """Return a value encrypted for one user and one name."""
-    text = json.dumps([owner.hub, owner.user_created, name, value])
-    return _cipher(secret).encrypt(text.encode()).decode()
-
-
-def unseal(secret: bytes, owner: Owner, one: StoredSecret) -> str | None:
-    """Return the value of a stored secret, None if it was encrypted with another key or for another user or name."""
-    from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
-
-    try:
-        *about, value = json.loads(_cipher(secret).decrypt(one.sealed.encode()))
-    except InvalidToken:
-        return None
-    return str(value) if about == [owner.hub, owner.user_created, one.name] else None
 
 
 def _check(name: object, value: object) -> tuple[str, str]:
@@ -111,9 +92,24 @@ def _check(name: object, value: object) -> tuple[str, str]:
 @router.get("/api/v1/secrets", Permission.HAVE_SECRETS)
 async def list_secrets(actor: Actor) -> SecretList:
     """Return the names of your secrets, and when each was last changed. No answer has a value."""
-    rows = await actor.state.store.read(actor.state.store.secrets.of, actor.person.owner)
-    found = [Secret(name=one.name, changed_at=one.changed_at) for one in rows]
+    state, owner = actor.state, actor.person.owner
+    rows = await state.store.read(state.store.secrets.of, owner)
+    found = [
+        Secret(name=one.name, changed_at=one.changed_at, readable=unseal(state.secret, owner, one) is not None)
+        for one in rows
+    ]
     return SecretList(secrets=found, most=MAX_SECRETS)
+
+
+@router.get("/api/v1/admin/secrets", Permission.SEE_FLEET)
+async def count_secrets(actor: Actor) -> SecretCounts:
+    """Return how many secrets of users are stored, and how many of them cannot be decrypted. No answer has a value."""
+    state = actor.state
+    rows = await state.store.read(state.store.secrets.of_hub, state.hub_id)
+    affected = await asyncio.to_thread(
+        lambda: [owner for owner, one in rows if unseal(state.secret, owner, one) is None]
+    )
+    return SecretCounts(secrets=len(rows), unreadable=len(affected), users_affected=len({*affected}))
 
 
 # It takes no idempotency key, because a digest of the value would be stored. A repeated request changes nothing.
@@ -126,7 +122,7 @@ async def save_secret(actor: Actor, *, body: SecretInput) -> Secret:
     line = actor.audit_entry(events.SecretSaved(name), actor.person.name)
     if not await state.store.write(state.store.secrets.save, owner, one, MAX_SECRETS, line):
         raise RequestRefused("secrets", str(MAX_SECRETS + 1), f"up to {MAX_SECRETS}", "Delete one first.", 403)
-    return Secret(name=name, changed_at=actor.now)
+    return Secret(name=name, changed_at=actor.now, readable=True)
 
 
 @router.delete("/api/v1/secrets/{name}", Permission.HAVE_SECRETS)

@@ -175,16 +175,17 @@ MAX_VERSIONS = 500
 
 @dataclass(frozen=True)
 class CatalogVersion:
-    """One version of the catalog's file.
+    """One version of the catalog's file, or of an entry that is a custom resource.
 
     Args:
         number: 1 for the first. Each version has the next number.
         at: when it was saved or first seen, in seconds since the epoch.
-        author: the person who saved it, or "" if the file was changed outside of the console.
+        author: the person who saved it, or "" if it was changed outside of the console.
         reason: the author's reason.
         changes: the entries that differ from the version before, in words.
         fingerprint: see ``watched_file.fingerprint_of``.
-        text: the whole file. Lists leave it out.
+        text: the whole file, or the spec of the resource, which is "" once it is deleted. Lists leave it out.
+        entry: "" for the file, or the section and name of the resource: ``templates.big``.
     """
 
     number: int
@@ -194,23 +195,39 @@ class CatalogVersion:
     changes: str
     fingerprint: str
     text: str = ""
+    entry: str = ""
 
 
 class CatalogVersions(StoredRows):
-    """Reads and writes versions of the catalog's file."""
+    """Reads and writes versions of the catalog's file, and of its entries that are custom resources."""
 
-    def newest(self) -> CatalogVersion | None:
-        """Return the newest version that can be read, None before the first."""
-        return next((found for one in self.below(None, MAX_VERSIONS) if (found := self.get(one.number))), None)
+    def newest(self, entry: str | None = "") -> CatalogVersion | None:
+        """Return the newest version of an entry that can be read, None before the first.
+
+        The entry "" is the file. None means any entry.
+        """
+        found = self.below(None, MAX_VERSIONS, entry)
+        return next((whole for one in found if (whole := self.get(one.number))), None)
+
+    def newest_numbers(self) -> dict[str, int]:
+        """Return the number of the newest version of each entry. The entry "" is the file."""
+        t = tables.catalog_versions
+        query = sa.select(t.c.entry, sa.func.max(t.c.number).label("number")).group_by(t.c.entry)
+        with self._transaction() as connection:
+            return {row.entry: row.number for row in connection.execute(query)}
 
     def get(self, number: int) -> CatalogVersion | None:
         """Return a version by its number, None if it is not kept."""
         return next(iter(self._find(tables.catalog_versions.c.number == number, 1, with_text=True)), None)
 
-    def below(self, number: int | None, limit: int) -> list[CatalogVersion]:
-        """Return versions without their texts, the newest first. ``number`` is the first that is left out."""
-        where = sa.true() if number is None else tables.catalog_versions.c.number < number
-        return self._find(where, limit, with_text=False)
+    def below(self, number: int | None, limit: int, entry: str | None = None) -> list[CatalogVersion]:
+        """Return versions without their texts, the newest first.
+
+        ``number`` is the first that is left out. ``entry`` is their entry, None for all.
+        """
+        t = tables.catalog_versions.c
+        where = sa.true() if number is None else t.number < number
+        return self._find(where if entry is None else where & (t.entry == entry), limit, with_text=False)
 
     def add(
         self, version: CatalogVersion, audit: Iterable[AuditLine], write_file: Callable[[], None] = lambda: None
@@ -222,14 +239,16 @@ class CatalogVersions(StoredRows):
         Raises:
             Conflict: another version was stored meanwhile.
         """
-        t, newest = tables.catalog_versions, self.newest()
+        t, newest = tables.catalog_versions, self.newest(None)
         number = 0 if newest is None else newest.number
         if number != version.number - 1:
             raise Conflict(f"Version {number} was saved meanwhile. Compare it with your change, and save again.")
         with self._transaction(writes=True) as connection:
             connection.execute(t.delete().where(t.c.number >= version.number))
             connection.execute(t.insert(), asdict(version))
-            connection.execute(t.delete().where(t.c.number <= version.number - MAX_VERSIONS))
+            kept = sa.select(sa.func.max(t.c.number)).group_by(t.c.entry)
+            is_old = t.c.number <= version.number - MAX_VERSIONS
+            connection.execute(t.delete().where(is_old & t.c.number.not_in(kept)))
             write_audit(connection, audit)
             write_file()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -54,6 +54,13 @@ class StoredLeases(StoredRows):
     def get(self, lease_id: str) -> Lease | None:
         """Return a lease by its id, whether it has ended or not."""
         return next(iter(self._whole(tables.leases.c.id == lease_id)), None)
+
+    def servers(self, lease_ids: Sequence[str]) -> dict[str, str]:
+        """Return the name of the server of each of these leases, whether it has ended or not."""
+        t = tables.leases.c
+        with self._transaction() as connection:
+            rows = connection.execute(sa.select(t.id, t.server).where(t.id.in_(lease_ids)))
+            return {row.id: row.server for row in rows}
 
     def ended(self, whose: Whose, limit: int = 20, before: tuple[float, str] | None = None) -> list[Lease]:
         """Return the leases of an owner, of teams or of all that ended, newest first.

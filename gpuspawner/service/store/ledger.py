@@ -62,6 +62,14 @@ class Ledger(StoredRows):
         query = sa.select(*keys, *sums).where(where).group_by(*keys)
         return self._read_each(tables.ledger, query, _sum_of, key="key")
 
+    def groups_of_workspaces(self, by: str, first_day: str, last_day: str, whose: Whose) -> dict[str, str]:
+        """Return the key in one of GROUPS of each workspace that was charged on some days, by its lease."""
+        t = tables.ledger.c
+        where = (t.day >= first_day) & (t.day <= last_day) & rows_whose(tables.ledger, whose)
+        query = sa.select(t.lease, t[GROUPS[by]].label("key")).where(where).distinct()
+        with self._transaction() as connection:
+            return {row.lease: row.key for row in connection.execute(query)}
+
     def credits(self, first_day: str, last_day: str, team: str) -> list[LedgerLine]:
         """Return the refunds and corrections of a team on some days, in the order of writing."""
         with self._transaction() as connection:

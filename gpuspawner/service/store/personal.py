@@ -301,6 +301,20 @@ class Secrets(NamedRows):
         query = sa.select(t.name, t.sealed, t.changed_at).where(owned_by(tables.secrets, owner)).order_by(t.name)
         return self._read_each(tables.secrets, query, lambda row: StoredSecret(**row), key="name")
 
+    def of_hub(self, hub: str) -> list[tuple[Owner, StoredSecret]]:
+        """Return the secrets of all of a hub's users."""
+        t = tables.secrets.c
+        query = sa.select(t.user_created, t.name, t.sealed, t.changed_at).where(t.hub == hub)
+        return self._read_each(
+            tables.secrets,
+            query,
+            lambda row: (
+                Owner(hub, row["user_created"]),
+                StoredSecret(row["name"], row["sealed"], row["changed_at"]),
+            ),
+            key="name",
+        )
+
     def save(self, owner: Owner, one: StoredSecret, limit: int, line: AuditLine) -> bool:
         """Write a secret with its audit entry, in place of one of its name. Return False beyond ``limit``."""
         return self._save_named(owner, asdict(one), limit, partial(write_audit, lines=[line]))

@@ -171,7 +171,14 @@ class Store:
 
         Raises Unavailable also if there is no answer in time.
         """
-        asked = asyncio.get_running_loop().run_in_executor(self._readers, partial(step, *arguments, **named))
+        call = partial(step, *arguments, **named)
+        return await self.answer_of(asyncio.get_running_loop().run_in_executor(self._readers, call))
+
+    async def answer_of(self, asked: asyncio.Future[T]) -> T:
+        """Return the result of a call to the store, which is cancelled afterwards.
+
+        Raises Unavailable also if there is no answer in time.
+        """
         try:
             # Not `wait_for`: before Python 3.12 it may swallow a cancellation.
             done, _ = await asyncio.wait([asked], timeout=ANSWER_SECONDS)

@@ -426,6 +426,8 @@ catalog_versions = sa.Table(
     sa.Column("changes", sa.Text, nullable=False),
     sa.Column("fingerprint", sa.String(64), nullable=False),
     sa.Column("text", sa.Text, nullable=False),
+    # "" for the file, or the section and name of an entry that is a custom resource. Its text is "" once it is deleted.
+    sa.Column("entry", sa.String(320), nullable=False),
 )
 
 preferences = sa.Table(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from gpuspawner.catalog.models import MONITOR, OPENS
+from gpuspawner.catalog.template_models import MONITOR, OPENS
 from gpuspawner.core.errors import Conflict, RequestRefused, quoted
 from gpuspawner.core.leases.lease import NOBODY, WAITING, Key, Lease
 from gpuspawner.service.announcements.inboxes import present_shown

@@ -1,21 +1,19 @@
-"""Cards of workspaces on pages: gauges, clocks, the last hour of GPU use, ways to start sooner, and links.
+"""Cards of workspaces on pages: gauges, clocks, the last hour of GPU use, and ways to start sooner.
 
 All of it is computed from models and readings that are read already.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from typing import NamedTuple
 
-from gpuspawner.catalog import LINKED, PAGES, to_options
 from gpuspawner.catalog.requests.visibility import cluster_words, given_instead, gpu_title
 from gpuspawner.core.leases.lease import Lease
 from gpuspawner.core.units import GIBIBYTE, ordinal, show_bytes, show_cpu, show_duration, show_time, show_wait
 from gpuspawner.service.parts import Parts
+from gpuspawner.service.workspaces.links import start_again_links
 from gpuspawner.service.workspaces.models import Workspace
 
 HOUR_SECONDS = 3600.0
@@ -352,52 +350,6 @@ def sooner_options(shown: Workspace, others: Iterable[Workspace]) -> list[Sooner
         text = f"{one.words[:1].upper()}{one.words[1:]}." if one.words else "Whichever is free first."
         found.append(SoonerOption("gpu", title, text, button, f"{page}/consent", values))
     return found
-
-
-def start_again_links(hub_prefix: str, lease: Lease, user: str) -> dict[str, str]:
-    """Return links to the hub's form, filled in like this request. Nothing starts before a click there.
-
-    ``user`` is the present name of its user.
-    """
-    server = f"/{quote(lease.key.server, safe='@~')}" if lease.key.server else ""
-    form = f"{hub_prefix}spawn/{quote(user, safe='@~')}{server}"
-    options = to_options(lease.request) if lease.request.template else {}
-    without = to_options(replace(lease.request, gpu=None, count=0)) if options else {}
-    return {"same": _with_options(form, options), "without_gpu": _with_options(form, without)}
-
-
-def _with_options(form: str, options: Mapping[str, Any]) -> str:
-    linked = {f"opt-{key}": value for key, value in options.items() if key in LINKED}
-    return f"{form}?{urlencode(linked)}" if linked else form
-
-
-def server_link(hub_prefix: str, lease: Lease, page: str = "user") -> str:
-    """Return the address of a workspace's server, or with ``page="hub/spawn-pending"`` of its start's progress."""
-    base = hub_prefix.removesuffix("hub/")
-    return f"{base}{page}/{quote(lease.user, safe='@~')}/" + (
-        f"{quote(lease.key.server, safe='@~')}/" if lease.key.server else ""
-    )
-
-
-DEFAULT_SERVER = "-"
-"""The name of the default server on the command line."""
-PAGES_SHOWN = {"lab": "Open JupyterLab", "vscode": "Open VS Code"}
-
-
-def open_links(hub_prefix: str, lease: Lease, shown: Workspace) -> list[tuple[str, str]]:
-    """Return the applications and ports of a running workspace, the default first: words and address.
-
-    jupyter-server-proxy in the workspace serves ports below ``/proxy/``.
-    """
-    server = server_link(hub_prefix, lease)
-    links = [(PAGES_SHOWN[what], server + PAGES[what].lstrip("/")) for what in shown.opens if what in PAGES]
-    ports = [(f"Open {one.title}", f"{server}proxy/{one.port}/") for one in shown.ports]
-    return [*(links or [("Open JupyterLab", server)]), *ports]
-
-
-def ssh_line(lease: Lease, url: str) -> str:
-    """Return the command that opens a workspace by SSH. ``url`` is the address of the service."""
-    return shlex.join(["gpuspawner", "ssh", "--url", url, lease.key.server or DEFAULT_SERVER])
 
 
 def given_instead_words(parts: Parts, lease: Lease) -> str:

@@ -17,16 +17,8 @@ from gpuspawner.service.quotas.presenter import present_quota
 from gpuspawner.service.start.offers import present_offer
 from gpuspawner.service.start.schedules import present_schedules_of
 from gpuspawner.service.web.base import PageHandler
-from gpuspawner.service.workspaces.cards import (
-    HOUR_SECONDS,
-    Card,
-    open_links,
-    points_of,
-    sooner_options,
-    ssh_line,
-    start_again_links,
-    summary_of,
-)
+from gpuspawner.service.workspaces.cards import HOUR_SECONDS, Card, points_of, sooner_options, summary_of
+from gpuspawner.service.workspaces.links import open_links, ssh_line, start_again_links
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import present_workspace
 
@@ -170,16 +162,17 @@ def meter_of(bound: Bound) -> Meter:
     used = percent(bound.used)
     parts = ((used, "gpu"), (min(percent(pending), 100 - used), "asked"))
     reset, share, is_budget = bound.text("renews_at"), bound.text("soft"), bound.text("renews_at") != ""
+    is_own = bound.whose.startswith("you")
     value, rest = bound.text("used"), ""
     if bound.hard is not None and is_budget:
         value, rest = bound.text("left"), f" of {bound.text('hard')} left"
     elif most is not None:
         rest = f" of {bound.text('hard') or share}"
-    whose = "Your" if bound.whose.startswith("you") else "The"
+    shares = f"Your share is {share}. Above it, you use what is free." if is_own else f"The share is {share}."
     notes = [
         f"{bound.text('waiting')} more requested." if bound.text("waiting") else "",
         f"{bound.text('used')} used, {bound.text('set_aside') or 0} reserved." if is_budget else "",
-        f"{whose} share is {share}. Above it, you use what is free." if share and bound.hard is not None else "",
+        shares if share and bound.hard is not None else "",
         f"Resets {reset}." if reset else "",
     ]
     tick = percent(bound.soft) if bound.soft is not None and bound.hard is not None else None

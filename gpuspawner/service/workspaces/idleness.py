@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuspawner.catalog.models import MONITOR
+from gpuspawner.catalog.template_models import MONITOR
 from gpuspawner.core.administration import Restriction
 from gpuspawner.core.errors import split_sentences
 from gpuspawner.core.gpus.vendors import NVIDIA, vendor_of

@@ -10,6 +10,7 @@ from gpuspawner.catalog.models import Catalog
 from gpuspawner.catalog.requests.resolution import AllRefused
 from gpuspawner.catalog.requests.visibility import price_words
 from gpuspawner.core.errors import Conflict, RequestRefused
+from gpuspawner.core.leases.exits import GPUSPAWNER
 from gpuspawner.core.leases.lease import LONGEST_DISPUTE_CHARACTERS, UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.lifetimes import deciding_since
 from gpuspawner.core.leases.step_results import EVIDENCE_SECONDS
@@ -30,16 +31,13 @@ from gpuspawner.service.workspaces.cards import (
     kernel_words,
     meanwhile,
     names_words,
-    open_links,
-    server_link,
     sooner_options,
-    ssh_line,
-    start_again_links,
     summary_of,
 )
 from gpuspawner.service.workspaces.chart import ChartView, chart_of, icon_of
 from gpuspawner.service.workspaces.ends import exact_time, way_words
 from gpuspawner.service.workspaces.idleness import rule_words
+from gpuspawner.service.workspaces.links import open_links, server_link, ssh_line, start_again_links
 from gpuspawner.service.workspaces.models import Workspace
 from gpuspawner.service.workspaces.presenter import (
     charged_gpu_hours,
@@ -91,26 +89,14 @@ class WorkspacePage(PageHandler):
         # From here on nothing is awaited: the page shows one moment.
         shown = present_workspace(state, lease, person)
         chart = chart_of(state, lease, rows, lines)
-        live = [x for x in state.registry if person.owns(x)]
-        others = [present_workspace(state, x, person) for x in live if x.id != lease.id]
-        sooner = sooner_options(shown, others) if mine else []
-        if mine and lease.phase in WAITING and (offer := meanwhile(self.hub_prefix, lease, person.name, live)):
-            sooner.append(offer)
         in_line = present_queue(state, state.registry, person, kinds).queue if lease.phase in WAITING else []
         self.render_page(
             "workspace.html",
             status,
             doc=shown,
-            card=Card(
-                shown=shown,
-                summary=summary_of(shown, whole=True),
-                opens=open_links(self.hub_prefix, lease, shown) if lease.phase in UP else [],
-                sooner=sooner,
-                ssh=ssh_line(lease, self.address) if "ssh" in shown.opens and mine and lease.phase in UP else "",
-                mine=mine,
-            ),
+            card=self._card(lease, shown),
             chart=chart,
-            history=_history(lines, lease, shown.now),
+            history=_history(lines, lease, shown.now, person.name),
             charged_gpu_hours=charged,
             currency=state.catalog.rules.currency,
             problem=problem,
@@ -138,15 +124,33 @@ class WorkspacePage(PageHandler):
             idle_rule=rule_words(policy_of(state.catalog, lease, shown.now), gpus=lease.request.gpu is not None),
         )
 
+    def _card(self, lease: Lease, shown: models.Workspace) -> Card:
+        """Return the card of a workspace. Its user also gets offers to start sooner, and the way in by SSH."""
+        state, person = self.parts, self.viewer()
+        mine, up = person.owns(lease), lease.phase in UP
+        live = [x for x in state.registry if person.owns(x)]
+        others = [present_workspace(state, x, person) for x in live if x.id != lease.id]
+        sooner = sooner_options(shown, others) if mine else []
+        if mine and lease.phase in WAITING and (offer := meanwhile(self.hub_prefix, lease, person.name, live)):
+            sooner.append(offer)
+        return Card(
+            shown=shown,
+            summary=summary_of(shown, whole=True),
+            opens=open_links(self.hub_prefix, lease, shown) if up else [],
+            sooner=sooner,
+            ssh=ssh_line(lease, self.address) if "ssh" in shown.opens and mine and up else "",
+            mine=mine,
+        )
 
-def _history(lines: Sequence[AuditLine], lease: Lease, now: float) -> list[HistoryLine]:
+
+def _history(lines: Sequence[AuditLine], lease: Lease, now: float, reader: str) -> list[HistoryLine]:
     lived = (lease.ended_at or now) - lease.asked_at
     return [
         HistoryLine(
             exact_time(line.at, now, lived),
             *icon_of(line),
             history_words(line),
-            "you" if line.actor == lease.user else line.actor,
+            "you" if line.actor == reader else "" if line.actor == GPUSPAWNER else line.actor,
         )
         for line in lines
     ]

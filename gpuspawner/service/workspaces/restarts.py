@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from gpuspawner.catalog import resolve
-from gpuspawner.catalog.models import NO_GPU
 from gpuspawner.catalog.requests.visibility import gpus_asked
+from gpuspawner.catalog.template_models import NO_GPU
 from gpuspawner.core.errors import RequestRefused, Unavailable
 from gpuspawner.core.leases.lease import UP, Lease
 from gpuspawner.core.leases.request import Next, Request, SizeChange

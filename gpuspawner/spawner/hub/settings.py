@@ -27,7 +27,7 @@ from traitlets import Bool, Dict, Float, HasTraits, Instance, Integer, TraitErro
 from traitlets.config import Application, Configurable
 
 from gpuspawner.backends.machine import find_listener, first_free_after, is_free
-from gpuspawner.core.text_fields import did_you_mean
+from gpuspawner.core.errors import did_you_mean
 from gpuspawner.spawner.kubernetes.configuration import runs_in_chart
 
 PORT = 9470

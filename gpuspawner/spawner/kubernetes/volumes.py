@@ -16,8 +16,8 @@ from kubernetes_asyncio.client import ApiException
 
 from gpuspawner.backends.kubernetes.nodes import seconds_of
 from gpuspawner.backends.kubernetes.pods import LEASE_LABEL
-from gpuspawner.catalog.models import Template
 from gpuspawner.catalog.pod_models import Container, Volume
+from gpuspawner.catalog.template_models import Template
 from gpuspawner.core.units import show_time
 from gpuspawner.spawner.kubernetes.manifests import container
 from gpuspawner.spawner.kubernetes.pod_ends import message_of

@@ -210,7 +210,7 @@ class PageView:
         return last
 
     def describe(self, own: Mapping[str, Any]) -> str:
-        """Return the sizes, the team and the time of a request: ``4 × A100, 16 cores for 12 h · Vision ...``."""
+        """Return the sizes, the team and the time of a request: ``4 × A100, 16 cores for 12 h · Team Vision ...``."""
         request = own["request"]
         sizes = [
             _cores(request["cpu_cores"]) if request["cpu_cores"] else "",
@@ -218,7 +218,8 @@ class PageView:
         ]
         gpus = request["words"].replace(" ", " \N{MULTIPLICATION SIGN} ", 1) if request["gpu"] else "No GPU"
         asked = f"{', '.join(filter(None, [gpus, *sizes]))} for {show_duration(request['lifetime_seconds'])}"
-        return " · ".join(filter(None, [asked, request["team_title"], f"requested {self.clock(own['asked_at'])}"]))
+        team = f"Team {request['team_title']}" if request["team_title"] else ""
+        return " · ".join(filter(None, [asked, team, f"requested {self.clock(own['asked_at'])}"]))
 
     @staticmethod
     def place(queue: Mapping[str, Any]) -> str:
@@ -226,6 +227,13 @@ class PageView:
         number = "" if queue["place"] is None else f"{ordinal(queue['place'])} "
         of = f"of {queue['of']} " if number and queue["of"] else ""
         return f"You are {number}{of}in line"
+
+    @staticmethod
+    def wait_words(queue: Mapping[str, Any]) -> str:
+        """Return what a request waits for, without its position, which stands above."""
+        sentence: str = queue["sentence"]
+        number = queue["place"]
+        return sentence if number is None else sentence.replace(f" You are {ordinal(number)} in line.", "", 1)
 
     def clock(self, at: float) -> str:
         """Return a time as every page shows it: ``18:30``."""

@@ -13,7 +13,8 @@ from math import inf
 from gpuspawner.catalog import Catalog
 from gpuspawner.core import events
 from gpuspawner.core.events import Passed
-from gpuspawner.core.gpus.placement import used_shares
+from gpuspawner.core.gpus.fleet import GpuKind, Slot
+from gpuspawner.core.gpus.placement import is_grantable, used_shares
 from gpuspawner.core.leases import exits, transitions
 from gpuspawner.core.leases.lease import UP, WAITING, Lease, Phase
 from gpuspawner.core.leases.running_steps import spare, warn_of_claim
@@ -108,17 +109,27 @@ class GrantWriter:
             await self._estimate_records.note_start(lease)
 
     def assign(self, lease: Lease) -> asyncio.Future[None] | None:
-        """Grant a waiting request the GPUs that are held for it. Return None while processes still use them.
+        """Grant a waiting request the GPUs that are held for it. Return None while processes use them, or one failed.
 
         If it does not get them in time, it waits like other requests.
         """
         seen = self._observed.snapshot()
         used = dict(used_shares(seen.leases, self._observed.others_without(lease.id)))
         tally = QuotaTally(seen, self._observed.holdings(seen))
-        granted = self._grant(Grant(claim_of(lease), lease.assigned), seen, used, tally)
+        grant, granted = Grant(claim_of(lease), lease.assigned), None
+        if _are_grantable(lease.assigned, seen):
+            granted = self._grant(grant, seen, used, tally)
         if granted is None and self._clock.now() >= lease.not_before:
             return self._registry.save(replace(lease, assigned=()))
         return granted
+
+    def could_assign(self, lease: Lease, claim: Claim, slots: Sequence[Slot]) -> bool:
+        """Return whether the claim of a running workspace's new size would get these GPUs if the workspace ended."""
+        seen = self._observed.snapshot()
+        others = self._observed.others_without(lease.id)
+        rest = replace(seen, leases=tuple(one for one in seen.leases if one.id != lease.id), others=others)
+        used, grant = used_shares(rest.leases, others), Grant(claim, tuple(slots))
+        return _are_grantable(slots, seen) and self._counts(grant, lease, rest, used, QuotaTally(rest))
 
     async def lapse_expired(self) -> None:
         """Return leases to the queue whose grant expired before a start took it."""
@@ -145,13 +156,7 @@ class GrantWriter:
     ) -> asyncio.Future[None] | None:
         """Make a grant. Return None if it no longer counts."""
         now, lease = self._clock.now(), self._as_claimed(grant.claim)
-        kept = {} if lease is None else self._kept_from(lease)
-        asked = used_shares((), grant.slots)  # a grant may have a GPU twice
-        fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
-        kind = self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
-        over = tally.find_block(grant.claim, kind) is not None
-        closed = _is_closed(grant, seen) or seen.fleet.outage_of_kind(kind) is not None
-        if lease is None or not fits or over or closed or (grant.expires_at is not None and grant.expires_at <= now):
+        if lease is None or not self._counts(grant, lease, seen, used, tally):
             log.info("a grant to %s came too late", grant.claim.id)
             return None
         terms = policy_of(self._catalog(), replace(lease, terms=None), now).terms
@@ -162,11 +167,26 @@ class GrantWriter:
             return None
         for slot in grant.slots:
             used[slot.gpu] = used.get(slot.gpu, Fraction(0)) + slot.share
-        tally.take(grant.claim, kind)
+        tally.take(grant.claim, self._kind_of(grant))
         if grant.kind:
             self.substitutions[lease.request.gpu or "", grant.kind] += 1
         self._expiries[lease.id] = inf if grant.expires_at is None else grant.expires_at
         return self._registry.save(bound, audit=[self._line(bound, event) for event in _events(grant, bound)])
+
+    def _counts(
+        self, grant: Grant, lease: Lease, seen: Snapshot, used: Mapping[str, Fraction], tally: QuotaTally
+    ) -> bool:
+        """Return whether the GPUs of a grant are free for a lease, and no rule holds it back."""
+        kept, kind = self._kept_from(lease), self._kind_of(grant)
+        asked = used_shares((), grant.slots)  # a grant may have a GPU twice
+        fits = all(used.get(gpu, 0) + kept.get(gpu, 0) + share <= 1 for gpu, share in asked.items())
+        over = tally.find_block(grant.claim, kind) is not None
+        closed = _is_closed(grant, seen) or seen.fleet.outage_of_kind(kind) is not None
+        expired = grant.expires_at is not None and grant.expires_at <= seen.now
+        return fits and not over and not closed and not expired
+
+    def _kind_of(self, grant: Grant) -> GpuKind | None:
+        return self._observed.kinds.get(grant.kind or grant.claim.request.gpu or "")
 
     def _note_passed(self, granted: Sequence[Lease], seen: Snapshot) -> list[asyncio.Future[None]]:
         """Store for earlier requests which grants went before them, and by which rule of the order."""
@@ -236,6 +256,12 @@ def _is_closed(grant: Grant, seen: Snapshot) -> bool:
     gpus = (seen.fleet.by_id.get(slot.gpu) for slot in grant.slots)
     paused = seen.paused_words(grant.kind or grant.claim.request.gpu)
     return bool(paused) or any(gpu is not None and gpu.closed for gpu in gpus)
+
+
+def _are_grantable(slots: Sequence[Slot], seen: Snapshot) -> bool:
+    """Return whether these GPUs work and nobody else uses them. A node that is coming starts for its pod."""
+    gpus = {gpu.id: gpu for gpu in seen.placement_fleet.gpus}
+    return all(slot.is_coming or (slot.gpu in gpus and is_grantable(gpus[slot.gpu])) for slot in slots)
 
 
 def _events(grant: Grant, lease: Lease) -> list[events.Event]:

@@ -141,15 +141,13 @@ class SizeChanges:
         return self._stop(lease, change, found.slots or ()) if self._clock.now() >= change.restarts_at else None
 
     def _keep_announcement(self, lease: Lease, change: SizeChange, at: float) -> asyncio.Future[None] | None:
-        """Begin an announced restart when it is time, whoever asked meanwhile. Its GPUs must still be in service."""
-        if not all(map(self._is_in_service, change.after.slots)):
+        """Begin an announced restart when it is time, whoever asked meanwhile, if the new size still gets its GPUs."""
+        slots, kind = change.after.slots, self._observed.kinds.get(change.after.request.gpu or "")
+        if self._observed.fleet.outage_of_kind(kind) is not None:
+            return None  # nothing is granted until the GPUs are seen again
+        if not self._granting.could_assign(lease, claim_of_change(lease, change), slots):
             return self._postpone(lease, change)
-        return self._stop(lease, change, change.after.slots) if self._clock.now() >= at else None
-
-    def _is_in_service(self, slot: Slot) -> bool:
-        """Return whether a GPU can still be granted. The node of one that is coming starts only for its pod."""
-        gpu = self._observed.fleet.by_id.get(slot.gpu)
-        return slot.is_coming or (gpu is not None and gpu.healthy and not gpu.closed)
+        return self._stop(lease, change, slots) if self._clock.now() >= at else None
 
     async def preview(self, lease: Lease, change: SizeChange) -> Preview:
         """Return the scheduler's preview of a new size. GPUs that are held for it count as free.

@@ -184,7 +184,7 @@ def _sample(history: RecordedLease, rows: dict[str, ReadingRow], interval: float
 
 
 def _soft(stored: dict[str, dict[str, Any]] | None) -> tuple[SoftReading, ...]:
-    """Return the soft evidence of a sample. Evidence that is not stored was inactive, unless none was read."""
+    """Return the soft evidence of a sample. Evidence that is not stored was inactive, unless no evidence was read."""
     if stored is None:
         return ()
     return tuple(SoftReading(name, **stored.get(name, {"active": False})) for name in PROBED)

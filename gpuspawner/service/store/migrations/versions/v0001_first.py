@@ -352,6 +352,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement for each table and index
         sa.Column("changes", sa.Text, nullable=False),
         sa.Column("fingerprint", sa.String(64), nullable=False),
         sa.Column("text", sa.Text, nullable=False),
+        sa.Column("entry", sa.String(320), nullable=False),
     )
     op.create_table(
         "preferences",

@@ -169,7 +169,7 @@
       if (root.dataset.away || (!own && root.dataset.lease)) window.location.reload();
       if (!own) return;
       offset = own.now - Date.now() / 1000;
-      if (own.queue) say(own.queue.sentence, place(own.queue));
+      if (own.queue) say(own.queue.sentence.replace(/ You are \w+ in line\./, ""), place(own.queue));
       else say(`${own.words}.`);
       part("page").href = own.page;
       setText(part("page"), "Details");
